@@ -1,0 +1,56 @@
+# make setup | demo | test | format | requirements | protos | clean
+#
+# `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.complete
+UV     := $(shell command -v uv 2>/dev/null)
+# The first interpreter that runs and is of a version we support.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: setup demo test format requirements protos clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+# The stamp is written last: a set-up that was cut off starts again from nothing.
+$(STAMP): tests/requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 on the PATH; install one or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	rm -rf $(VENV)
+ifneq ($(UV),)
+	uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
+	uv pip install --quiet --python $(BIN)/python --require-hashes -r tests/requirements.txt
+	uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+else
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endif
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/tidetable demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Compiled for every supported Python at once; without index addresses.
+requirements:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make requirements" --group build pyproject.toml -o requirements.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make requirements" --group build --group dev -c requirements.txt pyproject.toml -o tests/requirements.txt
+
+# Generated code is committed; a test holds it against protos/.
+protos: setup
+	$(BIN)/python -m grpc_tools.protoc -I protos/tidetable/v1 --python_out=pipeline/proto --pyi_out=pipeline/proto \
+		protos/tidetable/v1/sensor_event.proto
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

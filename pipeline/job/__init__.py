@@ -1,0 +1,1 @@
+"""The job: its flags, its graph, its launch checks, and running it."""

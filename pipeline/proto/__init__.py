@@ -1,0 +1,1 @@
+"""Code that ``make protos`` generates from ``protos/``; not edited by hand."""

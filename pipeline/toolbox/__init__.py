@@ -1,0 +1,1 @@
+"""The ``tidetable`` command line: everything around the job."""

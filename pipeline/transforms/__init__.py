@@ -1,0 +1,1 @@
+"""Beam transforms: thin shells around :mod:`pipeline.core`."""
