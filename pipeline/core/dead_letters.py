@@ -1,0 +1,134 @@
+"""Dead letters: the original message again, with the reason beside it, within Pub/Sub's limits.
+
+A dead letter replays by being published again as it is. What must be cut to fit is cut in this order:
+
+1. our own attributes never;
+2. of the original attributes, those that Tidetable reads stay longest, then the others by name; whatever does not
+   fit into 100 attributes, 256 bytes a key, 1024 bytes a value and 10 MB a message is left out;
+3. last, and only where the payload leaves no room for our own attributes, the end of the payload.
+
+``dead_letter_detail`` says what was cut.
+
+Two kinds of attributes can't be published under their own names and travel renamed: ``goog…`` (Pub/Sub's own) as
+``dead_letter_goog…``, and those that are names of arguments of the Python client's ``publish``, through which
+Beam's DirectRunner would mistake them, as ``dead_letter_attribute_…``.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pipeline.core.events import BadData
+from pipeline.core.messages import ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.times import format_time, from_datetime
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+PREFIX = "dead_letter_"
+RENAMED_ENCODING = f"{PREFIX}{ENCODING}"
+
+# https://cloud.google.com/pubsub/quotas#resource_limits
+MAX_ATTRIBUTES = 100
+MAX_KEY_BYTES = 256
+MAX_VALUE_BYTES = 1024
+# The limit of 10 MB is for the whole publish request, the topic's name included.
+MAX_MESSAGE_BYTES = 10_000_000 - 2_000
+# Tags and lengths around an attribute's key and value in the message's protobuf; never more than this.
+_ATTRIBUTE_OVERHEAD = 12
+
+_PUBLISH_ARGUMENTS = frozenset({"self", "topic", "data", "ordering_key", "retry", "timeout"})
+_READ_BY_US = (MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING)
+_ROOM_FOR_CUTS = 300  # of the detail's 1024 bytes, where there is something to say of cuts
+
+
+def dead_letter(message: Message, problem: BadData, step: str, now: datetime) -> Message:
+    """The dead letter of a message that was refused.
+
+    Args:
+        message: as received, or :func:`event_alone` of a batch.
+        problem: why.
+        step: the label of the transform that refused it.
+        now: when.
+
+    Returns:
+        A message that can be published: attributes and payload within Pub/Sub's limits, no ordering key.
+    """
+    own = {
+        f"{PREFIX}reason": problem.reason.value,
+        f"{PREFIX}step": step,
+        f"{PREFIX}time": format_time(from_datetime(now)),
+        f"{PREFIX}message_id": message.message_id,
+        f"{PREFIX}publish_time": format_time(from_datetime(message.publish_time)) if message.publish_time else "",
+    }
+    if message.ordering_key:
+        own[f"{PREFIX}ordering_key"] = message.ordering_key
+    room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # the detail is yet to come
+    data = message.data[:room]
+    originals = {_publishable_name(name): value for name, value in message.attributes.items()}
+    kept, left_out = _fitting(originals, own, room - len(data))
+
+    cuts = []
+    if len(data) < len(message.data):
+        cuts.append(f"payload cut from {len(message.data)} to {len(data)} bytes")
+    if left_out:
+        cuts.append(f"{len(left_out)} attributes left out: {', '.join(left_out)}")
+    detail = problem.detail
+    if cuts:
+        detail = f"{_clip(detail, MAX_VALUE_BYTES - _ROOM_FOR_CUTS)} ({'; '.join(cuts)})"
+    return Message(data, kept | own | {f"{PREFIX}detail": _clip(detail, MAX_VALUE_BYTES)})
+
+
+def event_alone(batch: Message, index: int, event: SensorEvent) -> Message:
+    """One event of a batch as a message of its own, with attributes of its own."""
+    attributes = {
+        name: value
+        for name, value in batch.attributes.items()
+        if name not in (EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING)
+    }
+    attributes[MESSAGE_TYPE] = EVENT_TYPE
+    if EVENT_ID in batch.attributes:
+        attributes[EVENT_ID] = f"{batch.attributes[EVENT_ID]}/{index}"
+    event_time = _event_time_attribute(event)
+    if event_time:
+        attributes[EVENT_TIME] = event_time
+    return batch._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
+
+
+def _event_time_attribute(event: SensorEvent) -> str:
+    """The event's time in RFC 3339; empty where it has none that could be written so."""
+    try:
+        return event.event_time.ToJsonString() if event.HasField("event_time") else ""
+    except ValueError:  # no valid Timestamp; and an attribute that does not parse would stop a DirectRunner
+        return ""
+
+
+def _publishable_name(name: str) -> str:
+    if name.startswith("goog"):
+        return f"{PREFIX}{name}"
+    if name in _PUBLISH_ARGUMENTS:
+        return f"{PREFIX}attribute_{name}"
+    return name
+
+
+def _fitting(originals: Mapping[str, str], own: Mapping[str, str], room: int) -> tuple[dict[str, str], list[str]]:
+    """Those original attributes that fit beside ours, and the names of those that don't."""
+    kept: dict[str, str] = {}
+    left_out = []
+    places = MAX_ATTRIBUTES - len(own) - 1  # the detail
+    for name in sorted(originals.keys() - own.keys(), key=lambda name: (name not in _READ_BY_US, name)):
+        size = _size({name: originals[name]})
+        fits = len(name.encode()) <= MAX_KEY_BYTES and len(originals[name].encode()) <= MAX_VALUE_BYTES
+        if fits and places and size <= room:
+            kept[name] = originals[name]
+            places -= 1
+            room -= size
+        else:
+            left_out.append(name)
+    return kept, left_out
+
+
+def _size(attributes: Mapping[str, str]) -> int:
+    return sum(len(name.encode()) + len(value.encode()) + _ATTRIBUTE_OVERHEAD for name, value in attributes.items())
+
+
+def _clip(text: str, max_bytes: int) -> str:
+    encoded = text.encode(errors="backslashreplace")
+    return text if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"

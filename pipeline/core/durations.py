@@ -1,0 +1,25 @@
+"""Durations as people write them on a command line: ``90s``, ``15m``, ``1h``, ``1d``."""
+
+import re
+from datetime import timedelta
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+def parse_duration(text: str) -> timedelta:
+    """A whole number and a unit, one of s, m, h, d; ``0`` needs no unit.
+
+    Raises:
+        ValueError: ``text`` is not of that form. The message says so, and what is.
+    """
+    if text == "0":
+        return timedelta(0)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
+    amount, unit = match.groups()
+    try:
+        return timedelta(**{_UNITS[unit]: int(amount)})
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than any calendar") from None

@@ -1,0 +1,223 @@
+"""From a Pub/Sub message to valid events, or to the reason why not.
+
+The one home of the protobuf format's meaning: what a message holds, and when an event is valid.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+
+from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.times import format_time
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+
+EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
+LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: as far as a row key's sixteen digits reach
+MAX_READINGS = 1000
+MAX_METADATA = 100
+MAX_METADATA_BYTES = 4096
+# First segments of the table's own rows; a sensor of that name would be mistaken for them.
+RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair"})
+
+_Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
+
+_SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII but '#'
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+
+
+class Reason(StrEnum):
+    """Why a message, or one event of a batch, is a dead letter. The set is closed."""
+
+    UNKNOWN_MESSAGE_TYPE = "UNKNOWN_MESSAGE_TYPE"
+    """The attribute message_type names no message of ours."""
+    UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
+    """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
+    UNPARSEABLE = "UNPARSEABLE"
+    """The bytes are not that message in that encoding; JSON with an unknown field is one such."""
+    MISSING_SENSOR_ID = "MISSING_SENSOR_ID"
+    """sensor_id is empty or blank."""
+    INVALID_SENSOR_ID = "INVALID_SENSOR_ID"
+    """sensor_id is longer than 256 bytes, is reserved, or has '#' or anything but printable ASCII in it."""
+    MISSING_EVENT_TIME = "MISSING_EVENT_TIME"
+    """event_time is not set."""
+    INVALID_EVENT_TIME = "INVALID_EVENT_TIME"
+    """event_time is no protobuf Timestamp: its nanoseconds are negative or make a second."""
+    EVENT_TIME_TOO_EARLY = "EVENT_TIME_TOO_EARLY"
+    """event_time is before 2000-01-01T00:00:00Z."""
+    EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
+    """event_time is later than now + --max_future."""
+    NO_READINGS = "NO_READINGS"
+    """There are no readings."""
+    TOO_MANY_READINGS = "TOO_MANY_READINGS"
+    """There are more than 1,000 readings."""
+    INVALID_METRIC_NAME = "INVALID_METRIC_NAME"
+    """A metric's name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
+    NON_FINITE_VALUE = "NON_FINITE_VALUE"
+    """A reading is NaN or infinite."""
+    TOO_MUCH_METADATA = "TOO_MUCH_METADATA"
+    """There are more than 100 metadata entries."""
+    INVALID_METADATA_NAME = "INVALID_METADATA_NAME"
+    """A metadata entry's name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
+    METADATA_TOO_LONG = "METADATA_TOO_LONG"
+    """A metadata value is longer than 4 KiB of UTF-8."""
+
+
+class BadData(Exception):
+    """A message or event that has to become a dead letter. Any other exception is a bug or a broken server."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Event(NamedTuple):
+    """A valid event. Its identity is (sensor_id, event_time_us)."""
+
+    sensor_id: str
+    event_time_us: int
+    readings: dict[str, float]
+    metadata: dict[str, str]
+
+
+def decode(message: Message) -> Sequence[SensorEvent]:
+    """The events of a message, parsed but not yet validated: one, or those of a batch.
+
+    Raises:
+        BadData: the message as a whole can't be read.
+    """
+    message_type = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
+    if message_type == EVENT_TYPE:
+        return [_parse(message, SensorEvent())]
+    if message_type == BATCH_TYPE:
+        return _parse(message, SensorEventBatch()).events
+    raise BadData(
+        Reason.UNKNOWN_MESSAGE_TYPE,
+        f"message_type is {_shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
+    )
+
+
+def _parse(message: Message, into: _Parsed) -> _Parsed:
+    # A dead letter's encoding travels under another name; see dead_letters.py.
+    encoding = message.attributes.get(ENCODING) or message.attributes.get(f"dead_letter_{ENCODING}") or "BINARY"
+    if encoding == "BINARY":
+        try:
+            into.ParseFromString(message.data)
+        except DecodeError as error:
+            raise BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in protobuf: {error}") from error
+        return into
+    if encoding == "JSON":
+        try:
+            return json_format.Parse(message.data, into)
+        # Besides ParseError: text that is no UTF-8, lone surrogates, and arrays nested ten thousand deep.
+        except (json_format.ParseError, ValueError, RecursionError) as error:
+            raise BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in JSON: {error}") from error
+    raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {_shown(encoding)}, not BINARY or JSON")
+
+
+def validate(event: SensorEvent, latest_us: int) -> Event:
+    """The event as plain data, once it has passed every rule of the contract.
+
+    Args:
+        event: as decoded.
+        latest_us: the latest event time allowed, inclusive: now + ``--max_future``.
+
+    Raises:
+        BadData: the first rule that it breaks.
+    """
+    sensor_id = event.sensor_id
+    if not _is_sensor_id(sensor_id):
+        raise _bad_sensor_id(sensor_id)
+    return Event(
+        sensor_id,
+        _event_time_us(event, latest_us),
+        _readings(dict(event.readings)),
+        _metadata(dict(event.metadata)),
+    )
+
+
+@lru_cache(maxsize=1 << 17)
+def _is_sensor_id(text: str) -> bool:
+    return _SENSOR_ID.fullmatch(text) is not None and text not in RESERVED_SENSOR_IDS
+
+
+def _bad_sensor_id(text: str) -> BadData:
+    if not text.strip():
+        return BadData(Reason.MISSING_SENSOR_ID, "sensor_id is empty" if not text else "sensor_id is blank")
+    if text in RESERVED_SENSOR_IDS:
+        return BadData(Reason.INVALID_SENSOR_ID, f"sensor_id {text!r} is reserved for the table's own rows")
+    return BadData(
+        Reason.INVALID_SENSOR_ID,
+        f"sensor_id {_shown(text)} is not 1 to 256 bytes of printable ASCII without '#'",
+    )
+
+
+def _event_time_us(event: SensorEvent, latest_us: int) -> int:
+    if not event.HasField("event_time"):
+        raise BadData(Reason.MISSING_EVENT_TIME, "event_time is not set")
+    seconds, nanos = event.event_time.seconds, event.event_time.nanos
+    if not 0 <= nanos < 1_000_000_000:
+        raise BadData(Reason.INVALID_EVENT_TIME, f"event_time has {nanos} nanoseconds, not 0 to 999,999,999")
+    time_us = seconds * 1_000_000 + nanos // 1000
+    if time_us < EARLIEST_US:
+        raise BadData(
+            Reason.EVENT_TIME_TOO_EARLY,
+            f"event_time {_shown_time(time_us)} is before {format_time(EARLIEST_US)}",
+        )
+    if time_us > min(latest_us, LATEST_US):
+        raise BadData(
+            Reason.EVENT_TIME_IN_FUTURE,
+            f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}",
+        )
+    return time_us
+
+
+def _readings(readings: dict[str, float]) -> dict[str, float]:
+    if not readings:
+        raise BadData(Reason.NO_READINGS, "the event has no readings")
+    if len(readings) > MAX_READINGS:
+        raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, at most {MAX_READINGS} fit")
+    for metric, value in readings.items():
+        if not _is_name(metric):
+            raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {_shown(metric)} does not match {_NAME.pattern}")
+        if not math.isfinite(value):
+            raise BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
+    return readings
+
+
+def _metadata(metadata: dict[str, str]) -> dict[str, str]:
+    if len(metadata) > MAX_METADATA:
+        raise BadData(
+            Reason.TOO_MUCH_METADATA,
+            f"the event has {len(metadata)} metadata entries, at most {MAX_METADATA}",
+        )
+    for name, value in metadata.items():
+        if not _is_name(name):
+            raise BadData(Reason.INVALID_METADATA_NAME, f"metadata name {_shown(name)} does not match {_NAME.pattern}")
+        # A character takes at most four bytes: most values need no encoding to be known short enough.
+        if len(value) * 4 > MAX_METADATA_BYTES and len(value.encode()) > MAX_METADATA_BYTES:
+            raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
+    return metadata
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def _shown(text: str) -> str:
+    """Foreign text, made safe and short for a line of ours."""
+    return ascii(text if len(text) <= 80 else text[:80] + "…")
+
+
+def _shown_time(time_us: int) -> str:
+    try:
+        return format_time(time_us)
+    except OverflowError:
+        return f"{time_us} µs since the epoch"

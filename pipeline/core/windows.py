@@ -1,0 +1,40 @@
+"""Fixed, UTC-aligned windows of event time."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pipeline.core.durations import parse_duration
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A length of fixed windows, and how it was written: the text becomes part of the row key."""
+
+    text: str
+    length: timedelta
+
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """A window from a duration like ``15m``.
+
+        Raises:
+            ValueError: not a duration, or one that does not divide a day.
+        """
+        length = parse_duration(text)
+        if not length or _DAY % length:
+            raise ValueError(f"a window of {text} does not divide a day; use one like 15m, 1h, 6h or 1d")
+        return cls(text, length)
+
+    @property
+    def length_us(self) -> int:
+        return self.length // timedelta(microseconds=1)
+
+    def start_of(self, time_us: int) -> int:
+        """The start, in microseconds, of the window that holds the instant."""
+        return time_us - time_us % self.length_us
+
+
+HOURLY = Window("1h", timedelta(hours=1))
+DAILY = Window("1d", _DAY)
