@@ -1,0 +1,39 @@
+"""What a publisher sends: events as Pub/Sub messages with the attributes of the contract."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+from pipeline.core.messages import BATCH_TYPE, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+
+
+def sensor_event(
+    sensor_id: str, event_time_us: int, readings: Mapping[str, float], metadata: Mapping[str, str]
+) -> SensorEvent:
+    """A protobuf event; nothing is validated."""
+    event = SensorEvent(sensor_id=sensor_id, readings=readings, metadata=metadata)
+    event.event_time.FromMicroseconds(event_time_us)
+    return event
+
+
+def message_of(events: Sequence[SensorEvent]) -> Message:
+    """One event as a ``SensorEvent`` message, several as a ``SensorEventBatch``.
+
+    Attributes: ``message_type``; ``event_time``, the earliest of them; ``event_id``, a digest of the payload, so
+    that the same events published again have the same id.
+
+    Args:
+        events: at least one, each with its event time set.
+    """
+    batch = len(events) > 1
+    payload = SensorEventBatch(events=events) if batch else events[0]
+    data = payload.SerializeToString(deterministic=True)
+    earliest = min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))
+    return Message(
+        data,
+        {
+            MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
+            EVENT_TIME: earliest.event_time.ToJsonString(),
+            EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
+        },
+    )
