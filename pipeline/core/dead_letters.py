@@ -76,20 +76,22 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
     return Message(data, kept | own | {f"{PREFIX}detail": _clip(detail, MAX_VALUE_BYTES)})
 
 
-def event_alone(batch: Message, index: int, event: SensorEvent) -> Message:
-    """One event of a batch as a message of its own, with attributes of its own."""
+def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
+    """One event of a batch as a message of its own, with attributes of its own; a single event's message as it is."""
+    if not message.is_batch:
+        return message
     attributes = {
         name: value
-        for name, value in batch.attributes.items()
+        for name, value in message.attributes.items()
         if name not in (EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING)
     }
     attributes[MESSAGE_TYPE] = EVENT_TYPE
-    if EVENT_ID in batch.attributes:
-        attributes[EVENT_ID] = f"{batch.attributes[EVENT_ID]}/{index}"
+    if EVENT_ID in message.attributes:
+        attributes[EVENT_ID] = f"{message.attributes[EVENT_ID]}/{index}"
     event_time = _event_time_attribute(event)
     if event_time:
         attributes[EVENT_TIME] = event_time
-    return batch._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
+    return message._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
 
 
 def _event_time_attribute(event: SensorEvent) -> str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def parse_duration(text: str) -> timedelta:
@@ -23,3 +24,12 @@ def parse_duration(text: str) -> timedelta:
         return timedelta(**{_UNITS[unit]: int(amount)})
     except OverflowError:
         raise ValueError(f"{text!r} is longer than any calendar") from None
+
+
+def format_duration(duration: timedelta) -> str:
+    """The duration in the largest unit that is exact: ``90s``, ``15m``, ``1h``; ``0`` for none."""
+    seconds = duration // timedelta(seconds=1)
+    if not seconds:
+        return "0"
+    unit, length = next((unit, length) for unit, length in _SECONDS if seconds % length == 0)
+    return f"{seconds // length}{unit}"

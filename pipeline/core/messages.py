@@ -22,3 +22,7 @@ class Message(NamedTuple):
     message_id: str = ""
     publish_time: datetime | None = None
     ordering_key: str = ""
+
+    @property
+    def is_batch(self) -> bool:
+        return self.attributes.get(MESSAGE_TYPE) == BATCH_TYPE

@@ -109,6 +109,11 @@ def sensor_range(sensor_id: str) -> KeyRange:
     return KeyRange(f"{sensor_id}#".encode(), after_first_segment(sensor_id))
 
 
+def first_segment(key: bytes) -> str:
+    """What a key says before its first '#': a raw row's sensor, or what kind of row it is that is no raw row."""
+    return key.decode().partition("#")[0]
+
+
 def after_first_segment(segment: str) -> bytes:
     """The least key behind all keys whose first segment is ``segment``: '$' follows '#'."""
     return f"{segment}$".encode()

@@ -1,0 +1,140 @@
+"""A table as its administrator sees it: families and their garbage collection.
+
+Every function makes one call of Bigtable's admin API, on the emulator where BIGTABLE_EMULATOR_HOST says so,
+and raises :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from google.api_core.exceptions import AlreadyExists, NotFound
+from google.cloud import bigtable
+from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
+from google.cloud.bigtable_admin_v2.types import GcRule, Table
+
+from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.gc_policy import format_policy, parse_policy, same_policy
+from pipeline.core.rows import Families
+
+# Seconds. A read is tried once, so this is how long an unreachable server is waited for.
+READ_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class TableName:
+    """Which table; ``str()`` is its full resource path."""
+
+    project: str
+    instance: str
+    table: str
+
+    @property
+    def parent(self) -> str:
+        """The instance's full resource path."""
+        return f"projects/{self.project}/instances/{self.instance}"
+
+    def __str__(self) -> str:
+        return f"{self.parent}/tables/{self.table}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One family that is not as wanted; ``str()`` says so in a line."""
+
+    family: str
+    actual: GcRule | None  # None: the family is missing
+    wanted: GcRule | None  # None: nobody asked for the family, and it is left alone
+
+    @property
+    def left_alone(self) -> bool:
+        return self.wanted is None
+
+    @property
+    def as_wanted(self) -> bool:
+        return self.actual is not None and self.wanted is not None and same_policy(self.actual, self.wanted)
+
+    def __str__(self) -> str:
+        if self.wanted is None:
+            return f"family {self.family} is not one of those asked for and is left alone"
+        if self.actual is None:
+            return f"family {self.family} is missing, wanted with policy {format_policy(self.wanted)}"
+        return f"family {self.family}: policy is {format_policy(self.actual)}, wanted {format_policy(self.wanted)}"
+
+
+def default_policies(families: Families) -> dict[str, GcRule]:
+    """Each family's policy where nobody asks for another."""
+    return {
+        families.raw: parse_policy("maxage=90d"),
+        families.stats: parse_policy("maxage=730d"),
+        families.meta: parse_policy("maxage=90d"),
+    }
+
+
+def find(name: TableName) -> dict[str, GcRule] | None:
+    """The table's families and their policies; None where there is no such table.
+
+    Needs no more than the permission ``bigtable.tables.get``.
+    """
+    with _admin(name, asked=f"table {name}") as admin:
+        try:
+            table = admin.get_table(
+                {"name": str(name), "view": Table.View.SCHEMA_VIEW}, retry=None, timeout=READ_TIMEOUT_S
+            )
+        except NotFound:
+            return None
+    return {family: table.column_families[family].gc_rule for family in sorted(table.column_families)}
+
+
+def describe(name: TableName) -> dict[str, GcRule]:
+    """The table's families and their policies. Raises ServerProblem where there is no such table."""
+    families = find(name)
+    if families is None:
+        raise ServerProblem(f"table {name} does not exist")
+    return families
+
+
+def create(name: TableName, policies: Mapping[str, GcRule]) -> bool:
+    """Creates the table with these families; False where somebody else's is there by now."""
+    families = {family: {"gc_rule": rule} for family, rule in policies.items()}
+    # What the server can miss when it creates a table is the instance.
+    with _admin(name, asked=f"instance {name.parent}") as admin:
+        try:
+            admin.create_table(
+                {"parent": name.parent, "table_id": name.table, "table": {"column_families": families}},
+                timeout=CHANGE_TIMEOUT_S,
+            )
+        except AlreadyExists:
+            return False
+    return True
+
+
+def differences(actual: Mapping[str, GcRule], wanted: Mapping[str, GcRule]) -> list[Difference]:
+    """The families that are missing, that have another policy, or that nobody asked for, by name."""
+    pairs = [Difference(family, actual.get(family), wanted.get(family)) for family in sorted({*actual, *wanted})]
+    return [pair for pair in pairs if not pair.as_wanted]
+
+
+def apply(name: TableName, changes: Iterable[Difference]) -> None:
+    """Adds the families that are missing and sets the policies that differ, in one request. Drops no family."""
+    modifications = [
+        {"id": change.family, "create" if change.actual is None else "update": {"gc_rule": change.wanted}}
+        for change in changes
+        if not change.left_alone
+    ]
+    with _admin(name, asked=f"table {name}") as admin:
+        admin.modify_column_families({"name": str(name), "modifications": modifications}, timeout=CHANGE_TIMEOUT_S)
+
+
+def delete(name: TableName) -> None:
+    """Deletes the table and all that is in it. Raises ServerProblem where there is no such table."""
+    with _admin(name, asked=f"table {name}") as admin:
+        admin.delete_table({"name": str(name)}, timeout=CHANGE_TIMEOUT_S)
+
+
+@contextmanager
+def _admin(name: TableName, *, asked: str) -> Iterator[BaseBigtableTableAdminClient]:
+    """A client, closed after the block, whose errors are about what is ``asked`` for."""
+    with explained(asked), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
+        yield client

@@ -1,0 +1,126 @@
+"""A job on the DirectRunner, in this process, from its start to an orderly stop."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.runners.runner import PipelineResult
+
+from pipeline.core.durations import format_duration
+from pipeline.job.direct import PullGate, gated_pulls
+from pipeline.job.settings import Settings
+from pipeline.transforms.metrics import NAMESPACE
+
+# Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.
+_DRAIN_TIMEOUT_S = 33.0
+
+
+def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
+    """Runs the pipeline until SIGINT or SIGTERM, then writes what has been acknowledged, and reports.
+
+    Returns:
+        The exit code: 0 after an orderly stop, 1 where the job failed or could not write what it had acknowledged.
+    """
+    stop = _StopSignal()
+    with gated_pulls() as gate:
+        result = pipeline.run()
+        watch = _Watch(result, stop.wake)
+        _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
+        stop.wake.wait()
+        drained = False
+        if watch.failure is None:
+            _say("stopping: writing what has been acknowledged; a second signal stops at once")
+            drained = _drain(gate, watch)
+        if watch.failure is not None:
+            _say(f"the job failed: {_cause(watch.failure)}")
+            return 1
+        if not drained:
+            _say(f"lost: acknowledged messages that could not be written within {_DRAIN_TIMEOUT_S:.0f} s")
+            _exit_at_once(1)
+        result.cancel()
+    _print_metrics(result)
+    _say(
+        "stopped; aggregates of the last firing interval may be behind "
+        f"(early {format_duration(settings.early_firing)}, late {format_duration(settings.late_firing)})"
+    )
+    return 0
+
+
+class _StopSignal:
+    """SIGINT or SIGTERM: the first asks for an orderly stop, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.wake = threading.Event()
+        self._requested = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._requested:
+            _say("stopped at once; messages that were acknowledged but not yet written are lost")
+            _exit_at_once(128 + number)
+        self._requested = True
+        self.wake.set()
+
+
+class _Watch:
+    """Waits, in a thread of its own, for the job to end by itself: reading for ever, it only ends by failing."""
+
+    def __init__(self, result: PipelineResult, wake: threading.Event) -> None:
+        self.failure: BaseException | None = None
+        self._result = result
+        self._wake = wake
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        try:
+            self._result.wait_until_finish()
+        except Exception as failure:  # noqa: BLE001 (whatever ended the job, it is told and ends the process)
+            self.failure = failure
+            self._wake.set()
+
+
+def _drain(gate: PullGate, watch: _Watch) -> bool:
+    gate.close()
+    deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+    while watch.failure is None and time.monotonic() < deadline:
+        if gate.wait_drained(0.1):
+            return True
+    return False
+
+
+def _print_metrics(result: PipelineResult) -> None:
+    metrics = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+    for counter in sorted(metrics["counters"], key=lambda found: found.key.metric.name):
+        if counter.committed:
+            print(f"{counter.key.metric.name:40} {counter.committed:>12,}")
+    for distribution in metrics["distributions"]:
+        values = distribution.committed
+        if values and values.count:
+            name = distribution.key.metric.name
+            print(f"{name:40} {values.mean:>12,.0f} mean, {values.min:,} to {values.max:,}")
+    sys.stdout.flush()
+
+
+def _cause(failure: BaseException) -> str:
+    """One line: the error, and the first of those that a Bigtable batch carries along."""
+    line = f"{type(failure).__name__}: {failure}"
+    carried = getattr(failure, "exc", None)
+    if carried:
+        line += f" {carried[0]!r}"
+    return " ".join(line.split())[:500]
+
+
+def _say(line: str) -> None:
+    print(f"tidetable: {line}", file=sys.stderr, flush=True)
+
+
+def _exit_at_once(code: int) -> None:
+    """Without waiting for the runner's thread, which may hang on a server that is away."""
+    sys.stdout.flush()
+    os._exit(code)

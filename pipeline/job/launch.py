@@ -1,0 +1,43 @@
+"""``python -m pipeline``: from flags to a running job."""
+
+import sys
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineResult
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.job.checks import check_launch
+from pipeline.job.foreground import run_until_stopped
+from pipeline.job.graph import assemble
+from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the job that the flags ask for: on the DirectRunner until it is told to stop, elsewhere by submitting it.
+
+    Returns:
+        The exit code: 0 for a job that was submitted, or stopped in order; 1 for a server that is missing something
+        or a job that failed; 2 for a flag that can't be.
+    """
+    try:
+        options = parse_flags(sys.argv[1:] if argv is None else argv)
+        settings = settings_of(options)
+        if settings.launch_checks:
+            check_launch(settings)
+        pipeline = beam.Pipeline(options=options)
+        assemble(pipeline, settings)
+        if runs_here(options):
+            return run_until_stopped(pipeline, settings)
+        launch(pipeline)
+    except (BadFlag, ServerProblem) as problem:
+        print(f"tidetable: {problem}", file=sys.stderr)
+        return 2 if isinstance(problem, BadFlag) else 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def launch(pipeline: beam.Pipeline) -> PipelineResult:
+    """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends."""
+    return pipeline.run()

@@ -1,0 +1,202 @@
+"""The job's flags, and the settings that they become: parsed once, checked once, typed ever after."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+
+from pipeline.cloud.tables import TableName
+from pipeline.core.durations import parse_duration
+from pipeline.core.rows import Families
+from pipeline.core.windows import Window
+
+_T = TypeVar("_T")
+
+# https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names and the Bigtable admin API's reference.
+_PROJECT = re.compile(r"[a-z][-a-z0-9:.]{4,61}[a-z0-9]")
+_PUBSUB_NAME = r"(?!goog)[A-Za-z][-A-Za-z0-9._~%+]{2,254}"
+_SUBSCRIPTION = re.compile(rf"projects/{_PROJECT.pattern}/subscriptions/{_PUBSUB_NAME}")
+_TOPIC = re.compile(rf"projects/{_PROJECT.pattern}/topics/{_PUBSUB_NAME}")
+_INSTANCE = re.compile(r"[a-z][-a-z0-9]{0,32}")
+_TABLE = re.compile(r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}")
+_FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
+_ATTRIBUTE = re.compile(r"(?!goog)[^\s]{1,256}")
+
+
+class BadFlag(Exception):
+    """A flag that can't be. ``str()`` is one line that names it and says what would do."""
+
+
+class TidetableOptions(PipelineOptions):
+    """The flags of the contract, beside Beam's own."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--input_subscription", help="projects/P/subscriptions/S to read from")
+        parser.add_argument("--input_topic", help="projects/P/topics/T to read from, instead of a subscription")
+        parser.add_argument("--timestamp_attribute", help="attribute whose time drives the watermark")
+        parser.add_argument("--id_attribute", help="attribute by which Dataflow removes redelivered messages")
+        parser.add_argument("--dead_letter_topic", help="projects/P/topics/T for what is refused")
+        parser.add_argument(
+            "--dead_letters", default="publish", help="publish, or drop what is refused but for its count"
+        )
+        parser.add_argument("--bigtable_project", help="project of the Bigtable instance; --project without it")
+        parser.add_argument("--bigtable_instance", help="Bigtable instance")
+        parser.add_argument("--bigtable_table", help="Bigtable table")
+        parser.add_argument("--window", default="1h", help="length of the aggregates' windows; divides a day")
+        parser.add_argument("--early_firing", default="60s", help="an early pane this often; 0 for none")
+        parser.add_argument("--late_firing", default="60s", help="a late pane this often; 0 for each late event")
+        parser.add_argument("--allowed_lateness", default="1d", help="how long a window waits for late events")
+        parser.add_argument("--max_future", default="1h", help="how far ahead of now an event time may be")
+        parser.add_argument("--raw_family", default=Families.raw, help="column family of readings")
+        parser.add_argument("--stats_family", default=Families.stats, help="column family of aggregates")
+        parser.add_argument("--meta_family", default=Families.meta, help="column family of metadata")
+        parser.add_argument("--launch_checks", default="on", help="on, or off to start without asking the servers")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the job is to do. Exactly one of the two inputs is set; no dead-letter topic means to drop."""
+
+    input_subscription: str | None
+    input_topic: str | None
+    timestamp_attribute: str | None
+    id_attribute: str | None
+    dead_letter_topic: str | None
+    table: TableName
+    window: Window
+    early_firing: timedelta
+    late_firing: timedelta
+    allowed_lateness: timedelta
+    max_future: timedelta
+    families: Families
+    launch_checks: bool
+
+
+def parse_flags(argv: Sequence[str]) -> PipelineOptions:
+    """Beam's options from a command line, streaming, with a runner that is named.
+
+    Raises:
+        BadFlag: a flag that neither we nor Beam know, or a value that Beam's own parser refuses.
+    """
+    _refuse_unknown(argv)
+    options = PipelineOptions(list(argv))
+    standard = options.view_as(StandardOptions)
+    standard.streaming = True
+    if standard.runner is None or standard.runner.lower() in ("directrunner", "direct", "switchingdirectrunner"):
+        # "DirectRunner" would first try to download another one, and for Pub/Sub then come to this one.
+        standard.runner = "BundleBasedDirectRunner"
+    return options
+
+
+def runs_here(options: PipelineOptions) -> bool:
+    """Whether the job runs in this process, until it is stopped."""
+    return options.view_as(StandardOptions).runner == "BundleBasedDirectRunner"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise BadFlag(message)
+
+
+def _refuse_unknown(argv: Sequence[str]) -> None:
+    """Beam itself only logs a flag that nobody knows, and goes on with its default."""
+    parser = _Parser(prog="python -m pipeline", allow_abbrev=False, conflict_handler="resolve")
+    for options in dict.fromkeys(PipelineOptions.__subclasses__()):
+        if options is not TidetableOptions:
+            options._add_argparse_args(parser)
+    TidetableOptions._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = [option for action in parser._actions for option in action.option_strings]
+        near = difflib.get_close_matches(flag, known, n=1)
+        raise BadFlag(f"unknown argument {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def settings_of(options: PipelineOptions) -> Settings:
+    """The settings that the flags ask for.
+
+    Raises:
+        BadFlag: the first flag that is wrong, missing, or at odds with another.
+    """
+    flags = options.view_as(TidetableOptions)
+    project = flags.bigtable_project or options.view_as(GoogleCloudOptions).project
+    if not project:
+        raise BadFlag("--bigtable_project or --project is needed: the project of the Bigtable instance")
+    if bool(flags.input_subscription) == bool(flags.input_topic):
+        raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
+    if flags.id_attribute and runs_here(options):
+        raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
+    families = Families(
+        *(_named(f"--{name}", getattr(flags, name), _FAMILY) for name in ("raw_family", "stats_family", "meta_family"))
+    )
+    if len({families.raw, families.stats, families.meta}) < 3:
+        raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
+    return Settings(
+        input_subscription=_optional(
+            "--input_subscription", flags.input_subscription, _SUBSCRIPTION, "projects/PROJECT/subscriptions/NAME"
+        ),
+        input_topic=_optional("--input_topic", flags.input_topic, _TOPIC, "projects/PROJECT/topics/NAME"),
+        timestamp_attribute=_optional(
+            "--timestamp_attribute", flags.timestamp_attribute, _ATTRIBUTE, "the name of an attribute, like event_time"
+        ),
+        id_attribute=_optional(
+            "--id_attribute", flags.id_attribute, _ATTRIBUTE, "the name of an attribute, like event_id"
+        ),
+        dead_letter_topic=_dead_letter_topic(flags),
+        table=TableName(
+            _named("--bigtable_project", project, _PROJECT),
+            _named("--bigtable_instance", flags.bigtable_instance, _INSTANCE),
+            _named("--bigtable_table", flags.bigtable_table, _TABLE),
+        ),
+        window=_parsed("--window", flags.window, Window.parse),
+        early_firing=_parsed("--early_firing", flags.early_firing, parse_duration),
+        late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
+        allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
+        max_future=_parsed("--max_future", flags.max_future, parse_duration),
+        families=families,
+        launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
+    )
+
+
+def _dead_letter_topic(flags: TidetableOptions) -> str | None:
+    if _choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
+        return None
+    if not flags.dead_letter_topic:
+        raise BadFlag("--dead_letter_topic is needed; or say --dead_letters=drop to lose what can't be read")
+    return _optional("--dead_letter_topic", flags.dead_letter_topic, _TOPIC, "projects/PROJECT/topics/NAME")
+
+
+def _optional(flag: str, value: str | None, form: re.Pattern[str], wanted: str) -> str | None:
+    if value is None:
+        return None
+    if not form.fullmatch(value):
+        raise BadFlag(f"{flag} is {value!r}; it has to be {wanted}")
+    return value
+
+
+def _named(flag: str, value: str | None, form: re.Pattern[str]) -> str:
+    if not value:
+        raise BadFlag(f"{flag} is needed")
+    if not form.fullmatch(value):
+        raise BadFlag(f"{flag} is {value!r}, which is not a name that Google Cloud takes there")
+    return value
+
+
+def _choice(flag: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise BadFlag(f"{flag} is {value!r}; it has to be {' or '.join(choices)}")
+    return value
+
+
+def _parsed(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadFlag(f"{flag}: {error}") from error

@@ -1,0 +1,98 @@
+"""Pub/Sub messages in, valid events at their event time out; what is refused goes aside as dead letters."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.core.dead_letters import dead_letter, event_alone
+from pipeline.core.events import BadData, Reason, decode, validate
+from pipeline.core.messages import Message
+from pipeline.core.times import to_datetime
+from pipeline.transforms import metrics
+
+_EVENTS = "events"
+_DEAD_LETTERS = "dead_letters"
+
+Clock = Callable[[], float]
+"""Seconds since the epoch; ``time.time`` but for tests."""
+
+
+class Decoded(NamedTuple):
+    """What comes out: ``Event`` elements, and ``Message`` elements that are dead letters."""
+
+    events: PCollection
+    dead_letters: PCollection
+
+
+class DecodeMessages(beam.PTransform):
+    """``PubsubMessage`` elements to :class:`Decoded`.
+
+    An event's element timestamp is its own event time, whatever the message's was.
+
+    Args:
+        max_future: how far ahead of the clock an event time may be.
+        clock: what time it is.
+    """
+
+    def __init__(self, max_future: timedelta, clock: Clock = time.time) -> None:
+        super().__init__()
+        self._max_future = max_future
+        self._clock = clock
+
+    def expand(self, messages: PCollection) -> Any:  # Decoded; Beam takes the annotation for a type hint and warns
+        outputs = messages | "Decode" >> beam.ParDo(_DecodeFn(self.label, self._max_future, self._clock)).with_outputs(
+            _DEAD_LETTERS, main=_EVENTS
+        )
+        return Decoded(outputs[_EVENTS], outputs[_DEAD_LETTERS])
+
+
+class _DecodeFn(beam.DoFn):
+    def __init__(self, step: str, max_future: timedelta, clock: Clock) -> None:
+        self._step = step
+        self._max_future_us = max_future // timedelta(microseconds=1)
+        self._clock = clock
+        self._messages = metrics.counter(metrics.MESSAGES)
+        self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
+        self._events = metrics.counter(metrics.EVENTS)
+        self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
+        self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
+        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
+
+    def process(self, element: PubsubMessage) -> Iterator[Any]:
+        self._messages.inc()
+        now_us = int(self._clock() * 1_000_000)
+        message = Message(
+            element.data or b"",
+            element.attributes or {},
+            element.message_id or "",
+            element.publish_time,
+            element.ordering_key or "",
+        )
+        try:
+            protos = decode(message)
+        except BadData as problem:
+            yield self._refuse(message, problem, now_us)
+            return
+        if not protos:
+            self._empty_batches.inc()
+        for index, proto in enumerate(protos):
+            try:
+                event = validate(proto, now_us + self._max_future_us)
+            except BadData as problem:
+                yield self._refuse(event_alone(message, index, proto), problem, now_us)
+                continue
+            self._events.inc()
+            self._event_delay_ms.update((now_us - event.event_time_us) // 1000)
+            yield TimestampedValue(event, Timestamp(micros=event.event_time_us))
+
+    def _refuse(self, message: Message, problem: BadData, now_us: int) -> TaggedOutput:
+        self._dead_letters.inc()
+        self._dead_letters_of[problem.reason].inc()
+        return TaggedOutput(_DEAD_LETTERS, dead_letter(message, problem, self._step, to_datetime(now_us)))

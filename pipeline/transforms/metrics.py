@@ -1,0 +1,49 @@
+"""Every counter and distribution of the pipeline, under one namespace.
+
+| name | counts |
+|---|---|
+| ``messages`` | Pub/Sub messages read |
+| ``empty_batches`` | batches without an event |
+| ``events`` | valid events |
+| ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason |
+| ``raw_rows`` | raw rows handed to the writer |
+| ``aggregate_rows`` | aggregate rows handed to the writer: the last pane of each window in a bundle |
+| ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing |
+| ``event_delay_ms`` | distribution: decoding minus event time, in milliseconds; negative for a clock that is ahead |
+"""
+
+from apache_beam.metrics.metric import Metrics
+from apache_beam.metrics.metricbase import Counter, Distribution
+from apache_beam.utils.windowed_value import PaneInfoTiming
+
+from pipeline.core.events import Reason
+
+NAMESPACE = "tidetable"
+
+MESSAGES = "messages"
+EMPTY_BATCHES = "empty_batches"
+EVENTS = "events"
+DEAD_LETTERS = "dead_letters"
+RAW_ROWS = "raw_rows"
+AGGREGATE_ROWS = "aggregate_rows"
+PANES = {
+    PaneInfoTiming.EARLY: "panes_early",
+    PaneInfoTiming.ON_TIME: "panes_on_time",
+    PaneInfoTiming.LATE: "panes_late",
+}
+EVENT_DELAY_MS = "event_delay_ms"
+
+
+def counter(name: str) -> Counter:
+    """The counter of that name in our namespace."""
+    return Metrics.counter(NAMESPACE, name)
+
+
+def distribution(name: str) -> Distribution:
+    """The distribution of that name in our namespace."""
+    return Metrics.distribution(NAMESPACE, name)
+
+
+def dead_letters_of(reason: Reason) -> str:
+    """The name of the counter of dead letters for one reason."""
+    return f"{DEAD_LETTERS}_{reason}"

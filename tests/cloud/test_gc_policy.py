@@ -1,0 +1,212 @@
+from datetime import timedelta
+
+import pytest
+from google.cloud.bigtable_admin_v2.types import GcRule
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.cloud.gc_policy import PolicyError, format_policy, parse_policy, same_policy
+
+
+def union(*rules: GcRule) -> GcRule:
+    return GcRule(union=GcRule.Union(rules=rules))
+
+
+def intersection(*rules: GcRule) -> GcRule:
+    return GcRule(intersection=GcRule.Intersection(rules=rules))
+
+
+def collects(rule: GcRule, age: timedelta, newer_versions: int) -> bool:
+    """What the API's documentation says of a rule, for one cell."""
+    match GcRule.pb(rule).WhichOneof("rule"):
+        case None:
+            return False
+        case "max_age":
+            return age > rule.max_age
+        case "max_num_versions":
+            return newer_versions >= rule.max_num_versions
+        case "union":
+            return any(collects(member, age, newer_versions) for member in rule.union.rules)
+        case _:
+            return all(collects(member, age, newer_versions) for member in rule.intersection.rules)
+
+
+def problem_with(text: str) -> str:
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        return str(error)
+    return ""
+
+
+DAYS = [GcRule(max_age=timedelta(days=days)) for days in range(10)]
+VERSIONS = [GcRule(max_num_versions=versions) for versions in range(10)]
+
+ages = st.builds(timedelta, milliseconds=st.integers(1, 10**4)) | st.builds(timedelta, days=st.integers(1, 106_751))
+leaves = st.builds(GcRule, max_age=ages) | st.builds(GcRule, max_num_versions=st.integers(1, 65_535))
+rules = st.recursive(
+    leaves | st.just(GcRule()),
+    lambda members: st.lists(members, min_size=1, max_size=3).flatmap(
+        lambda chosen: st.sampled_from([union(*chosen), intersection(*chosen)])
+    ),
+    max_leaves=8,
+)
+operators = st.sampled_from(["||", "or", "&&", "and"])
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("never", GcRule()),
+        (" never ", GcRule()),
+        ("maxage=90d", GcRule(max_age=timedelta(days=90))),
+        ("maxage=36h", GcRule(max_age=timedelta(hours=36))),
+        ("maxage=90m", GcRule(max_age=timedelta(minutes=90))),
+        ("maxage=5s", GcRule(max_age=timedelta(seconds=5))),
+        ("maxage=1ms", GcRule(max_age=timedelta(milliseconds=1))),
+        ("maxage=106751d", GcRule(max_age=timedelta(days=106_751))),
+        ("maxversions=1", VERSIONS[1]),
+        ("maxversions=65535", GcRule(max_num_versions=65_535)),
+        ("maxage = 3d", DAYS[3]),
+        ("(maxage=3d)", DAYS[3]),
+        ("maxage=3d||maxversions=2", union(DAYS[3], VERSIONS[2])),
+        ("maxage=3d or maxversions=2", union(DAYS[3], VERSIONS[2])),
+        ("maxage=3d && maxversions=2", intersection(DAYS[3], VERSIONS[2])),
+        ("maxage=3d and maxversions=2", intersection(DAYS[3], VERSIONS[2])),
+        ("maxage=3d || (maxage=1d && maxversions=2)", union(DAYS[3], intersection(DAYS[1], VERSIONS[2]))),
+        ("maxage=1d or (maxage=2d or (maxage=3d or maxage=4d))", union(*DAYS[1:5])),
+    ],
+)
+def test_reads_the_grammar(text: str, rule: GcRule) -> None:
+    """Ages, numbers of versions, both spellings of the operators, parentheses and never are read."""
+    assert parse_policy(text) == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("maxage=1d || maxversions=2 && maxage=3d", "(maxage=1d || maxversions=2) && maxage=3d"),
+        ("maxage=1d && maxversions=2 || maxage=3d", "(maxage=1d && maxversions=2) || maxage=3d"),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "maxage=1d || (maxversions=2 && maxage=3d)"),
+        ("(maxage=5d) or (maxversions=1 and (maxage=4d))", "maxage=5d || (maxversions=1 && maxage=4d)"),
+        ("maxage=1d or maxage=2d or maxage=3d", "maxage=1d || maxage=2d || maxage=3d"),
+        ("maxage=0024h", "maxage=1d"),
+        ("maxage=36h", "maxage=36h"),
+        ("maxage=120m", "maxage=2h"),
+        ("maxage=1500ms", "maxage=1500ms"),
+        ("never", "never"),
+    ],
+)
+def test_reads_left_to_right_as_cbt_does_and_prints_it_plainly(text: str, plain: str) -> None:
+    """Operators have no precedence, as in cbt 1.23.2, and what is printed cannot be read in another way."""
+    assert format_policy(parse_policy(text)) == plain
+
+
+def test_prints_an_age_that_cbt_cannot_say() -> None:
+    """An age of microseconds, which only the API can set, is printed as it is."""
+    assert format_policy(GcRule(max_age=timedelta(microseconds=1500))) == "maxage=1.5ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'maxage=', 'maxversions=' or '(' expected at character 1, not the end"),
+        ("maxage", "'=' expected at character 7, not the end"),
+        ("maxage 90d", "'=' expected at character 8, not '90d'"),
+        ("maxage=", "an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) expected at character 8"),
+        ("maxage=90", "expected at character 8, not '90'"),
+        ("maxage=90x", "expected at character 8, not '90x'"),
+        ("maxage=1h30m", "expected at character 8, not '1h30m'"),
+        ("maxage=1.5h", "expected at character 8, not '1.5h'"),
+        ("maxage=-5d", "expected at character 8, not '-5d'"),
+        ("maxage=٣d", "expected at character 8, not '٣d'"),
+        ("maxage=0d", "expected at character 8, not '0d'"),
+        ("maxage=106752d", "expected at character 8, not '106752d'"),
+        (f"maxage={'9' * 5000}d", "expected at character 8"),
+        ("maxversions=0", "a number of versions (from 1 to 65535) expected at character 13, not '0'"),
+        ("maxversions=65536", "expected at character 13, not '65536'"),
+        ("maxversions=many", "expected at character 13, not 'many'"),
+        ("MAXAGE=5d", "expected at character 1, not 'MAXAGE'"),
+        ("maxage=1d or", "'maxage=', 'maxversions=' or '(' expected at character 13, not the end"),
+        ("maxage=1d | maxage=2d", "'||', '&&' or the end expected at character 11, not '|'"),
+        ("maxage=1d maxage=2d", "'||', '&&' or the end expected at character 11, not 'maxage'"),
+        ("(maxage=1d", "')' expected at character 11, not the end"),
+        ("maxage=1d)", "expected at character 10, not ')'"),
+        ("never or maxage=1d", "expected at character 1, not 'never'"),
+        ("()", "expected at character 2, not ')'"),
+        ("(" * 5000 + "maxage=1d" + ")" * 5000, "at most 500 bytes"),
+        (" || ".join(["maxage=1d"] * 1000), "at most 500 bytes"),
+        ("maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d", "at most 500 bytes"),
+    ],
+)
+def test_says_what_is_wrong_and_where(text: str, problem: str) -> None:
+    """A text that is no policy is told in one line with the place, the offending word and an example."""
+    told = problem_with(text)
+    assert problem in told
+    assert "an example: maxage=30d || (maxage=3d && maxversions=100)" in told
+    assert len(told) < 400
+
+
+@given(st.lists(st.sampled_from(["maxage", "maxversions", "=", "(", ")", "||", "&", "or", "1d", "2", " ", "\n", "é"])))
+def test_any_text_is_a_policy_or_a_policy_error_of_one_line(parts: list[str]) -> None:
+    """No text ends in another exception, and no message breaks its line."""
+    assert len(problem_with("".join(parts)).splitlines()) <= 1
+
+
+@given(leaves, st.lists(st.tuples(operators, leaves), max_size=20))
+def test_a_chain_of_operators_is_read_from_left_to_right(first: GcRule, others: list[tuple[str, GcRule]]) -> None:
+    """However long, a chain without parentheses means what applying its operators one by one means."""
+    text, rule = format_policy(first), first
+    for operator, other in others:
+        text += f" {operator} {format_policy(other)}"
+        rule = (union if operator in {"||", "or"} else intersection)(rule, other)
+    assert same_policy(parse_policy(text), rule)
+
+
+@given(rules)
+def test_what_is_printed_is_read_back_to_the_same_policy(rule: GcRule) -> None:
+    """Printing and reading lose nothing but order-free nesting, and printing again changes nothing."""
+    read_back = parse_policy(format_policy(rule))
+    assert same_policy(read_back, rule)
+    assert format_policy(read_back) == format_policy(rule)
+
+
+@given(rules, ages, st.integers(0, 65_535))
+def test_what_is_printed_collects_the_same_cells(rule: GcRule, age: timedelta, newer_versions: int) -> None:
+    """The simpler form that is printed decides on every cell as the rule itself does."""
+    printed = parse_policy(format_policy(rule))
+    assert collects(printed, age, newer_versions) == collects(rule, age, newer_versions)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maxage=1d || maxversions=2", "maxversions=2 or maxage=24h"),
+        ("maxage=1d && (maxage=2d && maxage=3d)", "(maxage=3d && maxage=1d) && maxage=2d"),
+        ("(maxage=1d && maxversions=2) || maxage=3d", "maxage=3d || (maxversions=2 && maxage=1d)"),
+        ("never", "never"),
+    ],
+)
+def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
+    """Two policies that differ in the order or the nesting of one operator's parts are the same."""
+    assert same_policy(parse_policy(one), parse_policy(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maxage=1d", "maxage=2d"),
+        ("maxage=1d", "never"),
+        ("maxage=1d || maxversions=2", "maxage=1d && maxversions=2"),
+        ("maxage=1d || maxversions=2", "maxage=1d"),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d"),
+    ],
+)
+def test_another_meaning_is_a_difference(one: str, other: str) -> None:
+    """Policies with other values, operators or parts are not the same."""
+    assert not same_policy(parse_policy(one), parse_policy(other))
+
+
+def test_a_compound_of_one_rule_is_that_rule() -> None:
+    """A union or an intersection of a single rule, as other tools may have set it, is printed as the rule."""
+    assert format_policy(union(intersection(DAYS[3]))) == "maxage=3d"

@@ -1,0 +1,126 @@
+import socket
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.gc_policy import format_policy, parse_policy
+from pipeline.cloud.tables import TableName
+from pipeline.core.rows import Families
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+    """A table that is not there yet."""
+    return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
+        yield
+
+
+def policies(**texts: str) -> dict:
+    return {family: parse_policy(text) for family, text in texts.items()}
+
+
+def texts(found: dict | None) -> dict[str, str]:
+    assert found is not None
+    return {family: format_policy(rule) for family, rule in found.items()}
+
+
+def test_the_default_policies_follow_the_families_names() -> None:
+    """Readings and metadata stay 90 days and aggregates two years, whatever the families are called."""
+    assert texts(tables.default_policies(Families())) == {
+        "raw": "maxage=90d",
+        "stats": "maxage=730d",
+        "meta": "maxage=90d",
+    }
+    assert list(tables.default_policies(Families("r", "s", "m"))) == ["r", "s", "m"]
+
+
+def test_a_created_table_is_described_as_it_was_asked_for(name: TableName) -> None:
+    """Families and policies come back from the server as they went in, by name."""
+    wanted = {"raw": "maxage=30d || (maxage=3d && maxversions=2)", "meta": "never", "stats": "maxversions=1"}
+    assert tables.create(name, policies(**wanted))
+    assert texts(tables.describe(name)) == wanted
+    assert list(tables.describe(name)) == ["meta", "raw", "stats"]
+
+
+def test_creating_a_table_that_is_there_leaves_it_alone(name: TableName) -> None:
+    """Of two programs that create a table, the second is told so and changes nothing."""
+    tables.create(name, policies(raw="maxage=1d"))
+    assert not tables.create(name, policies(raw="maxage=2d", more="never"))
+    assert texts(tables.describe(name)) == {"raw": "maxage=1d"}
+
+
+def test_a_missing_table_is_found_missing(name: TableName) -> None:
+    """Looking for a table that is not there is no error; describing or deleting it is one, in one line."""
+    assert tables.find(name) is None
+    for ask in (tables.describe, tables.delete):
+        with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
+            ask(name)
+
+
+def test_a_deleted_table_is_gone(name: TableName) -> None:
+    """Deleting a table leaves nothing to be found."""
+    tables.create(name, policies(raw="never"))
+    tables.delete(name)
+    assert tables.find(name) is None
+
+
+def test_differences_are_told_one_a_line() -> None:
+    """A missing family, another policy and a family nobody asked for are each told in a line."""
+    actual = policies(raw="maxage=30d", stats="maxversions=1 || maxage=730d", extra="never")
+    wanted = policies(raw="maxage=90d", stats="maxage=730d || maxversions=1", meta="maxage=90d")
+    assert list(map(str, tables.differences(actual, wanted))) == [
+        "family extra is not one of those asked for and is left alone",
+        "family meta is missing, wanted with policy maxage=90d",
+        "family raw: policy is maxage=30d, wanted maxage=90d",
+    ]
+
+
+def test_never_is_a_policy_like_any_other() -> None:
+    """A family that keeps everything differs from one with a policy, in both directions."""
+    keeping, collecting = policies(raw="never"), policies(raw="maxage=90d")
+    assert not tables.differences(keeping, keeping)
+    assert [str(it) for it in tables.differences(keeping, collecting)] == [
+        "family raw: policy is never, wanted maxage=90d"
+    ]
+    assert [str(it) for it in tables.differences(collecting, keeping)] == [
+        "family raw: policy is maxage=90d, wanted never"
+    ]
+
+
+def test_applying_the_differences_leaves_only_what_is_left_alone(name: TableName) -> None:
+    """Families are added and policies changed, to never as well; a family nobody asked for stays."""
+    tables.create(name, policies(raw="maxage=30d", stats="maxage=1d", extra="maxage=5d"))
+    wanted = policies(raw="maxage=90d", stats="never", meta="maxage=90d")
+    tables.apply(name, tables.differences(tables.describe(name), wanted))
+    assert texts(tables.describe(name)) == {
+        "extra": "maxage=5d",
+        "meta": "maxage=90d",
+        "raw": "maxage=90d",
+        "stats": "never",
+    }
+    assert all(difference.left_alone for difference in tables.differences(tables.describe(name), wanted))
+
+
+def test_a_closed_port_is_told_at_once(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing listens, the read fails with one line about the server."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
+    with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached: .*127.0.0.1:1"):
+        tables.find(name)
+
+
+@pytest.mark.usefixtures("silent_server")
+def test_a_server_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read is given up after its timeout, without a retry."""
+    monkeypatch.setattr(tables, "READ_TIMEOUT_S", 0.5)
+    with pytest.raises(ServerProblem, match="the server cannot be reached"):
+        tables.find(TableName("test-project", "test-instance", "t"))
