@@ -19,6 +19,7 @@ from datetime import datetime
 
 from pipeline.core.events import BadData
 from pipeline.core.messages import ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.outgoing import event_time_of
 from pipeline.core.times import format_time, from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -88,18 +89,9 @@ def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
     attributes[MESSAGE_TYPE] = EVENT_TYPE
     if EVENT_ID in message.attributes:
         attributes[EVENT_ID] = f"{message.attributes[EVENT_ID]}/{index}"
-    event_time = _event_time_attribute(event)
-    if event_time:
+    if event_time := event_time_of(event):
         attributes[EVENT_TIME] = event_time
     return message._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
-
-
-def _event_time_attribute(event: SensorEvent) -> str:
-    """The event's time in RFC 3339; empty where it has none that could be written so."""
-    try:
-        return event.event_time.ToJsonString() if event.HasField("event_time") else ""
-    except ValueError:  # no valid Timestamp; and an attribute that does not parse would stop a DirectRunner
-        return ""
 
 
 def _publishable_name(name: str) -> str:

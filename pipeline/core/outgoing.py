@@ -19,21 +19,25 @@ def sensor_event(
 def message_of(events: Sequence[SensorEvent]) -> Message:
     """One event as a ``SensorEvent`` message, several as a ``SensorEventBatch``.
 
-    Attributes: ``message_type``; ``event_time``, the earliest of them; ``event_id``, a digest of the payload, so
-    that the same events published again have the same id.
-
-    Args:
-        events: at least one, each with its event time set.
+    Attributes: ``message_type``; ``event_time``, the earliest of those that can be told; ``event_id``, a digest of
+    the payload, so that the same events published again have the same id.
     """
     batch = len(events) > 1
     payload = SensorEventBatch(events=events) if batch else events[0]
     data = payload.SerializeToString(deterministic=True)
-    earliest = min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))
-    return Message(
-        data,
-        {
-            MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
-            EVENT_TIME: earliest.event_time.ToJsonString(),
-            EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
-        },
-    )
+    attributes = {
+        MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
+        EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
+    }
+    times = [(event.event_time.seconds, event.event_time.nanos, event) for event in events if event_time_of(event)]
+    if times:
+        attributes[EVENT_TIME] = event_time_of(min(times, key=lambda time: time[:2])[2])
+    return Message(data, attributes)
+
+
+def event_time_of(event: SensorEvent) -> str:
+    """The event's time in RFC 3339, for the attribute; empty where it has none that could be written so."""
+    try:
+        return event.event_time.ToJsonString() if event.HasField("event_time") else ""
+    except ValueError:  # no valid Timestamp; and an attribute that does not parse would stop a DirectRunner
+        return ""

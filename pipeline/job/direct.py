@@ -1,20 +1,23 @@
-"""Stopping the DirectRunner without losing what it has acknowledged.
+"""What Beam's DirectRunner lacks for a job that never ends: a stop that loses nothing, panes on time, true counters.
 
 Beam's DirectRunner acknowledges a pull of messages before it processes them, and its ``cancel()`` drops whatever is
-still on its way: a plain stop loses messages for good. It has no drain, so this module adds one. A gate stands
-between the runner's Pub/Sub read and its client:
+still on its way: a plain stop loses messages for good, and there is no drain. Its one thread also waits up to 30
+seconds in a pull on an idle subscription, and fires no pane in that time. So a gate stands between the runner's
+Pub/Sub read and its client:
 
-- Once the gate is closed, a pull that is waiting is broken off, which is safe: nothing that it might have brought has
-  been acknowledged, and Pub/Sub delivers it again. A pull that has come back goes on through acknowledging and the
-  whole graph.
 - The runner pulls only when every bundle before has gone all the way (``_MonitorTask._add_work_if_necessary`` in
   apache_beam/runners/direct/executor.py adds work from a source when nothing else is executing). So the first pull
   that meets a closed gate says: all that was acknowledged has been written.
+- A pull takes what is there and waits a moment where that is nothing, instead of waiting at the server. Breaking off
+  a waiting pull would do as well, but leaves its messages leased to nobody until their deadline.
+- It asks for more than the runner's ten messages, since the runner sets up every DoFn, clients and all, for every
+  bundle.
 
-It also asks for more than the runner's ten messages in a pull, since the runner sets up every DoFn, clients and all,
-for every bundle.
+And its counters stand still after the first bundle of each step: one ``StateSampler`` lives as long as the worker
+thread and keeps, by name, the states of the first bundle with the metrics container in them, so every later bundle
+counts into a container that was committed long ago. Here every bundle gets a sampler of its own.
 
-The gate takes the place of a private method; ``apache-beam`` is pinned to the release that this was read in.
+All this takes the place of private methods; ``apache-beam`` is pinned to the release that they were read in.
 """
 
 import threading
@@ -22,69 +25,77 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch  # it replaces an attribute for a while, and fails where there is none
 
-from apache_beam.runners.direct import transform_evaluator
-from google.api_core.exceptions import Cancelled
+from apache_beam.runners.direct import executor, transform_evaluator
+from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
+from apache_beam.utils.counters import CounterFactory
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.types import PullResponse
 
 _MESSAGES_A_PULL = 1000
-# How long a pull on a closed gate takes: the runner asks again and again until it is cancelled.
-_CLOSED_PULL_S = 0.05
+# How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
+_IDLE_S = 0.1
 
 
 class PullGate:
     """Lets pulls through until it is closed; tells when everything acknowledged has been processed."""
 
     def __init__(self) -> None:
-        # A client for pulling alone, so that closing it breaks off a pull but never an acknowledgement.
-        self._puller = SubscriberClient()
         self._closed = threading.Event()
         self._drained = threading.Event()
 
     def close(self) -> None:
         """Ends pulling for good. Returns at once."""
         self._closed.set()
-        self._puller.close()
 
     def wait_drained(self, timeout_s: float) -> bool:
         """After :meth:`close`: whether all that was acknowledged was processed within the time."""
         return self._drained.wait(timeout_s)
 
-    def pull(self, **request: Any) -> PullResponse:
-        """``SubscriberClient.pull``; once the gate is closed, an empty response."""
+    def pull(self, client: SubscriberClient, request: dict[str, Any]) -> PullResponse:
+        """What is waiting on the subscription; nothing once the gate is closed."""
+        response = PullResponse()
         if self._closed.is_set():
             self._drained.set()
-            time.sleep(_CLOSED_PULL_S)
-            return PullResponse()
-        try:
-            return self._puller.pull(**request | {"max_messages": _MESSAGES_A_PULL})
-        except (Cancelled, ValueError):  # what gRPC raises for a call on a channel that closes, or has just closed
-            if self._closed.is_set():
-                return PullResponse()
-            raise
+        else:
+            response = client.pull(**request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True})
+        if not response.received_messages:
+            time.sleep(_IDLE_S)
+        return response
 
 
 class _GatedSubscriber:
     """The two calls that the runner's read makes of its client."""
 
     def __init__(self, client: SubscriberClient, gate: PullGate) -> None:
-        self.pull = gate.pull
-        self.acknowledge = client.acknowledge
+        self._client = client
+        self._gate = gate
+
+    def pull(self, **request: Any) -> PullResponse:
+        return self._gate.pull(self._client, request)
+
+    def acknowledge(self, **request: Any) -> None:
+        self._client.acknowledge(**request)
 
 
 @contextmanager
-def gated_pulls() -> Iterator[PullGate]:
-    """Every DirectRunner that starts inside the block pulls through the gate."""
+def mended_direct_runner() -> Iterator[PullGate]:
+    """Every DirectRunner that starts inside the block pulls through the gate, and counts every bundle."""
     gate = PullGate()
-    evaluator = transform_evaluator._PubSubReadEvaluator
-    original = evaluator.__dict__["_get_subscriber_client"]
+    get_client = transform_evaluator._PubSubReadEvaluator.__dict__["_get_subscriber_client"].__func__
+    call = executor.TransformExecutor.call
 
-    def get_gated(cls: type, transform: Any) -> _GatedSubscriber:
-        return _GatedSubscriber(original.__func__(cls, transform), gate)
+    def get_gated_client(cls: type, transform: Any) -> _GatedSubscriber:
+        return _GatedSubscriber(get_client(cls, transform), gate)
 
-    evaluator._get_subscriber_client = classmethod(get_gated)
-    try:
+    def call_with_own_sampler(bundle: executor.TransformExecutor, _: StateSampler) -> None:
+        sampler = StateSampler("", CounterFactory())
+        set_current_tracker(sampler)
+        call(bundle, sampler)
+
+    with (
+        patch.object(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", classmethod(get_gated_client)),
+        patch.object(executor.TransformExecutor, "call", call_with_own_sampler),
+    ):
         yield gate
-    finally:
-        evaluator._get_subscriber_client = original

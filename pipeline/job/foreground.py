@@ -12,7 +12,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.core.durations import format_duration
-from pipeline.job.direct import PullGate, gated_pulls
+from pipeline.job.direct import PullGate, mended_direct_runner
 from pipeline.job.settings import Settings
 from pipeline.transforms.metrics import NAMESPACE
 
@@ -27,7 +27,7 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
         The exit code: 0 after an orderly stop, 1 where the job failed or could not write what it had acknowledged.
     """
     stop = _StopSignal()
-    with gated_pulls() as gate:
+    with mended_direct_runner() as gate:
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")

@@ -51,8 +51,7 @@ def running_emulators() -> Iterator[dict[str, str]]:
     One whose variable is already in the environment is used as it is, and neither started nor stopped.
 
     Yields:
-        ``PUBSUB_EMULATOR_HOST`` and ``BIGTABLE_EMULATOR_HOST`` with their addresses. This process's own
-        environment is left as it is.
+        both variables with their addresses; this process's own environment is left as it is.
 
     Raises:
         ServerProblem: an emulator is not installed, does not start, or does not answer.
@@ -100,8 +99,8 @@ class _Process:
 
     def problem(self, what: str) -> ServerProblem:
         """That ``what`` befell the emulator, with the end of its log as the reason."""
-        lines = [line.strip() for line in self._log_tail().splitlines() if not line.startswith("\tat ")]
-        last_words = " ".join(filter(None, lines[-4:]))[-400:] or "it said nothing"
+        lines = [line.strip() for line in self._log_tail().splitlines() if line and not line.startswith("\tat ")]
+        last_words = " ".join(lines[-3:])[-400:] or "it said nothing"
         return ServerProblem(f"the {self._name} emulator {what}: {last_words}")
 
     def stop(self) -> None:
@@ -115,8 +114,7 @@ class _Process:
     def _log_tail(self) -> str:
         # pread, since the emulator writes at the file position that it shares with us.
         log, length = self._log.fileno(), 16_384
-        start = max(0, os.fstat(log).st_size - length)
-        return os.pread(log, length, start).decode(errors="replace")
+        return os.pread(log, length, max(0, os.fstat(log).st_size - length)).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,9 @@ def _serving(emulator: Emulator) -> Iterator[_Server]:
         return
     with _channel(address) as channel:
         if not _answers(channel, ANSWER_SECONDS):
-            raise ServerProblem(f"{emulator.variable} is {address}, where nothing answers: unset it")
+            raise ServerProblem(
+                f"{emulator.variable} is {address}, where nothing answers; unset it to have one started"
+            )
     yield _Server(address, None)
 
 
@@ -159,7 +159,7 @@ def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     with _channel(address) as channel:
         while True:
-            answers = _answers(channel, 0.1)
+            answers = _answers(channel, 0.5)
             if process.found_its_port_taken():
                 return False
             if process.has_ended():
@@ -177,10 +177,12 @@ def _channel(address: str) -> grpc.Channel:
 
 
 def _answers(channel: grpc.Channel, seconds: float) -> bool:
+    """Whether a gRPC server answers in time, if only that it knows no such method."""
+    # Not channel_ready_future: closing the channel under its polling thread can print a traceback.
     try:
-        grpc.channel_ready_future(channel).result(timeout=seconds)
-    except grpc.FutureTimeoutError:
-        return False
+        channel.unary_unary("/tidetable/Ready")(b"", timeout=seconds, wait_for_ready=True)
+    except grpc.RpcError as error:
+        return error.code() is grpc.StatusCode.UNIMPLEMENTED
     return True
 
 
@@ -215,9 +217,8 @@ def _sdk_root() -> Path | None:
 
 def _docker_command(emulator: Emulator, port: int) -> list[str]:
     # --init, because gcloud's shell script as process 1 would ignore the SIGTERM that stops it.
-    docker = ["docker", "run", "--rm", "--init", f"--publish=127.0.0.1:{port}:{port}", IMAGE]
     gcloud = ["gcloud", "beta", "emulators", emulator.gcloud_name, "start", f"--host-port=0.0.0.0:{port}"]
-    return docker + gcloud
+    return ["docker", "run", "--rm", "--init", f"--publish=127.0.0.1:{port}:{port}", IMAGE, *gcloud]
 
 
 def _how_to_install(sdk_root: Path | None) -> str:
@@ -269,7 +270,6 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         process = subprocess.Popen(command, env=os.environ | environment)
     except OSError as error:
         raise click.ClickException(f"{command[0]}: {error.strerror}") from error
-
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda signum, _: process.send_signal(signum))
     # A terminal sends Ctrl-C to the command as well: what it means is the command's to decide.

@@ -41,6 +41,18 @@ def family_options(command: Command) -> Command:
     return with_families
 
 
+def parsed_by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback for an option whose text ``parse`` reads; its ValueError is the usage error."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:  # noqa: ARG001 (click's)
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
 def _family_option(flag: str, default: str, holds: str) -> Callable[[Command], Command]:
     return click.option(
         flag, default=default, show_default=True, callback=_identifier, help=f"The column family of {holds}."

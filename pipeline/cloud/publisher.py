@@ -1,0 +1,219 @@
+"""Messages to a Pub/Sub topic, each of them confirmed, at a pace if one is wanted."""
+
+import inspect
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+from google.api_core import exceptions
+from google.api_core.retry import Retry, if_exception_type
+from google.api_core.timeout import ConstantTimeout
+from google.cloud.pubsub_v1 import PublisherClient
+from google.cloud.pubsub_v1.types import BatchSettings, PublisherOptions
+
+from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.core.messages import Message
+
+_TOPIC = re.compile(r"projects/[^/\s]+/topics/[^/\s]+")
+
+# A request takes at most 1,000 messages; a paced publisher's few go out when the latency is over.
+_BATCHING = BatchSettings(max_messages=1000, max_bytes=1_000_000, max_latency=0.02)
+_MOST_UNCONFIRMED = 10_000
+_MOST_UNCONFIRMED_BYTES = 16_000_000
+
+_CHECK_SECONDS = 10.0
+_ATTEMPT_SECONDS = 60.0
+_RETRY_SECONDS = 60.0  # Google's default keeps trying for ten minutes, in which nobody is told anything
+# With an ordering key Google's client retries for ever, whatever it is told: the end is ours to find.
+_PATIENCE_SECONDS = 180.0
+_RETRY = Retry(
+    predicate=if_exception_type(
+        exceptions.Aborted,
+        exceptions.Cancelled,
+        exceptions.DeadlineExceeded,
+        exceptions.InternalServerError,
+        exceptions.ResourceExhausted,
+        exceptions.ServiceUnavailable,
+        exceptions.Unknown,
+    ),
+    initial=0.1,
+    maximum=10.0,
+    multiplier=2.0,
+    timeout=_RETRY_SECONDS,
+)
+
+# Attributes travel as keyword arguments: one of these names would be taken for the argument.
+_UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
+
+
+def topic_path(text: str) -> str:
+    """The text itself, when it is a topic's full path.
+
+    Raises:
+        ValueError: it is not; in one line, with the form that it should have.
+    """
+    if not _TOPIC.fullmatch(text):
+        raise ValueError(f"topic {text!r} is not a full path; write projects/PROJECT/topics/TOPIC")
+    return text
+
+
+class Publisher:
+    """Publishes to one topic: ``with Publisher(topic) as publisher: publisher.send(message)``.
+
+    Leaving the block waits until every message is confirmed. Memory stays bounded: ``send`` waits while 10,000
+    messages or 16 MB are unconfirmed. For use by one thread.
+
+    Attributes:
+        topic: its full path.
+        sent: messages handed over so far.
+        confirmed: those of them that are known to be stored by Pub/Sub.
+    """
+
+    def __init__(self, topic: str) -> None:
+        """Connects, and makes sure that the topic is there as far as this account may see.
+
+        Args:
+            topic: its full path, ``projects/PROJECT/topics/TOPIC``.
+
+        Raises:
+            ValueError: ``topic`` is no such path.
+            ServerProblem: there is no such topic, or no server to ask.
+        """
+        self.topic = topic_path(topic)
+        self.sent = 0
+        self.confirmed = 0
+        self._unconfirmed: deque[tuple[Any, int]] = deque()  # futures and the payload's bytes, oldest first
+        self._unconfirmed_bytes = 0
+        self._last_progress = 0.0
+        self._failure: BaseException | None = None
+        with explained(f"topic {topic}"):
+            self._client = _client(ordering=False)
+            # Accounts that may only publish may not look.
+            with suppress(exceptions.PermissionDenied):
+                self._client.get_topic(topic=topic, retry=None, timeout=_CHECK_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.confirm()
+            else:
+                self._settle(0, 0)
+        finally:
+            self._client.stop()
+
+    def send(self, message: Message) -> None:
+        """Hands the message over; waits only when too much is unconfirmed.
+
+        Raises:
+            ServerProblem: an earlier message was not accepted; see :meth:`confirm`.
+            ValueError: the message is beyond 10 MB, or has an attribute that Google's client cannot publish.
+        """
+        if not _UNPUBLISHABLE_ATTRIBUTES.isdisjoint(message.attributes):
+            names = ", ".join(sorted(_UNPUBLISHABLE_ATTRIBUTES & message.attributes.keys()))
+            raise ValueError(f"Google's Python client cannot publish attributes of these names: {names}")
+        self._settle(_MOST_UNCONFIRMED - 1, _MOST_UNCONFIRMED_BYTES)
+        if self._failure:
+            self.confirm()
+        if not self._unconfirmed:
+            self._last_progress = time.monotonic()
+        client = self._ordering_client if message.ordering_key else self._client
+        future = client.publish(self.topic, message.data, ordering_key=message.ordering_key, **message.attributes)
+        self._unconfirmed.append((future, len(message.data)))
+        self._unconfirmed_bytes += len(message.data)
+        self.sent += 1
+
+    def confirm(self) -> None:
+        """Waits until every message sent so far is confirmed or has failed.
+
+        Raises:
+            ServerProblem: some failed. It says why the first did, and how many are confirmed.
+        """
+        self._settle(0, 0)
+        if self._failure is None:
+            return
+        try:
+            with explained(f"topic {self.topic}"):
+                raise self._failure
+        except ServerProblem as problem:
+            count = f"{self.confirmed:,} of {self.sent:,} messages are confirmed"
+            raise ServerProblem(f"{problem}; {count}") from self._failure
+
+    def _settle(self, most: int, most_bytes: int) -> None:
+        """Takes note of what was answered; waits while more than that is unanswered."""
+        while self._unconfirmed:
+            future, size = self._unconfirmed[0]
+            too_much = len(self._unconfirmed) > most or self._unconfirmed_bytes > most_bytes
+            if not too_much and not future.done():
+                return
+            self._take_answer(future)
+            self._unconfirmed.popleft()
+            self._unconfirmed_bytes -= size
+
+    def _take_answer(self, future: Any) -> None:
+        patience = max(0.0, self._last_progress + _PATIENCE_SECONDS - time.monotonic())
+        try:
+            failure = future.exception(timeout=patience)
+        except TimeoutError:
+            failure = exceptions.DeadlineExceeded(f"no answer for {_PATIENCE_SECONDS:.0f} s")
+        if failure is None:
+            self.confirmed += 1
+            self._last_progress = time.monotonic()
+        else:
+            self._failure = self._failure or failure
+
+    @cached_property
+    def _ordering_client(self) -> PublisherClient:
+        # Apart from the other, which gives up after a minute; this one would not.
+        return _client(ordering=True)
+
+
+def _client(*, ordering: bool) -> PublisherClient:
+    options = PublisherOptions(
+        enable_message_ordering=ordering, retry=_RETRY, timeout=ConstantTimeout(_ATTEMPT_SECONDS)
+    )
+    return PublisherClient(batch_settings=_BATCHING, publisher_options=options)
+
+
+class Pacer:
+    """Holds a sender to a rate: ``wait`` before each message returns when its events are due.
+
+    After a delay it catches up by no more than a second's worth.
+    """
+
+    _CATCH_UP_SECONDS = 1.0
+    _NAP_SECONDS = 0.1  # how soon it finds that it should stop
+
+    def __init__(
+        self,
+        events_per_second: float,
+        stopped: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Starts now: the first events are due at once.
+
+        Args:
+            events_per_second: above zero; ``math.inf`` never waits.
+            stopped: asked while waiting; ``True`` ends the wait.
+            clock: seconds that never go back.
+            sleep: waits for some seconds.
+        """
+        self._rate = events_per_second
+        self._stopped = stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._due = clock()
+
+    def wait(self, events: int) -> None:
+        """Returns when the next ``events`` may be sent, or soon after ``stopped()`` says so."""
+        while (early := self._due - self._clock()) > 0 and not self._stopped():
+            self._sleep(min(early, self._NAP_SECONDS))
+        self._due = max(self._due, self._clock() - self._CATCH_UP_SECONDS) + events / self._rate

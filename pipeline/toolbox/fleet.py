@@ -1,0 +1,208 @@
+"""A believable fleet of sensors from one seed: what it measures, when that arrives, and what arrives broken.
+
+Every sensor measures temperature, humidity, pressure and battery voltage, with a daily cycle, a drift and noise of
+its own. It drops single readings, falls silent for a while, and delivers some events out of order and some late. The
+same plan gives the same messages, byte for byte.
+"""
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.core.dead_letters import RENAMED_ENCODING
+from pipeline.core.events import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, Reason
+from pipeline.core.messages import MESSAGE_TYPE, Message
+from pipeline.core.outgoing import message_of, sensor_event
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+_SECOND = 1_000_000
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_PLACES = ("greenhouse", "orchard", "cellar", "roof", "harbour")
+_MODELS = ("TH-200", "TH-210", "WX-5")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate. Times and lengths are in microseconds."""
+
+    sensors: int
+    start_us: int
+    end_us: int
+    interval_us: int
+    seed: int = 1
+    batch: int = 1
+    """Events in a message."""
+    malformed: float = 0.01
+    """Share of broken events and messages; where it is not zero, every reason occurs at least once."""
+    late: float = 0.01
+    """Share of events that arrive ten minutes to six hours late."""
+
+
+class Simulated(NamedTuple):
+    """A message, and what is to become of it: the valid events in it, and a dead letter for each reason."""
+
+    message: Message
+    events: list[SensorEvent]
+    reasons: list[Reason]
+
+
+def simulate(plan: Plan) -> Iterator[Simulated]:
+    """The fleet's messages in the order of their arrival."""
+    chance = random.Random(f"{plan.seed} malformed")
+    pending = list(Reason) if plan.malformed else []
+    batch: list[SensorEvent] = []
+    reasons: list[Reason] = []
+    bad: list[SensorEvent] = []
+    for event in _arrivals(plan):
+        batch.append(event)
+        if chance.random() < plan.malformed:
+            reason = pending.pop() if pending else chance.choice(list(Reason))
+            if reason in _BREAK_EVENT and plan.batch > 1:
+                bad.append(_broken_event(reason, event))
+                reasons.append(reason)
+            else:
+                yield Simulated(_broken_message(reason, event), [], [reason])
+        if len(batch) >= plan.batch:
+            yield Simulated(message_of(batch + bad), batch, reasons)
+            batch, bad, reasons = [], [], []
+    if batch:
+        yield Simulated(message_of(batch + bad), batch, reasons)
+    for reason in pending:  # too few events for chance to have come to every reason
+        event = sensor_event("cellar-0000", plan.start_us, {"temperature": 11.5}, {})
+        yield Simulated(_broken_message(reason, event), [], [reason])
+
+
+@dataclass
+class _Sensor:
+    """One sensor's character, drawn once, and its state."""
+
+    number: int
+    plan: Plan
+    rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = self.rng = random.Random(f"{self.plan.seed} sensor {self.number}")
+        place = _PLACES[self.number % len(_PLACES)]
+        self.sensor_id = f"{place}-{self.number:04d}"
+        self.metadata = {"location": place, "model": rng.choice(_MODELS), "firmware": f"2.{rng.randrange(8)}"}
+        self.phase_us = rng.randrange(self.plan.interval_us)
+        self.base = rng.uniform(12, 22)
+        self.swing = rng.uniform(2, 8)
+        self.drift_a_day = rng.uniform(-0.2, 0.2)
+        self.pressure = rng.uniform(94_000, 102_000)
+        self.volts = rng.uniform(3.6, 4.2)
+        span = self.plan.end_us - self.plan.start_us
+        self.silent_from = self.plan.start_us + rng.randrange(span) if rng.random() < 0.3 else self.plan.end_us
+        self.silent_until = self.silent_from + int(span * rng.uniform(0.02, 0.1))
+
+    def measure(self, time_us: int) -> dict[str, float]:
+        days = (time_us - self.plan.start_us) / _DAY
+        cycle = math.sin((time_us % _DAY / _DAY - 0.375) * math.tau)  # coldest at three, warmest at fifteen o'clock
+        noise = self.rng.gauss
+        temperature = self.base + self.swing * cycle + self.drift_a_day * days + noise(0, 0.15)
+        readings = {
+            "temperature": round(temperature, 2),
+            "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + noise(0, 0.8))), 1),
+            "pressure": float(round(self.pressure + 300 * math.sin(days * 1.7) + noise(0, 12))),
+            "battery": round(self.volts - 0.01 * days + noise(0, 0.004), 3),
+        }
+        if self.rng.random() < 0.01:  # a gap: one metric that could not be read
+            del readings[self.rng.choice(list(readings))]
+        return readings
+
+    def event_at(self, tick_us: int) -> SensorEvent | None:
+        """The event of one interval; none in an outage, or where it was dropped."""
+        time_us = tick_us + self.phase_us + self.rng.randrange(self.plan.interval_us // 100 + 1)
+        if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
+            return None
+        return sensor_event(self.sensor_id, time_us, self.measure(time_us), self.metadata)
+
+    def delay_us(self) -> int:
+        """How long an event is on its way: mostly seconds, sometimes minutes, and for the late ones hours."""
+        draw = self.rng.random()
+        if draw < self.plan.late:
+            return self.rng.randrange(10 * _MINUTE, 6 * _HOUR)
+        if draw < self.plan.late + 0.05:
+            return self.rng.randrange(2 * _MINUTE)
+        return self.rng.randrange(2 * _SECOND)
+
+
+def _arrivals(plan: Plan) -> Iterator[SensorEvent]:
+    """Every event once, ordered by when it arrives; holds no more than are on their way."""
+    fleet = [_Sensor(number, plan) for number in range(plan.sensors)]
+    on_the_way: list[tuple[int, int, SensorEvent]] = []
+    count = 0
+    for tick_us in range(plan.start_us, plan.end_us, plan.interval_us):
+        for sensor in fleet:
+            event = sensor.event_at(tick_us)
+            if event is not None:
+                count += 1  # decides between events that arrive at the same instant
+                arrival_us = event.event_time.ToMicroseconds() + sensor.delay_us()
+                heapq.heappush(on_the_way, (arrival_us, count, event))
+        while on_the_way and on_the_way[0][0] < tick_us:
+            yield heapq.heappop(on_the_way)[2]
+    while on_the_way:
+        yield heapq.heappop(on_the_way)[2]
+
+
+def _copy(event: SensorEvent) -> SensorEvent:
+    copy = SensorEvent()
+    copy.CopyFrom(event)
+    return copy
+
+
+def _broken_event(reason: Reason, event: SensorEvent) -> SensorEvent:
+    broken = _copy(event)
+    _BREAK_EVENT[reason](broken)
+    return broken
+
+
+def _broken_message(reason: Reason, event: SensorEvent) -> Message:
+    if reason in _BREAK_EVENT:
+        return message_of([_broken_event(reason, event)])
+    message = message_of([event])
+    attributes = dict(message.attributes)
+    if reason is Reason.UNPARSEABLE:
+        return message._replace(data=message.data[:-1])
+    if reason is Reason.UNKNOWN_MESSAGE_TYPE:
+        attributes[MESSAGE_TYPE] = "acme.v1.Telemetry"
+    else:
+        attributes[RENAMED_ENCODING] = "AVRO"  # no client may publish the attribute under its own name
+    return message._replace(attributes=attributes)
+
+
+def _set_time(seconds: int, nanos: int = 0) -> Callable[[SensorEvent], None]:
+    def set_time(event: SensorEvent) -> None:
+        event.event_time.seconds, event.event_time.nanos = seconds, nanos
+
+    return set_time
+
+
+def _set_reading(name: str, value: float) -> Callable[[SensorEvent], None]:
+    return lambda event: event.readings.update({name: value})
+
+
+def _set_metadata(**entries: str) -> Callable[[SensorEvent], None]:
+    return lambda event: event.metadata.update(entries)
+
+
+_BREAK_EVENT: dict[Reason, Callable[[SensorEvent], None]] = {
+    Reason.MISSING_SENSOR_ID: lambda event: event.ClearField("sensor_id"),
+    Reason.INVALID_SENSOR_ID: lambda event: setattr(event, "sensor_id", "cellar#7"),
+    Reason.MISSING_EVENT_TIME: lambda event: event.ClearField("event_time"),
+    Reason.INVALID_EVENT_TIME: _set_time(1_700_000_000, nanos=-1),
+    Reason.EVENT_TIME_TOO_EARLY: _set_time(12),  # a clock that was never set
+    Reason.EVENT_TIME_IN_FUTURE: _set_time(10_413_792_000),  # the year 2300
+    Reason.NO_READINGS: lambda event: event.readings.clear(),
+    Reason.TOO_MANY_READINGS: lambda event: event.readings.update({f"m{i}": i for i in range(MAX_READINGS + 1)}),
+    Reason.INVALID_METRIC_NAME: _set_reading("temp °C", 21.5),
+    Reason.NON_FINITE_VALUE: _set_reading("temperature", math.nan),
+    Reason.TOO_MUCH_METADATA: _set_metadata(**{f"k{i}": "v" for i in range(MAX_METADATA + 1)}),
+    Reason.INVALID_METADATA_NAME: _set_metadata(**{"serial number": "A-17"}),
+    Reason.METADATA_TOO_LONG: _set_metadata(note="x" * (MAX_METADATA_BYTES + 1)),
+}

@@ -1,0 +1,96 @@
+"""An independent computation of what the table must hold, and a comparison with what it does hold.
+
+Nothing here is shared with the pipeline: the key, the text of a value and every statistic are computed a second time
+and in another way, from the published events alone. That is the point; do not let it call the pipeline's core.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+Table = Mapping[str, Mapping[str, str]]
+"""Row key to ``family:qualifier`` to value, all as text."""
+
+RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: two ways of adding the same values may differ by so much
+
+
+class Expectation:
+    """Everything that was published, as the rows that it must become."""
+
+    def __init__(self) -> None:
+        self.raw_rows: dict[str, dict[str, str]] = {}
+        self._windows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._events: dict[str, int] = defaultdict(int)
+
+    def add(self, event: SensorEvent) -> None:
+        """Adds a valid event, each once: without de-duplication a second one counts twice."""
+        microseconds = event.event_time.seconds * 10**6 + event.event_time.nanos // 1000
+        row = self.raw_rows.setdefault(f"{event.sensor_id}#{10**16 - 1 - microseconds:016d}", {})
+        hour = datetime.fromtimestamp(event.event_time.seconds, UTC).strftime("%Y-%m-%dT%H")
+        key = f"agg#hourly#{event.sensor_id}#{hour}"
+        self._events[key] += 1
+        for metric, value in event.readings.items():
+            row[f"raw:{metric}"] = str(value)
+            self._windows[key][metric].append(value)
+        for name, text in event.metadata.items():
+            row[f"meta:{name}"] = text
+
+    @property
+    def aggregate_keys(self) -> set[str]:
+        return set(self._events)
+
+    def is_complete(self, table: Table) -> bool:
+        """Whether every row is there and every window has counted all its events: it is time to compare."""
+        return self.raw_rows.keys() <= table.keys() and all(
+            float(table.get(key, {}).get("stats:reading_count", 0)) >= events for key, events in self._events.items()
+        )
+
+    def differences(self, table: Table) -> Iterator[str]:
+        """Every way in which the table is not what was published, a line each; none is the proof."""
+        for key in sorted(table.keys() - self.raw_rows.keys() - self._events.keys()):
+            yield f"{key}: nobody published this"
+        for key, expected in self.raw_rows.items():
+            yield from _raw_differences(key, expected, table.get(key, {}))
+        for key, events in self._events.items():
+            yield from _aggregate_differences(key, events, self._windows[key], table.get(key, {}))
+
+
+def _raw_differences(key: str, expected: Mapping[str, str], actual: Mapping[str, str]) -> Iterator[str]:
+    for column in sorted(expected.keys() | actual.keys()):
+        wanted, got = expected.get(column), actual.get(column)
+        same = wanted == got or (wanted and got and column.startswith("raw:") and float(wanted) == float(got))
+        if not same:
+            yield f"{key} {column}: {got}, published was {wanted}"
+
+
+def _aggregate_differences(
+    key: str, events: int, metrics: Mapping[str, list[float]], actual: Mapping[str, str]
+) -> Iterator[str]:
+    expected: dict[str, tuple[float, float]] = {"stats:reading_count": (events, 0)}
+    for metric, values in metrics.items():
+        tolerance = RELATIVE_TOLERANCE * math.fsum(map(abs, values))
+        expected |= {
+            f"stats:count_{metric}": (len(values), 0),
+            f"stats:min_{metric}": (min(values), 0),
+            f"stats:max_{metric}": (max(values), 0),
+            f"stats:sum_{metric}": (math.fsum(values), tolerance),
+            f"stats:avg_{metric}": (statistics.fmean(values), tolerance),
+            f"stats:stddev_{metric}": (statistics.pstdev(values), tolerance),
+        }
+    for column in sorted(expected.keys() | actual.keys()):
+        wanted, tolerance = expected.get(column, (math.nan, 0))
+        got = float(actual.get(column, "nan"))
+        if not abs(got - wanted) <= tolerance:
+            yield f"{key} {column}: {got!r}, computed was {wanted!r}"
+
+
+def expected_of(events: Iterable[SensorEvent]) -> Expectation:
+    """The expectation of all these events."""
+    expectation = Expectation()
+    for event in events:
+        expectation.add(event)
+    return expectation

@@ -1,0 +1,85 @@
+"""``tidetable simulate``: a fleet of sensors, published."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+import click
+
+from pipeline.cloud.publisher import Pacer, Publisher, topic_path
+from pipeline.core.durations import parse_duration
+from pipeline.core.times import parse_time
+from pipeline.toolbox.console import out, print_json_line, progress_bar
+from pipeline.toolbox.fleet import Plan, Simulated
+from pipeline.toolbox.fleet import simulate as simulated
+from pipeline.toolbox.options import parsed_by
+
+
+@click.command()
+@click.option("--topic", required=True, callback=parsed_by(topic_path), help="projects/PROJECT/topics/TOPIC.")
+@click.option("--sensors", type=click.IntRange(1), default=20, show_default=True, help="How many sensors.")
+@click.option("--duration", callback=parsed_by(parse_duration), default="3h", show_default=True, help="Time simulated.")
+@click.option(
+    "--interval", callback=parsed_by(parse_duration), default="10s", show_default=True, help="Between events."
+)
+@click.option(
+    "--end", callback=parsed_by(parse_time), help="Where the simulated time ends, in ISO 8601; now without it."
+)
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events a message.")
+@click.option("--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of broken ones.")
+@click.option("--late", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second; flat out without it.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and --end give the same messages.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON line.")
+def simulate(
+    topic: str,
+    sensors: int,
+    duration: timedelta,
+    interval: timedelta,
+    end: int | None,
+    batch: int,
+    malformed: float,
+    late: float,
+    rate: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, and broken messages of every kind."""
+    if not duration or not interval:
+        raise click.UsageError("--duration and --interval must be longer than nothing")
+    end_us = end if end is not None else int(time.time() * 1_000_000)
+    microsecond = timedelta(microseconds=1)
+    plan = Plan(
+        sensors, end_us - duration // microsecond, end_us, interval // microsecond, seed, batch, malformed, late
+    )
+    started = time.monotonic()
+    messages = events = 0
+    broken: Counter[str] = Counter()
+    with Publisher(topic) as publisher:
+        for one in _paced(simulated(plan), plan, rate):
+            publisher.send(one.message)
+            messages += 1
+            events += len(one.events)
+            broken.update(one.reasons)
+    seconds = time.monotonic() - started
+    if as_json:
+        summary = {"messages": messages, "events": events, "malformed": dict(broken), "seconds": round(seconds, 3)}
+        print_json_line({"topic": topic, **summary})
+        return
+    out.print(f"published {events:,} events in {messages:,} messages to {topic} in {seconds:.1f} s")
+    if broken:
+        out.print(f"and {broken.total():,} broken ones, to become dead letters")
+
+
+def _paced(messages: Iterator[Simulated], plan: Plan, rate: float | None) -> Iterator[Simulated]:
+    """The messages at the wanted pace, with a progress bar."""
+    pacer = Pacer(rate) if rate else None
+    expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
+    with progress_bar() as progress:
+        task = progress.add_task("publishing events", total=expected)
+        for message in messages:
+            if pacer:
+                pacer.wait(max(1, len(message.events)))
+            yield message
+            progress.advance(task, len(message.events))
