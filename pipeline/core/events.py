@@ -110,15 +110,22 @@ def _parse(message: Message, into: _Parsed) -> _Parsed:
         try:
             into.ParseFromString(message.data)
         except DecodeError as error:
-            raise BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in protobuf: {error}") from error
+            raise _unparseable(into, "protobuf", str(error)) from error
         return into
     if encoding == "JSON":
+        # protobuf's parser takes [] and "" for a message without any field.
+        if not message.data.lstrip().startswith(b"{"):
+            raise _unparseable(into, "JSON", "it does not begin with {")
         try:
             return json_format.Parse(message.data, into)
         # Besides ParseError: text that is no UTF-8, lone surrogates, and arrays nested ten thousand deep.
         except (json_format.ParseError, ValueError, RecursionError) as error:
-            raise BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in JSON: {error}") from error
+            raise _unparseable(into, "JSON", str(error)) from error
     raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {_shown(encoding)}, not BINARY or JSON")
+
+
+def _unparseable(wanted: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
+    return BadData(Reason.UNPARSEABLE, f"not a {wanted.DESCRIPTOR.full_name} in {encoding}: {' '.join(why.split())}")
 
 
 def validate(event: SensorEvent, latest_us: int) -> Event:

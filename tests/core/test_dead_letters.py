@@ -1,0 +1,181 @@
+"""A dead letter says everything, replays, and always fits through Pub/Sub."""
+
+from datetime import UTC, datetime
+
+import pytest
+from google.protobuf import json_format
+from google.pubsub_v1.types import PublishRequest, PubsubMessage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.dead_letters import dead_letter, event_alone
+from pipeline.core.events import BadData, Reason, decode
+from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.outgoing import sensor_event
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+
+NOW = datetime(2026, 2, 17, 10, 30, 0, 250_000, tzinfo=UTC)
+PUBLISHED = datetime(2026, 2, 17, 10, 29, 59, tzinfo=UTC)
+TOPIC = "projects/" + "p" * 30 + "/topics/" + "t" * 255
+T = 1_771_324_200_123_456
+
+attribute_names = st.text(min_size=1, max_size=30) | st.sampled_from(
+    ["message_type", "event_time", "event_id", "googclient_x", "topic", "data", "retry", "self", "k" * 256, "goog" * 64]
+)
+attributes = st.dictionaries(attribute_names, st.text(max_size=60) | st.just("v" * 1024), max_size=100)
+
+
+def refused(message, detail="no good", reason=Reason.UNPARSEABLE):
+    return dead_letter(message, BadData(reason, detail), "DecodeMessages", NOW)
+
+
+def assert_publishable(letter):
+    """Within the limits that Pub/Sub sets on a message and on the request that brings it."""
+    assert len(letter.attributes) <= 100
+    assert all(0 < len(name.encode()) <= 256 for name in letter.attributes)
+    assert all(len(value.encode()) <= 1024 for value in letter.attributes.values())
+    assert not any(name.startswith("goog") for name in letter.attributes)
+    assert not letter.attributes.keys() & {"self", "topic", "data", "ordering_key", "retry", "timeout"}
+    request = PublishRequest(
+        topic=TOPIC, messages=[PubsubMessage(data=letter.data, attributes=dict(letter.attributes))]
+    )
+    assert PublishRequest.pb(request).ByteSize() <= 10_000_000
+
+
+def test_says_everything():
+    """The original bytes and attributes, and beside them why, where, when, and which message it was."""
+    letter = refused(Message(b"\xff", {"site": "north"}, "4711", PUBLISHED))
+    assert letter.data == b"\xff"
+    assert letter.attributes == {
+        "site": "north",
+        "dead_letter_reason": "UNPARSEABLE",
+        "dead_letter_detail": "no good",
+        "dead_letter_step": "DecodeMessages",
+        "dead_letter_time": "2026-02-17T10:30:00.250Z",
+        "dead_letter_message_id": "4711",
+        "dead_letter_publish_time": "2026-02-17T10:29:59Z",
+    }
+
+
+def test_ordering_key():
+    """An ordering key travels as an attribute: Beam's writer refuses a message that carries one."""
+    letter = refused(Message(b"", {}, ordering_key="north"))
+    assert letter.ordering_key == ""
+    assert letter.attributes["dead_letter_ordering_key"] == "north"
+
+
+def test_names_that_cannot_be_published():
+    """Pub/Sub's own attributes, and names of the client's arguments, travel under other names."""
+    letter = refused(Message(b"", {"googclient_schemaencoding": "JSON", "topic": "weather"}))
+    assert letter.attributes["dead_letter_googclient_schemaencoding"] == "JSON"
+    assert letter.attributes["dead_letter_attribute_topic"] == "weather"
+
+
+def test_a_second_death():
+    """A dead letter that was published again as it is and died again tells of its latest death."""
+    first = refused(Message(b"\xff", {"site": "north"}, "1"))
+    second = refused(first._replace(message_id="2"), "still no good")
+    assert second.attributes["dead_letter_message_id"] == "2"
+    assert second.attributes["dead_letter_detail"] == "still no good"
+    assert second.attributes["site"] == "north"
+
+
+def test_hundred_attributes():
+    """With a hundred attributes of the publisher's, the last by name make room, and the detail names them."""
+    original = {f"a{i:03}": "v" for i in range(98)} | {"message_type": "x", "event_time": "y"}
+    letter = refused(Message(b"\xff", original))
+    assert_publishable(letter)
+    assert letter.attributes["message_type"] == "x"
+    assert letter.attributes["event_time"] == "y"
+    gone = sorted(original.keys() - letter.attributes.keys())
+    assert gone == [f"a{i:03}" for i in range(92, 98)]
+    assert letter.attributes["dead_letter_detail"] == f"no good (6 attributes left out: {', '.join(gone)})"
+
+
+@pytest.mark.parametrize("size", [9_990_000, 9_999_000, 10_000_000])
+def test_near_ten_megabytes(size):
+    """A message near Pub/Sub's limit gives up attributes first, then the end of its payload, and says so."""
+    letter = refused(Message(b"x" * size, {f"a{i:02}": "v" * 1024 for i in range(9)}))
+    assert_publishable(letter)
+    assert len(letter.data) >= 9_990_000
+    assert "attributes left out" in letter.attributes["dead_letter_detail"]
+    assert ("payload cut from" in letter.attributes["dead_letter_detail"]) == (len(letter.data) < size)
+
+
+@given(st.binary(max_size=50), attributes, st.text(max_size=2000), st.text(max_size=300), st.booleans())
+def test_always_publishable(data, names, detail, ordering_key, huge):
+    """Whatever came, its dead letter can be published, with all our attributes."""
+    message = Message(data * 200_000 if huge else data, names, "1", PUBLISHED, ordering_key)
+    letter = refused(message, detail)
+    assert_publishable(letter)
+    assert letter.attributes["dead_letter_reason"] == "UNPARSEABLE"
+    assert letter.attributes["dead_letter_message_id"] == "1"
+
+
+events = st.builds(
+    sensor_event,
+    st.text(min_size=1, max_size=10),
+    st.integers(-(10**15), 10**16),
+    st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=3),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+)
+
+
+@given(events, attributes, st.sampled_from(["BINARY", "JSON", None]))
+def test_replays_to_the_same_event(event, names, encoding):
+    """Published again as it is, a dead letter decodes to the very event that was refused."""
+    message_names = {name: value for name, value in names.items() if not name.startswith(("goog", "dead_letter_"))}
+    message_names[MESSAGE_TYPE] = EVENT_TYPE
+    if encoding:
+        message_names[ENCODING] = encoding
+    data = json_format.MessageToJson(event).encode() if encoding == "JSON" else event.SerializeToString()
+    assert list(decode(refused(Message(data, message_names)))) == [event]
+
+
+@given(st.lists(events, min_size=1, max_size=4), attributes, st.sampled_from(["BINARY", "JSON"]), st.data())
+def test_one_of_a_batch_replays_alone(batch, names, encoding, data):
+    """One bad event of a batch, in either encoding, becomes a message of its own that decodes to that event."""
+    index = data.draw(st.integers(0, len(batch) - 1))
+    proto = SensorEventBatch(events=batch)
+    payload = json_format.MessageToJson(proto).encode() if encoding == "JSON" else proto.SerializeToString()
+    names = {name: value for name, value in names.items() if not name.startswith("dead_letter_")}
+    message = Message(payload, names | {MESSAGE_TYPE: BATCH_TYPE, ENCODING: encoding})
+    event = decode(message)[index]
+    letter = refused(event_alone(message, index, event))
+    assert_publishable(letter)
+    assert list(decode(letter)) == [event]
+
+
+def test_one_of_a_batch_has_attributes_of_its_own():
+    """Type, time and id are the event's; everything else is the batch's."""
+    first, second = (sensor_event("a", T + offset, {"x": 1.0}, {}) for offset in (0, 1_000_000))
+    message = Message(
+        SensorEventBatch(events=[first, second]).SerializeToString(),
+        {MESSAGE_TYPE: BATCH_TYPE, "event_time": "2026-02-17T10:30:00.123456Z", "event_id": "b-9", "site": "north"},
+        "4711",
+        PUBLISHED,
+        "key",
+    )
+    alone = event_alone(message, 1, second)
+    assert alone.attributes == {
+        "message_type": EVENT_TYPE,
+        "event_time": "2026-02-17T10:30:01.123456Z",
+        "event_id": "b-9/1",
+        "site": "north",
+    }
+    assert (alone.message_id, alone.publish_time, alone.ordering_key) == ("4711", PUBLISHED, "key")
+
+
+def test_one_of_a_batch_without_a_time():
+    """An event that has no time does not inherit the batch's, nor an id that nobody gave."""
+    event = sensor_event("a", T, {"x": 1.0}, {})
+    event.ClearField("event_time")
+    message = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, "event_time": "2026-02-17T10:30:00Z"})
+    assert event_alone(message, 0, event).attributes == {"message_type": EVENT_TYPE}
+
+
+def test_a_single_event_goes_as_it_came():
+    """The dead letter of a single event has its original bytes, not bytes made anew."""
+    event = sensor_event("a", T, {"x": 1.0}, {})
+    message = Message(event.SerializeToString() + b"\xf8\x07\x2a", {"event_id": "7"})
+    assert event_alone(message, 0, event) is message

@@ -1,0 +1,312 @@
+"""Every rule of the contract from both sides of its limit."""
+
+import json
+import math
+from contextlib import suppress
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.events import EARLIEST_US, LATEST_US, BadData, Event, Reason, decode, validate
+from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.outgoing import sensor_event
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+
+NOW_US = 1_771_324_200_000_000
+HOUR_US = 3_600_000_000
+
+
+def event(**changes):
+    parts = {"sensor_id": "balloon-7", "event_time_us": NOW_US, "readings": {"temperature": 23.5}, "metadata": {}}
+    return sensor_event(**parts | changes)
+
+
+def check(proto):
+    return validate(proto, NOW_US + HOUR_US)
+
+
+def refusal(action, *args):
+    with pytest.raises(BadData) as caught:
+        action(*args)
+    assert caught.value.detail
+    assert "\n" not in caught.value.detail
+    return caught.value.reason
+
+
+def message(data, **attributes):
+    return Message(data, attributes)
+
+
+class TestDecode:
+    def test_single_event_by_default(self):
+        """A message without attributes is one event in protobuf's binary encoding."""
+        assert decode(message(event().SerializeToString())) == [event()]
+
+    @pytest.mark.parametrize("count", [0, 1, 10_000])
+    def test_batch(self, count):
+        """A batch gives its events in order, however many; none is no error."""
+        events = [event(event_time_us=NOW_US + i) for i in range(count)]
+        data = SensorEventBatch(events=events).SerializeToString()
+        assert list(decode(message(data, message_type=BATCH_TYPE))) == events
+
+    @pytest.mark.parametrize(
+        ("message_type", "proto"), [(EVENT_TYPE, event()), (BATCH_TYPE, SensorEventBatch(events=[event(), event()]))]
+    )
+    def test_json(self, message_type, proto):
+        """Either message may come as protobuf's JSON, where Pub/Sub says so."""
+        data = json_format.MessageToJson(proto).encode()
+        decoded = decode(Message(data, {MESSAGE_TYPE: message_type, ENCODING: "JSON"}))
+        assert list(decoded) == ([proto] if message_type == EVENT_TYPE else list(proto.events))
+
+    def test_json_dead_letter_published_again(self):
+        """The renamed encoding of a dead letter is honoured, unless Pub/Sub has set the real one."""
+        data = json_format.MessageToJson(event()).encode()
+        renamed = {"dead_letter_googclient_schemaencoding": "JSON"}
+        assert decode(Message(data, renamed)) == [event()]
+        assert refusal(decode, Message(data, renamed | {ENCODING: "BINARY"})) is Reason.UNPARSEABLE
+
+    def test_unknown_protobuf_field(self):
+        """A field of a newer publisher is harmless and kept."""
+        data = event().SerializeToString() + b"\xf8\x07\x2a"  # field 127, varint 42
+        (decoded,) = decode(message(data))
+        assert check(decoded) == check(event())
+        assert decoded.SerializeToString() == data
+
+    def test_empty_message(self):
+        """No bytes at all are an event without anything, and refused as such."""
+        (decoded,) = decode(message(b""))
+        assert refusal(check, decoded) is Reason.MISSING_SENSOR_ID
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"\xff\xff\xff\xff",
+            event().SerializeToString()[:-1],
+            b"\x0a\x02\xff\xfe",  # a sensor_id that is no UTF-8
+            Struct(fields={"a": {"string_value": "b"}}).SerializeToString()[:-1],
+        ],
+        ids=["random bytes", "truncated", "no UTF-8", "another type, truncated"],
+    )
+    def test_unparseable(self, data):
+        """Bytes that are no event are refused."""
+        assert refusal(decode, message(data)) is Reason.UNPARSEABLE
+
+    def test_protobuf_of_another_type(self):
+        """A valid message of another type is refused, at the latest for what it lacks."""
+        data = Struct(fields={"temperature": {"number_value": 23.5}}).SerializeToString()
+        assert refusal(lambda: [check(decoded) for decoded in decode(message(data))]) in Reason
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b'""',
+            b'[{"sensorId": "a"}]',
+            b'"text"',
+            b"\xff{}",
+            b'{"sensorId": "a", "altitude": 7}',
+            b'{"sensorId": 7}',
+            b'{"sensorId": "\\ud800"}',
+            b'{"readings": {"t": "warm"}}',
+            b'{"readings": {"t": null}}',
+            b'{"readings": []}',
+            b'{"eventTime": "yesterday"}',
+            b'{"sensorId": "a", "sensorId": "b"}',
+            b"[" * 100_000,
+            b'{"a":' * 100_000,
+            b'{"readings": {"t": ' + b"9" * 5000 + b"}}",
+        ],
+    )
+    def test_json_that_is_no_event(self, text):
+        """JSON that is no event, or has a field that an event has not, is refused, however odd."""
+        assert refusal(decode, Message(text, {ENCODING: "JSON"})) is Reason.UNPARSEABLE
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(["sensorId", "eventTime", "readings", "metadata", "eventId", "t"]),
+                    inner,
+                    max_size=4,
+                )
+            ),
+            max_leaves=12,
+        )
+    )
+    def test_any_json(self, value):
+        """Whatever JSON comes is an event or bad data, never another error."""
+        data = Message(json.dumps(value).encode(), {ENCODING: "JSON"})
+        with suppress(BadData):
+            for decoded in decode(data):
+                check(decoded)
+
+    @given(st.binary(max_size=200), st.sampled_from([EVENT_TYPE, BATCH_TYPE]))
+    def test_any_bytes(self, data, message_type):
+        """Whatever bytes come are events or bad data, never another error."""
+        with suppress(BadData):
+            for decoded in decode(message(data, message_type=message_type)):
+                check(decoded)
+
+    @pytest.mark.parametrize("message_type", ["", "acme.v1.Telemetry", "SensorEvent", "tidetable.v1.SensorEvent "])
+    def test_wrong_message_type(self, message_type):
+        """A message type that is not ours is refused."""
+        assert refusal(decode, message(b"", message_type=message_type)) is Reason.UNKNOWN_MESSAGE_TYPE
+
+    @pytest.mark.parametrize("encoding", ["AVRO", "json", "ENCODING_UNSPECIFIED"])
+    def test_wrong_encoding(self, encoding):
+        """An encoding that Pub/Sub does not set is refused."""
+        assert refusal(decode, Message(b"", {ENCODING: encoding})) is Reason.UNKNOWN_ENCODING
+
+
+class TestSensorId:
+    @pytest.mark.parametrize("sensor_id", ["a", "!", "~", '"$%', "x" * 256, "agg1", "AGG", "schema-2", "a/b.c:d"])
+    def test_valid(self, sensor_id):
+        """Printable ASCII but '#', up to 256 bytes."""
+        assert check(event(sensor_id=sensor_id)).sensor_id == sensor_id
+
+    @pytest.mark.parametrize("sensor_id", ["", " ", "\t\n"])
+    def test_missing(self, sensor_id):
+        """An empty or blank sensor id is missing."""
+        assert refusal(check, event(sensor_id=sensor_id)) is Reason.MISSING_SENSOR_ID
+
+    @pytest.mark.parametrize(
+        "sensor_id",
+        ["a#b", "#", "a b", "a\n", "\na", "a\x00", "a\x1f", "a\x7f", "é", "x" * 257, "agg", "schema", "repair"],
+    )
+    def test_invalid(self, sensor_id):
+        """Key separators, blanks, control characters, more than ASCII, too long, or the table's own."""
+        assert refusal(check, event(sensor_id=sensor_id)) is Reason.INVALID_SENSOR_ID
+
+
+class TestEventTime:
+    @pytest.mark.parametrize("time_us", [EARLIEST_US, EARLIEST_US + 1, NOW_US, NOW_US + HOUR_US - 1, NOW_US + HOUR_US])
+    def test_valid(self, time_us):
+        """From 2000 to now + max_future, both inclusive, to the microsecond."""
+        assert check(event(event_time_us=time_us)).event_time_us == time_us
+
+    def test_nanoseconds_are_cut(self):
+        """An event's identity ends at the microsecond."""
+        proto = event()
+        proto.event_time.nanos = 123_456_999
+        assert check(proto).event_time_us % 1_000_000 == 123_456
+
+    def test_missing(self):
+        """No event time is missing, and not 1970."""
+        proto = event()
+        proto.ClearField("event_time")
+        assert refusal(check, proto) is Reason.MISSING_EVENT_TIME
+
+    @pytest.mark.parametrize("time_us", [EARLIEST_US - 1, 0, 915_148_800_000_000], ids=["edge", "1970", "1999"])
+    def test_too_early(self, time_us):
+        """One microsecond before 2000 is too early."""
+        assert refusal(check, event(event_time_us=time_us)) is Reason.EVENT_TIME_TOO_EARLY
+
+    @pytest.mark.parametrize("time_us", [NOW_US + HOUR_US + 1, 10_413_792_000_000_000], ids=["edge", "2300"])
+    def test_in_future(self, time_us):
+        """One microsecond beyond now + max_future is in the future."""
+        assert refusal(check, event(event_time_us=time_us)) is Reason.EVENT_TIME_IN_FUTURE
+
+    def test_never_beyond_the_row_key(self):
+        """However far max_future reaches, a time that a row key can't hold is refused."""
+        latest = LATEST_US * 2
+        assert validate(event(event_time_us=LATEST_US), latest).event_time_us == LATEST_US
+        assert refusal(validate, event(event_time_us=LATEST_US + 1), latest) is Reason.EVENT_TIME_IN_FUTURE
+
+    @pytest.mark.parametrize("nanos", [-1, 1_000_000_000, -(2**31)])
+    def test_no_timestamp(self, nanos):
+        """Nanoseconds outside of a second make no protobuf Timestamp."""
+        proto = event()
+        proto.event_time.nanos = nanos
+        assert refusal(check, proto) is Reason.INVALID_EVENT_TIME
+
+    @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63)])
+    def test_seconds_beyond_any_calendar(self, seconds):
+        """Times that no calendar holds are refused like others, with a detail."""
+        proto = event()
+        proto.event_time.seconds = seconds
+        assert refusal(check, proto) in (Reason.EVENT_TIME_IN_FUTURE, Reason.EVENT_TIME_TOO_EARLY)
+
+
+class TestReadings:
+    @pytest.mark.parametrize("value", [-0.0, 5e-324, 1e308, -1e308])
+    def test_any_finite_value(self, value):
+        """Negative zero, subnormal and huge values are values."""
+        read = check(event(readings={"x": value})).readings["x"]
+        assert read == value
+        assert math.copysign(1, read) == math.copysign(1, value)
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    def test_non_finite(self, value):
+        """One value that is not finite refuses the event."""
+        assert refusal(check, event(readings={"a": 1.0, "x": value})) is Reason.NON_FINITE_VALUE
+
+    def test_none(self):
+        """An event without readings says nothing."""
+        assert refusal(check, event(readings={})) is Reason.NO_READINGS
+
+    def test_how_many(self):
+        """A thousand readings fit, one more does not."""
+        readings = {f"m{i}": 1.0 for i in range(1001)}
+        assert refusal(check, event(readings=readings)) is Reason.TOO_MANY_READINGS
+        readings.popitem()
+        assert len(check(event(readings=readings)).readings) == 1000
+
+    @pytest.mark.parametrize("name", ["t", "_", "Temp.2-x_y", "m" * 128])
+    def test_valid_name(self, name):
+        """A letter or underscore, then letters, digits, '_', '.', '-', 128 in all."""
+        assert check(event(readings={name: 1.0})).readings == {name: 1.0}
+
+    @pytest.mark.parametrize("name", ["", "m" * 129, "2m", "-m", ".m", "a b", "a:b", "°C", "a\n", "a#b"])
+    def test_invalid_name(self, name):
+        """Any other metric name is refused."""
+        assert refusal(check, event(readings={name: 1.0})) is Reason.INVALID_METRIC_NAME
+
+
+class TestMetadata:
+    def test_valid(self):
+        """Metadata is kept as it is, empty values and any Unicode included."""
+        metadata = {"location": "Zürich 🏔", "note": ""}
+        assert check(event(metadata=metadata)) == Event("balloon-7", NOW_US, {"temperature": 23.5}, metadata)
+
+    def test_how_many(self):
+        """A hundred entries fit, one more does not."""
+        metadata = {f"k{i}": "v" for i in range(101)}
+        assert refusal(check, event(metadata=metadata)) is Reason.TOO_MUCH_METADATA
+        metadata.popitem()
+        assert len(check(event(metadata=metadata)).metadata) == 100
+
+    @pytest.mark.parametrize("name", ["", "k" * 129, "a b"])
+    def test_invalid_name(self, name):
+        """A metadata name follows the rule of metric names."""
+        assert refusal(check, event(metadata={name: "v"})) is Reason.INVALID_METADATA_NAME
+
+    @pytest.mark.parametrize("character", ["x", "ü", "🏔"])
+    def test_length_in_bytes(self, character):
+        """Four KiB of UTF-8 fit, one character more does not."""
+        fits = character * (4096 // len(character.encode()))
+        assert check(event(metadata={"note": fits})).metadata["note"] == fits
+        assert refusal(check, event(metadata={"note": fits + character})) is Reason.METADATA_TOO_LONG
+
+
+@given(
+    st.builds(
+        SensorEvent,
+        sensor_id=st.text(max_size=5),
+        readings=st.dictionaries(st.text(max_size=3), st.floats(), max_size=3),
+        metadata=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+    )
+)
+def test_details_are_one_line(proto):
+    """Whatever a publisher puts into a field, what we say of it is one short line of text."""
+    with pytest.raises(BadData) as caught:
+        check(proto)  # there is no event time
+    assert caught.value.detail.isprintable()
+    assert len(caught.value.detail) < 600

@@ -1,0 +1,55 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.events import EARLIEST_US, LATEST_US
+from pipeline.core.times import format_time, from_datetime, parse_time, to_datetime
+
+
+@given(st.integers(EARLIEST_US, LATEST_US))
+def test_text_reads_back(time_us):
+    """RFC 3339 text reads back as the same instant, to the microsecond."""
+    assert parse_time(format_time(time_us)) == time_us
+
+
+@given(st.integers(EARLIEST_US, LATEST_US))
+def test_datetime_converts_back(time_us):
+    """A datetime holds the same microsecond."""
+    assert from_datetime(to_datetime(time_us)) == time_us
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_500_000, "1970-01-01T00:00:01.500Z"),
+        (1_000_001, "1970-01-01T00:00:01.000001Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_format(time_us, text):
+    """As many decimals as the instant has: none, three or six."""
+    assert format_time(time_us) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-02-17T10", "2026-02-17T10Z", "2026-02-17T10:00:00Z", "2026-02-17 12:00+02:00", " 2026-02-17T10:00 "],
+)
+def test_parse_forms(text):
+    """A key's hour, UTC, another offset and no offset at all are one instant."""
+    assert to_datetime(parse_time(text)) == datetime(2026, 2, 17, 10, tzinfo=UTC)
+
+
+def test_parse_date():
+    """A date alone is its midnight in UTC."""
+    assert to_datetime(parse_time("2026-02-17")) == datetime(2026, 2, 17, tzinfo=timezone(timedelta(0)))
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1771324200", "2026-13-01", "2026-02-17T25:00"])
+def test_refuse(text):
+    """What is no time is refused by name, with an example."""
+    with pytest.raises(ValueError, match="is not an ISO 8601 time"):
+        parse_time(text)
