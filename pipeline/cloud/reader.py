@@ -4,6 +4,7 @@ Nothing here reads a table from end to end. A long range comes in pages of :data
 request with a deadline of its own: a reader may take its time over what it has, and never holds more than a page.
 """
 
+import logging
 import re
 import warnings
 from collections import defaultdict
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from google.api_core.exceptions import DeadlineExceeded
 from google.cloud.bigtable import data
 from google.cloud.bigtable.data import row_filters
 
@@ -70,8 +72,8 @@ class SensorTable:
     """Reads one table. Made by :meth:`open`.
 
     Of every cell the newest version is read, and of every row the families that are asked for; the server leaves
-    the others out. Times are microseconds since the epoch. Those beyond what a row key can hold, 1970 to 2286,
-    stand for the end of it.
+    the others out. Times are microseconds since the epoch; one outside what a row key can hold, 1970 to 2286,
+    stands for the nearest that it can.
 
     Every method raises ServerProblem for what the server refuses or when it is out of reach, which takes at most
     :data:`TIMEOUT_S` to find out, and ValueError for a text that can't be a sensor's id and for a range of time
@@ -165,7 +167,10 @@ class SensorTable:
             row_ranges=data.RowRange(key_range.start, key_range.end), row_filter=cells, limit=limit
         )
         with explained(f"table {self._name}"):
-            return self._table.read_rows(query, operation_timeout=TIMEOUT_S)
+            try:
+                return self._table.read_rows(query, operation_timeout=TIMEOUT_S)
+            except DeadlineExceeded as error:
+                raise _last_failure(error) from error
 
     def _raw_cells(self) -> row_filters.RowFilter:
         return _newest_of(self._families.raw, self._families.meta)
@@ -228,7 +233,16 @@ def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
 
 
+def _last_failure(error: DeadlineExceeded) -> Exception:
+    """Of a request that was tried until its time was up, why the last try failed: that says more than the time."""
+    tries = error.__cause__
+    return tries.exceptions[-1] if isinstance(tries, ExceptionGroup) else error
+
+
 def _client(project: str) -> data.BigtableDataClient:
+    # The client sends metrics of its own to Cloud Monitoring and can't be told not to. Where that fails, above all
+    # for want of a permission that reading a table does not need, it is nothing to bother a reader with.
+    logging.getLogger("google.cloud.bigtable.data._metrics").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # Whoever sets BIGTABLE_EMULATOR_HOST knows; the warning would be the first line of every command.
         warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)

@@ -1,0 +1,286 @@
+import itertools
+import math
+import uuid
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import pytest
+from google.cloud.bigtable import data
+
+from pipeline.cloud import reader, tables
+from pipeline.cloud.gc_policy import parse_policy
+from pipeline.cloud.reader import AggregateRecord, MetricSummary, RawRecord, SensorTable
+from pipeline.cloud.tables import TableName
+from pipeline.core.events import LATEST_US, Event
+from pipeline.core.rows import Cell, Families, Row, aggregate_row, raw_row
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.windows import DAILY, HOURLY, Window
+
+pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
+
+T = parse_time("2026-02-17T10:00:00Z")
+HOUR = HOURLY.length_us
+QUARTERLY = Window.parse("15m")
+
+# Each is a prefix of another, sorts between another and its rows, or begins like a row that is no sensor's.
+NEIGHBOURS = ["a", "a!", "a$", "a-1", "ab", "agg1", "aggx", "schema2", "repairs", "zz"]
+# Rows that are no sensor's, as they stand among those that are.
+OTHER_ROWS = [
+    Row(key, [Cell("stats", b"anything", 0, b"1")])
+    for key in (b"agg#daily#a#2026-02-17", b"repair#1", b"repair#2", b"schema#v1", b"schema#v2")
+]
+
+
+class Read(NamedTuple):
+    """One request for rows: at most how many, and the cells that the server sent."""
+
+    limit: int
+    cells: list[data.Cell]
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+    """An empty table."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, tables.default_policies(Families()))
+    return name
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    """Every request for rows that Google's client is asked to make, in order."""
+    seen = []
+    read_rows = data.Table.read_rows
+
+    def recorded(self: data.Table, query: data.ReadRowsQuery, **options: float) -> list[data.Row]:
+        found = read_rows(self, query, **options)
+        seen.append(Read(query.limit, [cell for row in found for cell in row.cells]))
+        return found
+
+    monkeypatch.setattr(data.Table, "read_rows", recorded)
+    return seen
+
+
+def opened(name: TableName, families: Families = reader.DEFAULT_FAMILIES) -> AbstractContextManager[SensorTable]:
+    return SensorTable.open(name.project, name.instance, name.table, families)
+
+
+def write(name: TableName, rows: Iterable[Row]) -> None:
+    """Writes rows with Google's client alone."""
+    entries = [
+        data.RowMutationEntry(
+            row.key, [data.SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_us) for cell in row.cells]
+        )
+        for row in rows
+    ]
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
+
+
+def event(sensor_id: str, time_us: int, value: float = 1.0) -> Row:
+    return raw_row(Event(sensor_id, time_us, {"t": value}, {}), Families())
+
+
+def window_row(window: Window, sensor_id: str, start_us: int, *readings: dict[str, float]) -> Row:
+    stats = WindowStats()
+    for reading in readings:
+        stats.add(reading)
+    return aggregate_row(window, sensor_id, start_us, stats, Families())
+
+
+def times(records: Iterable[RawRecord]) -> list[int]:
+    return [record.event_time_us - T for record in records]
+
+
+# Raw rows
+
+
+def test_latest_is_the_newest_event_whole(name: TableName) -> None:
+    """The newest event comes back as it was written: time to the microsecond, readings and metadata."""
+    newest = Event("s", T + 250_001, {"t": 23.5, "p": 1e22, "h": -0.0}, {"place": "Köln, Dach", "model": "x"})
+    write(name, [event("s", T), raw_row(newest, Families()), event("s", T + 250_000)])
+    with opened(name) as table:
+        assert table.latest("s") == RawRecord(*newest)
+
+
+def test_latest_asks_for_one_row(name: TableName, reads: list[Read]) -> None:
+    """However many events a sensor has, its latest is one request for one row."""
+    write(name, [event("s", T + i) for i in range(20)])
+    with opened(name) as table:
+        table.latest("s")
+    assert [(read.limit, len(read.cells)) for read in reads] == [(1, 1)]
+
+
+@pytest.mark.parametrize("sensor", NEIGHBOURS)
+def test_a_sensor_is_read_without_its_neighbours(name: TableName, sensor: str) -> None:
+    """A sensor's rows are its own, whatever sensors have names that begin alike."""
+    write(name, [event(other, T, index) for index, other in enumerate(NEIGHBOURS)])
+    write(name, OTHER_ROWS)
+    expected = RawRecord(sensor, T, {"t": NEIGHBOURS.index(sensor)}, {})
+    with opened(name) as table:
+        assert table.latest(sensor) == expected
+        assert list(table.range(sensor, 0, LATEST_US)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 1, [0]),
+        (-1, 1, [0, -1]),
+        (0, 2, [1, 0]),
+        (1, 2, [1]),
+        (2, 1_000, []),
+        (2, 1_001, [1_000]),
+        (-1_000, -1, []),
+        (-10, 10_000, [1_000, 1, 0, -1]),
+    ],
+)
+def test_a_range_holds_its_start_and_not_its_end(name: TableName, start: int, end: int, expected: list[int]) -> None:
+    """[start, end) is exact to the microsecond, and comes newest first."""
+    write(name, [event("s", T + offset) for offset in (-1, 0, 1, 1_000)])
+    with opened(name) as table:
+        assert times(table.range("s", T + start, T + end)) == expected
+
+
+def test_times_beyond_the_keys_stand_for_all_time(name: TableName) -> None:
+    """A range may start before 1970 and end in the year 9999: events at both ends of the keys are in it."""
+    write(name, [event("s", 0), event("s", T), event("s", LATEST_US)])
+    with opened(name) as table:
+        everything = table.range("s", parse_time("0001-01-01"), parse_time("9999-12-31"))
+        assert [record.event_time_us for record in everything] == [LATEST_US, T, 0]
+        assert list(table.range("s", parse_time("2300-01-01"), parse_time("9999-12-31"))) == []
+        assert list(table.range("s", parse_time("1900-01-01"), 0)) == []
+
+
+def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName, reads: list[Read]) -> None:
+    """Of a limited range the server sends the limit's rows, the newest ones."""
+    write(name, [event("s", T + i) for i in range(10)])
+    with opened(name) as table:
+        assert times(table.range("s", T, T + 9, limit=3)) == [8, 7, 6]
+    assert [(read.limit, len(read.cells)) for read in reads] == [(3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked"), [(None, [3, 3, 3]), (7, [3, 3, 1]), (6, [3, 3]), (5, [3, 2]), (100, [3, 3, 3])]
+)
+def test_a_long_range_comes_in_pages(
+    name: TableName, reads: list[Read], monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
+) -> None:
+    """Rows come a page a request, each once; the limit counts over all pages."""
+    monkeypatch.setattr(reader, "PAGE_ROWS", 3)
+    write(name, [event("s", T + i) for i in range(8)])
+    with opened(name) as table:
+        assert times(table.range("s", T, T + 8, limit)) == [7, 6, 5, 4, 3, 2, 1, 0][:limit]
+    assert [read.limit for read in reads] == asked
+
+
+def test_the_newest_version_of_a_cell_counts(name: TableName, reads: list[Read]) -> None:
+    """Of several versions of a cell the server sends one, the newest."""
+    newest = event("s", T, 3.0)
+    write(name, [newest])
+    for age_us in (1_000, 2_000):
+        write(name, [Row(newest.key, [Cell("raw", b"t", T - age_us, b"99")])])
+    with opened(name) as table:
+        assert table.latest("s") == RawRecord("s", T, {"t": 3.0}, {})
+    assert [len(read.cells) for read in reads] == [1]
+
+
+def test_families_that_are_not_asked_for_stay_on_the_server(name: TableName, reads: list[Read]) -> None:
+    """Families go by their exact names, of which a dot is a part and no pattern, and no others are sent."""
+    families = Families("r.w", "s", "m-1")
+    other = TableName(name.project, name.instance, f"{name.table}-2")
+    tables.create(other, {family: parse_policy("never") for family in ("r.w", "m-1", "raw", "r.w2", "meta")})
+    row = raw_row(Event("s", T, {"t": 1.5}, {"place": "lab"}), families)
+    strangers = [Cell(family, b"t", T, b"9") for family in ("raw", "r.w2", "meta")]
+    write(other, [row._replace(cells=row.cells + strangers)])
+    with opened(other, families) as table:
+        assert table.latest("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
+    assert [len(read.cells) for read in reads] == [2]
+
+
+# Aggregates
+
+
+def test_an_aggregate_comes_back_as_it_was_written(name: TableName) -> None:
+    """The number of readings and each metric's six statistics: counts are whole numbers, an overflow is infinite."""
+    write(name, [window_row(HOURLY, "s", T, {"t_avg": 1.0, "p": 1e308}, {"t_avg": 2.0, "p": 1e308}, {"t_avg": 6.0})])
+    with opened(name) as table:
+        [record] = table.aggregates("s", T, T + 1)
+    expected = {
+        "p": MetricSummary(2, math.inf, 1e308, 1e308, 1e308, 0.0),
+        "t_avg": MetricSummary(3, 9.0, 1.0, 6.0, 3.0, math.sqrt(14 / 3)),
+    }
+    assert record == AggregateRecord("s", T, HOURLY, 3, expected)
+    assert isinstance(record.metrics["p"].count, int)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, HOUR, [0]), (0, HOUR + 1, [0, HOUR]), (1, HOUR, []), (1, HOUR + 1, [HOUR]), (-1, 1, [0]), (-HOUR, 0, [-HOUR])],
+)
+def test_windows_are_chosen_by_their_start(name: TableName, start: int, end: int, expected: list[int]) -> None:
+    """A window belongs to [start, end) when it starts there, to the microsecond; oldest first."""
+    write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1, 2)])
+    with opened(name) as table:
+        found = table.aggregates("s", T + start, T + end)
+        assert [record.start_us - T for record in found] == expected
+
+
+def test_windows_of_other_lengths_and_sensors_stay_apart(name: TableName) -> None:
+    """Hours, days and quarters of an hour of one sensor are read each for itself, and no neighbour's with them."""
+    day = DAILY.start_of(T)
+    written = [(HOURLY, T), (QUARTERLY, T), (QUARTERLY, T + QUARTERLY.length_us), (DAILY, day)]
+    write(name, [window_row(window, sensor, start, {"t": 1.0}) for sensor in NEIGHBOURS for window, start in written])
+    with opened(name) as table:
+        for sensor, window in itertools.product(NEIGHBOURS, (HOURLY, QUARTERLY, DAILY)):
+            found = table.aggregates(sensor, 0, LATEST_US, window)
+            expected = [(sensor, start) for length, start in written if length == window]
+            assert [(record.sensor_id, record.start_us) for record in found] == expected
+
+
+# Sensors
+
+
+def test_sensors_cost_one_seek_each(name: TableName, reads: list[Read]) -> None:
+    """One request for one key a sensor, one for each kind of other row, one for the end; values stay on the server."""
+    write(name, [event(sensor, T + i) for sensor in NEIGHBOURS for i in range(5)])
+    write(name, OTHER_ROWS)
+    with opened(name) as table:
+        assert list(table.sensors()) == sorted(NEIGHBOURS, key=lambda sensor: f"{sensor}#")
+    assert len(reads) == len(NEIGHBOURS) + 3 + 1
+    assert all(read.limit == 1 for read in reads)
+    assert all(len(read.cells) <= 1 and not any(cell.value for cell in read.cells) for read in reads)
+
+
+# Nothing there
+
+
+def test_an_unknown_sensor_has_nothing(name: TableName) -> None:
+    """A sensor without rows reads as nothing, in a table with others and in an empty one."""
+    with opened(name) as table:
+        assert list(table.sensors()) == []
+        for _ in range(2):
+            assert table.latest("s") is None
+            assert list(table.range("s", 0, LATEST_US)) == []
+            assert list(table.aggregates("s", 0, LATEST_US)) == []
+            write(name, [event("r", T), event("t", T)])
+
+
+@pytest.mark.parametrize("sensor", ["", "agg", "schema", "repair", "a#b", "agg#hourly#a", "größe"])
+def test_what_is_no_sensor_is_refused(name: TableName, sensor: str) -> None:
+    """An id that leads to rows that are not one sensor's is refused by the call itself."""
+    with opened(name) as table:
+        for read in (table.latest, lambda x: table.range(x, 0, 1), lambda x: table.aggregates(x, 0, 1)):
+            with pytest.raises(ValueError, match="can't be a sensor's id"):
+                read(sensor)
+
+
+@pytest.mark.parametrize("end", [T, T - 1])
+def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, end: int) -> None:
+    """An empty or reversed range is a mistake, and the message has both times."""
+    with opened(name) as table:
+        for read in (table.range, table.aggregates):
+            with pytest.raises(ValueError, match=r"2026-02-17T10:00:00Z is not before 2026-02-17T\S+Z$"):
+                read("s", T, end)

@@ -1,0 +1,185 @@
+"""The real graph on a scripted stream: which panes fire, with what in them, and what is written besides.
+
+Late panes fire for each event here: with a throttled late trigger Beam's TestStream ends in a stall.
+"""
+
+from pipeline.core.messages import Message
+from pipeline.core.outgoing import message_of
+from pipeline.core.rows import raw_key
+from tests.streams import HOUR, MINUTE, NOON, Script, event_at
+
+NOON_ROW = "agg#hourly#a#2026-02-17T12"
+
+
+def key_at(seconds, sensor_id="a"):
+    return raw_key(sensor_id, round((NOON + seconds) * 1_000_000)).decode()
+
+
+def test_on_time():
+    """Events before the watermark are one pane, written when the watermark passes the window's end."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(MINUTE, 2.0))
+        .watermark(HOUR)
+        .run(raw=[key_at(0), key_at(MINUTE)], aggregates=[(NOON_ROW, "2", "3")], dead_letters=[])
+    )
+
+
+def test_early():
+    """An early pane fires once the interval has gone by, and holds what there was; the one on time holds all."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .arrive(event_at(1, 2.0))
+        .pass_time(61)
+        .arrive(event_at(2, 4.0))
+        .watermark(HOUR)
+        .run(aggregates=[(NOON_ROW, "2", "3"), (NOON_ROW, "3", "7")], early_firing="60s")
+    )
+
+
+def test_no_early_panes():
+    """With --early_firing=0 nothing is written of a window before its end."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .pass_time(3600)
+        .arrive(event_at(1, 2.0))
+        .watermark(HOUR)
+        .run(aggregates=[(NOON_ROW, "2", "3")], early_firing="0")
+    )
+
+
+def test_late_within_lateness():
+    """A late event makes a pane of the whole window, not of itself alone."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .watermark(HOUR)
+        .arrive(event_at(1, 2.0))
+        .watermark(20 * HOUR)
+        .arrive(event_at(2, 4.0))
+        .run(aggregates=[(NOON_ROW, "1", "1"), (NOON_ROW, "2", "3"), (NOON_ROW, "3", "7")])
+    )
+
+
+def test_every_kind_of_pane_replaces_the_one_before():
+    """Early, on time, late and later panes are written to one row, each with all that came before it."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(1, 2.0))
+        .pass_time(61)
+        .arrive(event_at(2, 4.0))
+        .watermark(HOUR)
+        .arrive(event_at(3, 8.0))
+        .watermark(2 * HOUR)
+        .arrive(event_at(4, 16.0))
+        .run(
+            aggregates=[
+                (NOON_ROW, count, total) for count, total in (("2", "3"), ("3", "7"), ("4", "15"), ("5", "31"))
+            ],
+            early_firing="60s",
+        )
+    )
+
+
+def test_beyond_lateness():
+    """An event beyond the allowed lateness is left out of the aggregate, and its raw row is written all the same."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .watermark(3 * HOUR + 1)
+        .arrive(event_at(1, 2.0))
+        .run(raw=[key_at(0), key_at(1)], aggregates=[(NOON_ROW, "1", "1")], allowed_lateness="2h")
+    )
+
+
+def test_two_sensors():
+    """Every sensor has rows of its own, a sensor whose name begins with another's included."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(0, 2.0, "ab"), event_at(1, 4.0))
+        .watermark(HOUR)
+        .run(
+            raw=[key_at(0), key_at(0, "ab"), key_at(1)],
+            aggregates=[(NOON_ROW, "2", "5"), ("agg#hourly#ab#2026-02-17T12", "1", "2")],
+        )
+    )
+
+
+def test_window_edges():
+    """A window holds its first microsecond and not the first one of the next."""
+    (
+        Script()
+        .arrive(event_at(-0.000_001, 1.0), event_at(0, 2.0), event_at(HOUR - 0.000_001, 4.0), event_at(HOUR, 8.0))
+        .run(
+            aggregates=[
+                ("agg#hourly#a#2026-02-17T11", "1", "1"),
+                (NOON_ROW, "2", "6"),
+                ("agg#hourly#a#2026-02-17T13", "1", "8"),
+            ]
+        )
+    )
+
+
+def test_other_windows():
+    """Windows of another length have keys of another form."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(20 * MINUTE, 2.0))
+        .run(
+            aggregates=[("agg#15m#a#2026-02-17T12:00:00", "1", "1"), ("agg#15m#a#2026-02-17T12:15:00", "1", "2")],
+            window="15m",
+        )
+    )
+
+
+def test_window_of_a_day():
+    """A day's window is the UTC day."""
+    (
+        Script()
+        .arrive(event_at(-12 * HOUR, 1.0), event_at(3 * HOUR, 2.0))
+        .run(aggregates=[("agg#daily#a#2026-02-17", "2", "3")], window="1d")
+    )
+
+
+def test_the_message_time_does_not_matter():
+    """The window is that of the event's own time, not of the element that brought it."""
+    (
+        Script()
+        .watermark(30 * MINUTE)
+        .arrive(event_at(-2 * HOUR, 1.0))
+        .run(aggregates=[("agg#hourly#a#2026-02-17T10", "1", "1")])
+    )
+
+
+def test_the_same_event_twice():
+    """The same event in two messages is one raw row, written twice."""
+    Script().arrive(event_at(0), event_at(0)).run(raw=[key_at(0), key_at(0)])
+
+
+def test_dead_letters_beside_the_good():
+    """Nothing good is lost beside what is refused: a broken message, and a batch with one bad event of three."""
+    no_sensor = event_at(2, 4.0, sensor_id="")
+    (
+        Script()
+        .arrive_messages(
+            Message(b"\xff", {}),
+            message_of([event_at(0, 1.0), no_sensor, event_at(1, 2.0)]),
+            Message(b"", {"message_type": "tidetable.v1.SensorEventBatch"}),
+        )
+        .run(
+            raw=[key_at(0), key_at(1)],
+            aggregates=[(NOON_ROW, "2", "3")],
+            dead_letters=["UNPARSEABLE", "MISSING_SENSOR_ID"],
+        )
+    )
+
+
+def test_the_clock_decides_what_is_in_the_future():
+    """An event is refused for the future as seen from the clock that the graph was given."""
+    (
+        Script()
+        .arrive(event_at(5 * HOUR, 1.0), event_at(5 * HOUR + 0.000_001, 2.0))
+        .run(raw=[key_at(5 * HOUR)], dead_letters=["EVENT_TIME_IN_FUTURE"])
+    )

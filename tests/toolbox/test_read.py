@@ -1,0 +1,295 @@
+import json
+import socket
+import time
+import uuid
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from pipeline.cloud import reader, tables
+from pipeline.cloud.gc_policy import parse_policy
+from pipeline.cloud.tables import TableName
+from pipeline.core.events import Event
+from pipeline.core.rows import Families, aggregate_row, raw_row
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.toolbox import read
+from pipeline.toolbox.cli import main
+from tests.cloud.test_reader import write
+
+pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
+
+T = parse_time("2026-02-17T10:30:00.250Z")
+DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
+EVENT = Event("s", T, {"temperature": 23.5, "pressure": 94558.0}, {"place": "Köln, Dach", "model": "x1"})
+COMMANDS = [["latest", "s"], ["range", "s", *DAY], ["hourly", "s", *DAY], ["sensors"]]
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+    """An empty table."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, tables.default_policies(Families()))
+    return name
+
+
+def arguments(name: TableName, command: list[str], *options: str) -> list[str]:
+    which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    return ["read", *command, *which, *options]
+
+
+def run(name: TableName, *command: str) -> Result:
+    return CliRunner().invoke(main, arguments(name, list(command)))
+
+
+def run_json(name: TableName, *command: str) -> list[dict]:
+    """What the command prints as JSON, which must be JSON by the letter."""
+    result = run(name, *command, "--json")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
+    """A terminal of 80 columns in the place of the test's pipe."""
+    console = Console(force_terminal=True, width=80, color_system=None, highlight=False)
+    monkeypatch.setattr(read, "out", console)
+    return console
+
+
+def write_hour(name: TableName, window: Window, *readings: dict[str, float]) -> None:
+    """The aggregate of sensor ``s`` over the window that holds :data:`T`."""
+    stats = WindowStats()
+    for reading in readings:
+        stats.add(reading)
+    write(name, [aggregate_row(window, "s", window.start_of(T), stats, Families())])
+
+
+def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
+    """A column a metric in shortest text, the time in UTC, metadata beside each other."""
+    write(name, [raw_row(EVENT, Families()), raw_row(EVENT._replace(event_time_us=T - 1), Families())])
+    result = run(name, "latest", "s")
+    assert (result.exit_code, result.stderr) == (0, "")
+    header, _, row = (line.split() for line in result.stdout.splitlines() if line.strip())
+    assert header == ["event", "time", "pressure", "temperature", "metadata"]
+    assert row == ["2026-02-17T10:30:00.250Z", "94558", "23.5", "model=x1,", "place='Köln,", "Dach'"]
+
+
+def test_latest_prints_a_line_of_json(name: TableName) -> None:
+    """The record under the names that programs rely on."""
+    write(name, [raw_row(EVENT, Families())])
+    assert run_json(name, "latest", "s") == [
+        {
+            "sensor_id": "s",
+            "event_time": "2026-02-17T10:30:00.250Z",
+            "readings": {"temperature": 23.5, "pressure": 94558.0},
+            "metadata": {"place": "Köln, Dach", "model": "x1"},
+        }
+    ]
+
+
+def test_range_prints_what_it_is_asked_for(name: TableName) -> None:
+    """From --from to before --to, newest first, no more than --limit; --to may lie beyond every key."""
+    write(name, [raw_row(EVENT._replace(event_time_us=T + i), Families()) for i in range(4)])
+
+    def times(*options: str) -> list[str]:
+        return [record["event_time"][17:] for record in run_json(name, "range", "s", *options)]
+
+    assert times("--from", "2026-02-17T10:30:00.250001Z", "--to", "2026-02-17T11:30:00.250003+01:00") == [
+        "00.250002Z",
+        "00.250001Z",
+    ]
+    assert times("--from", "0001-01-01", "--to", "9999-01-01") == [f"00.25000{i}Z" for i in (3, 2, 1)] + ["00.250Z"]
+    assert times(*DAY, "--limit", "1") == ["00.250003Z"]
+
+
+def test_hourly_prints_lines_of_json(name: TableName) -> None:
+    """The window's start, its length as it was given, and each metric's statistics, counts as whole numbers."""
+    write_hour(name, HOURLY, {"t": 1.5}, {"t": 2.5})
+    [record] = run_json(name, "hourly", "s", *DAY)
+    assert record == {
+        "sensor_id": "s",
+        "window_start": "2026-02-17T10:00:00Z",
+        "window": "1h",
+        "reading_count": 2,
+        "metrics": {"t": {"count": 2, "sum": 4.0, "min": 1.5, "max": 2.5, "avg": 2.0, "stddev": 0.5}},
+    }
+    assert json.dumps(record["metrics"]["t"]["count"]) == "2"
+
+
+def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
+    """In the table, a window's metrics stand under each other with their statistics."""
+    write_hour(name, HOURLY, {"t": 1.5, "p": 94558.0}, {"t": 2.5})
+    _, _, *rows = (line.split() for line in run(name, "hourly", "s", *DAY).stdout.splitlines() if line.strip())
+    assert rows == [
+        ["2026-02-17T10:00:00Z", "2", "p", "1", "94558", "94558", "94558", "94558", "0"],
+        ["2026-02-17T10:00:00Z", "2", "t", "2", "4", "1.5", "2.5", "2", "0.5"],
+    ]
+
+
+@pytest.mark.parametrize(("window", "start"), [("15m", "T10:30:00Z"), ("1d", "T00:00:00Z"), ("1h", "T10:00:00Z")])
+def test_hourly_reads_windows_of_other_lengths(name: TableName, window: str, start: str) -> None:
+    """--window chooses among the lengths that are in the table."""
+    for length in (HOURLY, DAILY, Window.parse("15m")):
+        write_hour(name, length, {"t": 1.0})
+    [record] = run_json(name, "hourly", "s", *DAY, "--window", window)
+    assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
+
+
+def test_an_overflow_is_text_in_json(name: TableName) -> None:
+    """JSON has no infinity: a sum that overflowed is the string that its cell has."""
+    write_hour(name, HOURLY, {"up": 1e308, "down": -1e308}, {"up": 1e308, "down": -1e308})
+    [record] = run_json(name, "hourly", "s", *DAY)
+    assert {metric: summary["sum"] for metric, summary in record["metrics"].items()} == {"up": "inf", "down": "-inf"}
+
+
+def test_sensors_prints_one_a_line(name: TableName) -> None:
+    """Sensors in the order of keys, as plain text or as JSON."""
+    write(name, [raw_row(EVENT._replace(sensor_id=sensor), Families()) for sensor in ("b", "a-1", "a")])
+    assert run(name, "sensors").stdout.splitlines() == ["a", "a-1", "b"]
+    assert run_json(name, "sensors") == [{"sensor_id": "a"}, {"sensor_id": "a-1"}, {"sensor_id": "b"}]
+
+
+def test_families_can_be_called_otherwise(name: TableName) -> None:
+    """Readings, aggregates and metadata are read from the families that the options name."""
+    families = Families("r", "s", "m")
+    name = TableName(name.project, name.instance, f"{name.table}-2")
+    tables.create(name, {family: parse_policy("never") for family in ("r", "s", "m")})
+    stats = WindowStats()
+    stats.add(EVENT.readings)
+    write(name, [raw_row(EVENT, families), aggregate_row(HOURLY, "s", HOURLY.start_of(T), stats, families)])
+    options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
+    assert run_json(name, "latest", "s", *options)[0]["metadata"] == EVENT.metadata
+    assert run_json(name, "hourly", "s", *DAY, *options)[0]["reading_count"] == 1
+
+
+WIDE = EVENT._replace(
+    readings={f"metric_{i}": i / 7 for i in range(1, 41)},
+    metadata={"note": "[bold]:smile:[/]", "escape": "\x1b[31m", "long": "x" * 200},
+)
+
+
+def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
+    """Piped, a record is one line however wide; metadata is shown as it is, and what does not print is escaped."""
+    write(name, [raw_row(WIDE, Families())])
+    _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
+    assert {repr(value).removesuffix(".0") for value in WIDE.readings.values()} <= set(row.split())
+    assert "note=[bold]:smile:[/]" in row
+    assert r"escape='\x1b[31m'" in row
+    assert "x" * 200 in row
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_folds_no_number(name: TableName) -> None:
+    """What is too wide for a table in 80 columns comes in blocks of whole words, and nothing is lost."""
+    write(name, [raw_row(WIDE, Families())])
+    write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
+    raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
+    assert max(map(len, (raw + hourly).splitlines())) <= 80
+    assert {f"{metric}={value!r}".removesuffix(".0") for metric, value in WIDE.readings.items()} <= words(raw)
+    assert raw.count("x") - raw.count("x1b") == 200
+    assert "2026-02-17T10:00:00Z, 3 readings" in hourly
+    assert {"sum=0.6000000000000001", "avg=0.20000000000000004"} <= words(hourly)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_shows_a_table_that_fits(name: TableName) -> None:
+    """Three metrics fit into 80 columns, with metadata folded between words."""
+    metadata = {"place": "Köln", "model": "x1", "firmware": "2.1.0"}
+    write(name, [raw_row(EVENT._replace(metadata=metadata), Families())])
+    lines = run(name, "latest", "s").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any({"event", "pressure", "temperature", "metadata"} <= set(line.split()) for line in lines)
+
+
+def words(printed: str) -> set[str]:
+    return {word.rstrip(",") for word in printed.split()}
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error and exit code 1, with JSON and without."""
+    result = run(name, "latest", "s", *json_option)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no readings of s\n")
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error that says what is not there, and exit code 0."""
+    between = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
+    for command, line in (
+        (["range", "s", *DAY], f"no readings of s {between}"),
+        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {between}"),
+        (["sensors"], f"no sensors in table {name}"),
+    ):
+        result = run(name, *command, *json_option)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["range", "s", "--from", "yesterday", "--to", "2026-02-18"], "'--from': 'yesterday' is not an ISO 8601 time"),
+        (["hourly", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not an ISO 8601 time"),
+        (["range", "s", "--from", "2026-02-17"], "Missing option '--to'"),
+        (
+            ["range", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
+            "2026-02-18T00:00:00Z is not before 2026-02-17T",
+        ),
+        (["range", "s", *DAY, "--limit", "0"], "'--limit'"),
+        (["hourly", "s", *DAY, "--window", "7m"], "'--window': a window of 7m does not divide a day"),
+        (["latest", "agg"], "'agg' can't be a sensor's id"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_read(name: TableName, command: list[str], told: str) -> None:
+    """Wrong usage says which option or argument is wrong, and ends with exit code 2."""
+    result = run(name, *command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_missing_table_is_told_in_a_line(name: TableName, command: list[str]) -> None:
+    """Every command tells that the table is not there, with exit code 1."""
+    missing = TableName(name.project, name.instance, "nowhere")
+    result = run(missing, *command)
+    assert (result.exit_code, result.output) == (1, f"Error: table {missing} does not exist\n")
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["silent", "closed"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_server_that_is_away_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], listens: bool
+) -> None:
+    """A server that is not there, or never says a word, is waited for as long as the timeout and no longer."""
+    assert reader.TIMEOUT_S < 20
+    monkeypatch.setattr(reader, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
+        if not listens:
+            server.close()
+        started = time.monotonic()
+        result = run(TableName("p", "i", "t"), *command)
+        assert time.monotonic() - started < 5
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("Error: table projects/p/instances/i/tables/t: the server cannot be reached: ")
+
+
+def test_the_help_says_what_a_command_costs() -> None:
+    """Bounded scans, a seek a sensor, and the exit codes are in the help."""
+    told = {
+        (): ["never the whole table", "Exit codes: 0"],
+        ("latest",): ["Reads one row", "exit code 1"],
+        ("range",): ["Scans the rows of that range alone"],
+        ("hourly",): ["Scans the rows of that range alone"],
+        ("sensors",): ["one seek a sensor"],
+    }
+    for command, texts in told.items():
+        printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())
+        assert all(text in printed for text in texts), printed

@@ -1,0 +1,114 @@
+from datetime import UTC, datetime, timedelta
+
+import apache_beam as beam
+import pytest
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipeline.core.messages import BATCH_TYPE
+from pipeline.core.outgoing import message_of
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+from pipeline.transforms import metrics
+from pipeline.transforms.decode import DecodeMessages
+from tests.streams import NOON, clock, event_at, pubsub_message
+
+
+def run(messages, events, dead_letters):
+    """Decodes on the FnApiRunner, checks both outputs, and returns the counters and distributions."""
+    pipeline = TestPipeline(runner="FnApiRunner")
+    decoded = pipeline | beam.Create(messages) | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), clock)
+    timed = decoded.events | beam.Map(lambda event, at=beam.DoFn.TimestampParam: (event.sensor_id, at.micros))
+    assert_that(timed, equal_to(events), label="Events")
+    assert_that(decoded.dead_letters | beam.Map(lambda letter: letter.attributes), equal_to(dead_letters), label="Dead")
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(MetricsFilter().with_namespace(metrics.NAMESPACE))
+    return {each.key.metric.name: each.committed for kind in ("counters", "distributions") for each in found[kind]}
+
+
+def test_events_at_their_own_time():
+    """Each event of a batch comes out alone, at its own event time."""
+    batch = message_of([event_at(0.25), event_at(-60, sensor_id="b")])
+    run([pubsub_message(batch)], [("a", (NOON * 4 + 1) * 250_000), ("b", (NOON - 60) * 1_000_000)], [])
+
+
+def test_dead_letter_says_where_and_when():
+    """A dead letter carries its reason, the transform's label, the clock's time and the message's own marks."""
+    message = PubsubMessage(
+        b"\xff", {"site": "north"}, "4711", datetime(2026, 2, 17, 11, tzinfo=UTC), ordering_key="key"
+    )
+    run(
+        [message],
+        [],
+        [
+            {
+                "site": "north",
+                "dead_letter_reason": "UNPARSEABLE",
+                "dead_letter_detail": "not a tidetable.v1.SensorEvent in protobuf: Error parsing message with type "
+                "'tidetable.v1.SensorEvent'",
+                "dead_letter_step": "DecodeMessages",
+                "dead_letter_time": "2026-02-17T16:00:00Z",
+                "dead_letter_message_id": "4711",
+                "dead_letter_publish_time": "2026-02-17T11:00:00Z",
+                "dead_letter_ordering_key": "key",
+            }
+        ],
+    )
+
+
+def test_message_without_attributes():
+    """A message whose attributes are None is a single event."""
+    run([PubsubMessage(event_at(0).SerializeToString(), None)], [("a", NOON * 1_000_000)], [])
+
+
+def test_counts():
+    """Messages, events, empty batches, dead letters in all and by reason, and the delay of every event."""
+    bad = event_at(1)
+    bad.readings.clear()
+    messages = [
+        message_of([event_at(0), event_at(-3600), bad]),
+        message_of([bad])._replace(attributes={"message_type": "nonsense"}),
+    ]
+    empty = PubsubMessage(SensorEventBatch().SerializeToString(), {"message_type": BATCH_TYPE})
+    pipeline = TestPipeline(runner="FnApiRunner")
+    _ = (
+        pipeline
+        | beam.Create([*map(pubsub_message, messages), empty])
+        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), clock)
+    )
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(MetricsFilter().with_namespace(metrics.NAMESPACE))
+    counters = {each.key.metric.name: each.committed for each in found["counters"] if each.committed}
+    assert counters == {
+        "messages": 3,
+        "events": 2,
+        "empty_batches": 1,
+        "dead_letters": 2,
+        "dead_letters_NO_READINGS": 1,
+        "dead_letters_UNKNOWN_MESSAGE_TYPE": 1,
+    }
+    (delay,) = found["distributions"]
+    assert (delay.key.metric.name, delay.committed.min, delay.committed.max) == (
+        "event_delay_ms",
+        4 * 3_600_000,
+        5 * 3_600_000,
+    )
+
+
+def test_a_bug_is_loud():
+    """Anything but bad data stops the pipeline instead of becoming a dead letter."""
+
+    def broken_clock() -> float:
+        raise RuntimeError("the clock has stopped")
+
+    pipeline = TestPipeline(runner="FnApiRunner")
+    _ = (
+        pipeline
+        | beam.Create([pubsub_message(message_of([event_at(0)]))])
+        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), broken_clock)
+    )
+    with pytest.raises(RuntimeError, match="the clock has stopped"):
+        pipeline.run().wait_until_finish()

@@ -1,0 +1,68 @@
+import apache_beam as beam
+import pytest
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+
+from pipeline.core.rows import READING_COUNT, Families
+from pipeline.core.stats import WindowStats
+from pipeline.core.windows import HOURLY
+from pipeline.transforms.rows import FormatAggregateRows
+from tests.streams import HOUR, NOON
+
+
+def pane(index, events, sensor_id="a", start=NOON):
+    stats = WindowStats()
+    for _ in range(events):
+        stats.add({"t": 1.0})
+    window = IntervalWindow(start, start + HOUR)
+    timing = PaneInfoTiming.EARLY if index == 0 else PaneInfoTiming.LATE
+    return WindowedValue(
+        (sensor_id, stats), window.max_timestamp(), (window,), PaneInfo(index == 0, False, timing, index, 0)
+    )
+
+
+class EmitPanes(beam.DoFn):
+    """Panes as a trigger would fire them, all in one bundle."""
+
+    def process(self, panes):
+        yield from panes
+
+
+def written(panes):
+    pipeline = TestPipeline(runner="FnApiRunner")
+    rows = (
+        pipeline
+        | beam.Create([panes])
+        | beam.ParDo(EmitPanes())
+        | "FormatAggregateRows" >> FormatAggregateRows(HOURLY, Families())
+    )
+    return pipeline, rows | beam.Map(
+        lambda row: (row.key, {cell.qualifier.decode(): cell.value for cell in row.cells}[READING_COUNT])
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_two_panes_of_one_row_in_one_bundle(order):
+    """Of several panes of one window in a bundle the last alone goes on, in whatever order they come."""
+    panes = [pane(0, 1), pane(1, 3), pane(2, 7)]
+    pipeline, rows = written([panes[index] for index in order])
+    assert_that(rows, equal_to([(b"agg#hourly#a#2026-02-17T12", b"7")]))
+    pipeline.run().wait_until_finish()
+
+
+def test_other_rows_stay():
+    """Another sensor and another window are other rows, however alike their panes."""
+    pipeline, rows = written([pane(0, 1), pane(0, 2, "b"), pane(1, 3, start=NOON + HOUR)])
+    assert_that(
+        rows,
+        equal_to(
+            [
+                (b"agg#hourly#a#2026-02-17T12", b"1"),
+                (b"agg#hourly#b#2026-02-17T12", b"2"),
+                (b"agg#hourly#a#2026-02-17T13", b"3"),
+            ]
+        ),
+    )
+    pipeline.run().wait_until_finish()
