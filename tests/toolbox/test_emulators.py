@@ -4,7 +4,6 @@ Fakes stand in only for what cannot be had: a Docker engine, a broken or half-in
 """
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -12,8 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from ipaddress import ip_address
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,19 +23,13 @@ from pipeline.toolbox.emulators import BIGTABLE, PUBSUB, Emulator, running_emula
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")
 
-BOTH = pytest.mark.parametrize("emulator", [BIGTABLE, PUBSUB], ids=lambda emulator: emulator.gcloud_name)
-TIDETABLE = [sys.executable, "-c", "from pipeline.toolbox.cli import main; main()", "emulators"]
+EACH = pytest.mark.parametrize("emulator", [BIGTABLE, PUBSUB], ids=lambda emulator: emulator.gcloud_name)
 
 
 @pytest.fixture(autouse=True)
 def no_emulators_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for emulator in (BIGTABLE, PUBSUB):
-        monkeypatch.delenv(emulator.variable, raising=False)
-
-
-@pytest.fixture
-def sdk_emulator() -> str:
-    return str(Path(shutil.which("gcloud") or "").resolve().parents[1] / "platform" / BIGTABLE.executable)
+    monkeypatch.delenv(BIGTABLE.variable, raising=False)
+    monkeypatch.delenv(PUBSUB.variable, raising=False)
 
 
 def port_of(address: str) -> int:
@@ -45,16 +37,14 @@ def port_of(address: str) -> int:
 
 
 def processes(address: str) -> list[int]:
-    """The processes whose command line names the address's port; the emulator's own is the session's leader."""
+    """The processes whose command line names the address's port: the emulator and its watching shell."""
     flag = f"--port={port_of(address)}".encode()
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):  # when it has ended meanwhile
             if flag in cmdline.read_bytes().split(b"\0"):
                 found.append(int(cmdline.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-    return sorted(found, key=lambda pid: os.getsid(pid) != pid)
+    return found
 
 
 def is_open(address: str) -> bool:
@@ -74,189 +64,237 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 
 @contextmanager
-def tidetable(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def tidetable_emulators(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """``tidetable emulators …`` in a process group of its own, as in a terminal."""
-    with subprocess.Popen(
-        [*TIDETABLE, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    command = [sys.executable, "-c", "from pipeline.toolbox.cli import main; main()", "emulators", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def printed_addresses(process: subprocess.Popen[str]) -> list[str]:
+def line_from(process: subprocess.Popen[str]) -> str:
     assert process.stdout
-    return [process.stdout.readline().strip().partition("=")[2] for _ in range(2)]
+    return process.stdout.readline().rstrip("\n")
 
 
-def test_pubsub_delivers_what_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside the block Google's own Pub/Sub client publishes and pulls."""
-    with running_emulator(PUBSUB) as address:
-        monkeypatch.setenv(PUBSUB.variable, address)
-        topic, subscription = "projects/tidetable/topics/events", "projects/tidetable/subscriptions/events"
+def executable(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def sdk_root() -> Path:
+    return Path(shutil.which("gcloud") or "").resolve().parents[1]
+
+
+def test_googles_clients_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside the block Google's own clients publish and pull, create a table, write and read."""
+    topic, subscription = "projects/tidetable/topics/events", "projects/tidetable/subscriptions/events"
+    with running_emulators() as environment:
+        for variable, address in environment.items():
+            monkeypatch.setenv(variable, address)
         with pubsub_v1.SubscriberClient() as subscriber:
             publisher = pubsub_v1.PublisherClient()
             publisher.create_topic(name=topic)
             subscriber.create_subscription(name=subscription, topic=topic)
             publisher.publish(topic, b"reading").result(timeout=30)
             pulled = subscriber.pull(subscription=subscription, max_messages=1, timeout=30)
-            publisher.transport.close()
-    assert [received.message.data for received in pulled.received_messages] == [b"reading"]
-
-
-def test_bigtable_reads_back_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside the block Google's own Bigtable client creates a table, writes and reads."""
-    with running_emulator(BIGTABLE) as address:
-        monkeypatch.setenv(BIGTABLE.variable, address)
         table = bigtable.Client(project="tidetable", admin=True).instance("local").table("readings")
         table.create(column_families={"raw": None})
         row = table.direct_row(b"sensor#1")
         row.set_cell("raw", b"temperature", b"23.5")
         row.commit()
         assert table.read_row(b"sensor#1").cell_value("raw", b"temperature") == b"23.5"
+    assert [received.message.data for received in pulled.received_messages] == [b"reading"]
 
 
 def test_both_are_gone_after_the_block() -> None:
-    """When the block ends by an exception too, the ports are closed and no process is left."""
-    with pytest.raises(ZeroDivisionError), running_emulators() as environment:
-        assert set(environment) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
-        assert all(is_open(address) and processes(address) for address in environment.values())
-        _ = 1 / 0
-    assert eventually(lambda: all(map(is_gone, environment.values())))
+    """Even when the block ends by an exception, the ports are closed and no process is left."""
+    addresses: list[str] = []
+
+    def fail_inside_the_block() -> None:
+        with running_emulators() as environment:
+            assert set(environment) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
+            addresses.extend(environment.values())
+            assert all(is_open(address) and processes(address) for address in addresses)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside_the_block()
+    assert eventually(lambda: all(map(is_gone, addresses)))
 
 
 def test_killed_owner_leaves_no_emulator_behind() -> None:
-    """SIGKILL of the owner ends both emulators, though the command it ran lives on."""
-    script = "import os; print('=' + os.environ['PUBSUB_EMULATOR_HOST']);"
-    script += "print('=' + os.environ['BIGTABLE_EMULATOR_HOST']); print(os.getpid(), flush=True); input()"
-    with tidetable("run", "--", sys.executable, "-c", script) as owner:
-        assert owner.stdout
-        addresses = printed_addresses(owner)
-        command = int(owner.stdout.readline())
+    """SIGKILL of the owner ends both emulators, though the command that it ran lives on."""
+    script = "echo $PUBSUB_EMULATOR_HOST; echo $BIGTABLE_EMULATOR_HOST; echo $$; exec sleep 1000"
+    with tidetable_emulators("run", "--", "sh", "-c", script) as owner:
+        addresses = [line_from(owner), line_from(owner)]
+        command = int(line_from(owner))
+        assert all(map(processes, addresses))
         owner.kill()
         try:
             assert eventually(lambda: all(map(is_gone, addresses)))
-            os.kill(command, 0)
         finally:
-            os.kill(command, signal.SIGKILL)
+            os.kill(command, signal.SIGKILL)  # fails when it did not live on
 
 
-@BOTH
+@EACH
 def test_listens_on_loopback_only(emulator: Emulator) -> None:
-    """Every socket on which an emulator listens is bound to a loopback address."""
+    """No socket listens on an emulator's port but on 127.0.0.1, be it in its IPv6 clothes."""
     with running_emulator(emulator) as address:
-        listening = listening_addresses(processes(address))
-    assert (f"127.0.0.1:{port_of(address)}") in listening
-    assert all(ip_address(listener.rpartition(":")[0]).is_loopback for listener in listening)
+        tables = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    sockets = [line.split() for line in tables.splitlines()]
+    listening = [local.split(":") for _, local, _, state, *_ in sockets if state == "0A"]
+    hosts = {host for host, port in listening if int(port, 16) == port_of(address)}
+    assert hosts in ({"0100007F"}, {"0000000000000000FFFF00000100007F"})  # words in little-endian order
 
 
-def listening_addresses(pids: list[int]) -> set[str]:
-    links = [os.readlink(link) for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()]
-    lines = [line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()]
-    listening = [line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in links]
-    return {decoded(*local.split(":")) for local in listening}
-
-
-def decoded(host: str, port: str) -> str:
-    """An address of /proc/net/tcp: hexadecimal, in words of four bytes, each in the machine's order."""
-    words = [int(host[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(host), 8)]
-    address = ip_address(b"".join(words))
-    return f"{getattr(address, 'ipv4_mapped', None) or address}:{int(port, 16)}"
-
-
-def test_one_already_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulator that the environment names is yielded as it is, and still runs after the block."""
+def test_one_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that the environment names is used and not stopped; when it has gone, that is said."""
+    monkeypatch.setattr(emulators, "ANSWER_SECONDS", 2)
     with running_emulator(BIGTABLE) as address:
         monkeypatch.setenv(BIGTABLE.variable, address)
-        monkeypatch.setenv("PATH", "")  # nothing could be started
+        monkeypatch.setenv("PATH", "")  # so that none could be started
         with running_emulator(BIGTABLE) as used:
             assert used == address
         assert is_open(address)
-
-
-def test_a_dead_address_in_the_environment_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable left over from an emulator that has gone is an error which names it."""
-    monkeypatch.setenv(BIGTABLE.variable, f"127.0.0.1:{emulators._free_port()}")
-    monkeypatch.setattr(emulators, "ANSWER_SECONDS", 0.5)
-    with pytest.raises(ServerProblem, match="BIGTABLE_EMULATOR_HOST is 127.0.0.1:.*nothing answers"):
+    with pytest.raises(ServerProblem, match=f"BIGTABLE_EMULATOR_HOST is {address}, where nothing answers"):
         running_emulator(BIGTABLE).__enter__()
 
 
-@BOTH
-def test_a_taken_port_is_tried_again(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When somebody takes the port first, another port is tried; three times is enough to give up."""
+@EACH
+def test_a_taken_port_is_left_for_another(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When somebody is faster to take the port another is tried, and given up after three."""
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         taken, free = somebody.getsockname()[1], emulators._free_port()
-        ports = iter([taken, free])
+        ports = iter([taken, free, taken, taken, taken])
         monkeypatch.setattr(emulators, "_free_port", lambda: next(ports))
         with running_emulator(emulator) as address:
-            assert address == f"127.0.0.1:{free}"
-        monkeypatch.setattr(emulators, "_free_port", lambda: taken)
+            assert port_of(address) == free
         with pytest.raises(ServerProblem, match="port taken 3 times"):
             running_emulator(emulator).__enter__()
 
 
-def executable(path: Path, script: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
-
-
-def test_a_wrapped_gcloud_is_asked_for_its_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sdk_emulator: str
-) -> None:
+def test_a_wrapped_gcloud_is_asked_for_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where gcloud on the PATH is only a wrapper, its own answer leads to the emulators."""
-    root = Path(sdk_emulator).parents[2]
-    executable(tmp_path / "bin/gcloud", f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {root}')
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    executable(tmp_path / "gcloud", f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {sdk_root()}')
+    monkeypatch.setenv("PATH", str(tmp_path))
     with running_emulator(BIGTABLE) as address:
         assert is_open(address)
 
 
-@BOTH
-def test_docker_runs_googles_image(
-    emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sdk_emulator: str
-) -> None:
-    """Without a Cloud SDK a Docker engine runs Google's image, published on loopback only, until the block ends."""
-    calls = tmp_path / "calls"
-    executable(
-        tmp_path / "bin/docker",
-        f'echo "$@" >> {calls}; [ "$1" = info ] && exit; for last; do :; done; '
-        f'exec {sdk_emulator} --host=127.0.0.1 --port="${{last##*:}}"',
-    )
+def test_one_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that ends before it answers is one line with the end of its log."""
+    executable(tmp_path / "bin/gcloud", "")
+    executable(tmp_path / "platform" / PUBSUB.executable, "echo 'ERROR: no java\n\nInstall it.'; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(ServerProblem, match=r"^the Pub/Sub emulator did not start: ERROR: no java Install it\.$"):
+        running_emulator(PUBSUB).__enter__()
+
+
+def test_one_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that survives SIGTERM is killed with all its children when the deadline has passed."""
+    executable(tmp_path / "bin/gcloud", "")
+    real = sdk_root() / "platform" / BIGTABLE.executable
+    executable(tmp_path / "platform" / BIGTABLE.executable, f"trap '' TERM; while :; do {real} \"$@\"; done")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(emulators, "STOP_SECONDS", 0.5)
+    with running_emulator(BIGTABLE) as address:
+        pass
+    assert eventually(lambda: is_gone(address))
+
+
+@EACH
+def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a Cloud SDK a Docker engine runs Google's image, published on loopback only."""
+    serve = f'exec {sdk_root()}/platform/{BIGTABLE.executable} --host=127.0.0.1 --port="${{last##*:}}"'
+    script = f'echo "$@" >> {tmp_path}/calls; [ "$1" = info ] && exit; for last; do :; done; {serve}'
+    executable(tmp_path / "bin/docker", script)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with running_emulator(emulator) as address:
-        assert is_open(address)
+        port = port_of(address)
     assert eventually(lambda: is_gone(address))
-    port = port_of(address)
-    assert calls.read_text().splitlines() == [
+    assert (tmp_path / "calls").read_text().splitlines() == [
         "info",
         f"run --rm --init --publish=127.0.0.1:{port}:{port} google/cloud-sdk:emulators "
         f"gcloud beta emulators {emulator.gcloud_name} start --host-port=0.0.0.0:{port}",
     ]
 
 
-@pytest.mark.parametrize(
-    ("root", "advice"),
-    [
-        (None, "cloud.google.com/sdk/docs/install.*gcloud components install .*pubsub-emulator bigtable.*Docker"),
-        ("/opt/google-cloud-sdk", "run 'gcloud components install beta pubsub-emulator bigtable'"),
-        ("/usr/lib/google-cloud-sdk", "apt-get install google-cloud-cli-pubsub-emulator google-cloud-cli-bigtable"),
-    ],
-)
-def test_nothing_found_says_how_to_install(
-    root: str | None, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without emulators and without a Docker engine, one line gives the command that installs them."""
-    executable(tmp_path / "docker", "exit 1")  # a client without an engine
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(emulators, "_sdk_root", lambda: root and Path(root) / "absent" / "..")
-    with pytest.raises(ServerProblem, match=advice) as problem:
+def test_nothing_found_says_how_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without emulators or a Docker engine, one line gives the command that installs them here."""
+    executable(tmp_path / "bin/docker", "exit 1")  # a client without an engine
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    install = "gcloud components install beta pubsub-emulator bigtable"
+    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator .*/sdk/docs/install\).*'{install}'.*Docker.*$"):
         running_emulator(BIGTABLE).__enter__()
-    assert "\n" not in str(problem.value)
+    executable(tmp_path / "bin/gcloud", "")
+    (tmp_path / "platform").mkdir()
+    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator on this machine: run '{install}'$"):
+        running_emulator(BIGTABLE).__enter__()
+    debian = emulators._how_to_install(Path("/usr/lib/google-cloud-sdk"))
+    assert "apt-get install google-cloud-cli-pubsub-emulator google-cloud-cli-bigtable-emulator" in debian
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL)])
+def test_run_ends_as_its_command_does(script: str, code: int) -> None:
+    """The command has both emulators in its environment, and its exit code is ours."""
+    with tidetable_emulators("run", "--", "sh", "-c", f"env; {script}") as run:
+        output, _ = run.communicate()
+    addresses = dict(line.split("=", 1) for line in output.splitlines() if "_EMULATOR_HOST=" in line)
+    assert set(addresses) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
+    assert run.returncode == code
+    assert eventually(lambda: all(map(is_gone, addresses.values())))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_run_lets_its_command_answer_signals(signum: int) -> None:
+    """SIGTERM and SIGHUP are passed on, Ctrl-C reaches the whole terminal: the command ends as it likes."""
+    send = os.killpg if signum == signal.SIGINT else os.kill
+    script = f"""if True:
+        import os, signal, sys
+        signal.signal({signum}, lambda *_: sys.exit(5))
+        print(os.environ["PUBSUB_EMULATOR_HOST"], flush=True)
+        signal.pause()"""
+    with tidetable_emulators("run", sys.executable, "-c", script) as run:
+        address = line_from(run)
+        send(run.pid, signum)
+        assert run.wait(timeout=60) == 5
+    assert eventually(lambda: is_gone(address))
+
+
+def test_run_of_an_unknown_command_is_127() -> None:
+    """A command that is not on the PATH is one line and exit code 127, as in a shell."""
+    with tidetable_emulators("run", "no-such-command", "--flag") as run:
+        assert run.communicate() == ("", "Error: no-such-command: command not found\n")
+    assert run.returncode == 127
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_start_runs_until_it_is_stopped(signum: int) -> None:
+    """The variables are printed for a shell to take; Ctrl-C or SIGTERM stops both, and that is success."""
+    with tidetable_emulators("start") as start:
+        lines = [line_from(start), line_from(start)]
+        assert [line.partition("=")[0] for line in lines] == [f"export {each.variable}" for each in (PUBSUB, BIGTABLE)]
+        assert all(map(is_open, lines))
+        assert start.stderr
+        assert start.stderr.readline() == "Ctrl-C stops them\n"
+        start.send_signal(signum)
+        assert start.communicate() == ("", "")
+    assert start.returncode == 0
+    assert eventually(lambda: all(map(is_gone, lines)))
+
+
+def test_start_says_when_one_died() -> None:
+    """When an emulator ends by itself the other is stopped, and the exit code is 1."""
+    with tidetable_emulators("start") as start:
+        pubsub, bigtable = line_from(start), line_from(start)
+        (emulator,) = [pid for pid in processes(bigtable) if os.getsid(pid) == pid]
+        os.kill(emulator, signal.SIGKILL)
+        _, errors = start.communicate()
+    assert "Error: the Bigtable emulator ended by itself: Cloud Bigtable emulator running on" in errors
+    assert start.returncode == 1
+    assert eventually(lambda: is_gone(pubsub) and is_gone(bigtable))
