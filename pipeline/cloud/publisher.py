@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Self
 
 from google.api_core import exceptions
@@ -100,14 +99,8 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self.confirm()
-            else:
-                self._settle(0, 0)
-        finally:
-            self._client.stop()
+    def __exit__(self, *_: object) -> None:
+        self.confirm()
 
     def send(self, message: Message) -> None:
         """Hands the message over; waits only when too much is unconfirmed.

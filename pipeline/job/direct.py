@@ -33,6 +33,8 @@ from apache_beam.utils.counters import CounterFactory
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.types import PullResponse
 
+from pipeline.cloud.subscriber import subscriber_client
+
 _MESSAGES_A_PULL = 1000
 # How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
 _IDLE_S = 0.1
@@ -42,8 +44,15 @@ class PullGate:
     """Lets pulls through until it is closed; tells when everything acknowledged has been processed."""
 
     def __init__(self) -> None:
+        self._client = subscriber_client()
         self._closed = threading.Event()
         self._drained = threading.Event()
+        self._last_pull = time.monotonic()
+
+    @property
+    def seconds_since_pull(self) -> float:
+        """How long the runner has been busy with what it pulled last; a second or two is usual."""
+        return time.monotonic() - self._last_pull
 
     def close(self) -> None:
         """Ends pulling for good. Returns at once."""
@@ -53,15 +62,16 @@ class PullGate:
         """After :meth:`close`: whether all that was acknowledged was processed within the time."""
         return self._drained.wait(timeout_s)
 
-    def pull(self, client: SubscriberClient, request: dict[str, Any]) -> PullResponse:
+    def pull(self, **request: Any) -> PullResponse:
         """What is waiting on the subscription; nothing once the gate is closed."""
         response = PullResponse()
         if self._closed.is_set():
             self._drained.set()
         else:
-            response = client.pull(**request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True})
+            response = self._client.pull(**request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True})
         if not response.received_messages:
             time.sleep(_IDLE_S)
+        self._last_pull = time.monotonic()
         return response
 
 
@@ -69,14 +79,8 @@ class _GatedSubscriber:
     """The two calls that the runner's read makes of its client."""
 
     def __init__(self, client: SubscriberClient, gate: PullGate) -> None:
-        self._client = client
-        self._gate = gate
-
-    def pull(self, **request: Any) -> PullResponse:
-        return self._gate.pull(self._client, request)
-
-    def acknowledge(self, **request: Any) -> None:
-        self._client.acknowledge(**request)
+        self.pull = gate.pull
+        self.acknowledge = client.acknowledge
 
 
 @contextmanager

@@ -11,13 +11,17 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
+from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
+from pipeline.job.checks import check_launch
 from pipeline.job.direct import PullGate, mended_direct_runner
 from pipeline.job.settings import Settings
 from pipeline.transforms.metrics import NAMESPACE
 
 # Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0
+# Beam's connector tries for ten minutes and says nothing; after this long somebody should.
+_STALL_S = 15.0
 
 
 def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
@@ -31,7 +35,9 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
-        stop.wake.wait()
+        while not stop.wake.wait(_STALL_S):
+            if gate.seconds_since_pull > _STALL_S:
+                _say(f"no progress for {gate.seconds_since_pull:.0f} s, still trying: {_diagnosis(settings)}")
         drained = False
         if watch.failure is None:
             _say("stopping: writing what has been acknowledged; a second signal stops at once")
@@ -49,6 +55,14 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
         f"(early {format_duration(settings.early_firing)}, late {format_duration(settings.late_firing)})"
     )
     return 0
+
+
+def _diagnosis(settings: Settings) -> str:
+    try:
+        check_launch(settings)
+    except ServerProblem as problem:
+        return str(problem)
+    return "the servers answer, so what was pulled last takes this long"
 
 
 class _StopSignal:

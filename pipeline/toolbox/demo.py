@@ -18,6 +18,7 @@ from rich.table import Table as Grid
 
 from pipeline.cloud import tables
 from pipeline.cloud.publisher import Publisher
+from pipeline.cloud.subscriber import subscriber_client
 from pipeline.cloud.tables import TableName
 from pipeline.core.rows import Families
 from pipeline.core.times import parse_time
@@ -106,7 +107,7 @@ def _last_day() -> tuple[int, int]:
 
 def _create_resources() -> _Resources:
     run = f"{time.time_ns():x}"  # emulators that were there already may hold an earlier demo's
-    publisher, subscriber = pubsub_v1.PublisherClient(), pubsub_v1.SubscriberClient()
+    publisher, subscriber = pubsub_v1.PublisherClient(), subscriber_client()
     resources = _Resources(
         topic=publisher.topic_path(_PROJECT, f"events-{run}"),
         subscription=subscriber.subscription_path(_PROJECT, f"events-{run}"),
@@ -210,7 +211,7 @@ def _wait_for_everything(
     deadline = time.monotonic() + _TABLE_TIMEOUT_S
     dead_letters: Counter[str] = Counter()
     wanted = len(published.expectation.raw_rows) + len(published.expectation.aggregate_keys)
-    with pubsub_v1.SubscriberClient() as subscriber, progress_bar() as progress:
+    with subscriber_client() as subscriber, progress_bar() as progress:
         task = progress.add_task("rows", total=wanted)
         while True:
             job.check()

@@ -45,7 +45,7 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, and broken messages of every kind."""
+    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, broken messages of every kind."""
     if not duration or not interval:
         raise click.UsageError("--duration and --interval must be longer than nothing")
     end_us = end if end is not None else int(time.time() * 1_000_000)

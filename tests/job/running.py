@@ -1,0 +1,155 @@
+"""The job as a process of its own, on topics and a table of its own in the emulators."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import google.cloud.bigtable
+from google.cloud import pubsub_v1
+from google.cloud.pubsub_v1.types import ReceivedMessage
+
+from pipeline.cloud import tables
+from pipeline.cloud.subscriber import subscriber_client
+from pipeline.cloud.tables import TableName
+from pipeline.core.messages import Message
+from pipeline.core.rows import Families
+from tests.waiting import eventually
+
+PROJECT = "test-project"
+
+
+class Resources:
+    """Topics, subscriptions and a table that nobody else uses."""
+
+    def __init__(self) -> None:
+        run = uuid.uuid4().hex
+        self._publisher = pubsub_v1.PublisherClient(
+            publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+        )
+        self._subscriber = subscriber_client()
+        self.topic, self.subscription = self._feed(f"events-{run}")
+        self.dead_letter_topic, self.dead_letter_subscription = self._feed(f"dead-letters-{run}")
+        self.table = TableName(PROJECT, "instance", f"t-{run}")
+        tables.create(self.table, tables.default_policies(Families()))
+
+    def _feed(self, name: str) -> tuple[str, str]:
+        topic = self._publisher.topic_path(PROJECT, name)
+        subscription = self._subscriber.subscription_path(PROJECT, name)
+        self._publisher.create_topic(name=topic)
+        self._subscriber.create_subscription(name=subscription, topic=topic)
+        return topic, subscription
+
+    def close(self) -> None:
+        self._publisher.stop()
+        self._subscriber.close()
+
+    def publish(self, messages: Iterable[Message]) -> None:
+        """Publishes all, and waits until each is confirmed."""
+        futures = [
+            self._publisher.publish(self.topic, each.data, ordering_key=each.ordering_key, **each.attributes)
+            for each in messages
+        ]
+        for future in futures:
+            future.result(30)
+
+    def pull(self, subscription: str) -> list[ReceivedMessage]:
+        """What is waiting, acknowledged."""
+        received = self._subscriber.pull(
+            subscription=subscription, max_messages=1000, return_immediately=True
+        ).received_messages
+        if received:
+            self._subscriber.acknowledge(subscription=subscription, ack_ids=[each.ack_id for each in received])
+        return list(received)
+
+    def dead_letters(self, count: int) -> list:
+        """The next ``count`` dead letters, as Pub/Sub messages, in no promised order."""
+        found: list = []
+
+        def enough() -> bool:
+            found.extend(each.message for each in self.pull(self.dead_letter_subscription))
+            return len(found) >= count
+
+        eventually(enough)
+        return found
+
+    def rows(self) -> dict[str, dict[str, str]]:
+        """The whole table as text: row key to ``family:qualifier`` to value."""
+        table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(self.table.table)
+        return {
+            row.row_key.decode(): {
+                f"{family}:{qualifier.decode()}": cells[0].value.decode()
+                for family, columns in row.cells.items()
+                for qualifier, cells in columns.items()
+            }
+            for row in table.read_rows()
+        }
+
+    def raw_keys(self) -> set[str]:
+        return {key for key in self.rows() if not key.startswith("agg#")}
+
+    def flags(self, **changes: str) -> list[str]:
+        parts = {
+            "runner": "DirectRunner",
+            "project": PROJECT,
+            "input_subscription": self.subscription,
+            "dead_letter_topic": self.dead_letter_topic,
+            "bigtable_instance": "instance",
+            "bigtable_table": self.table.table,
+            "early_firing": "1s",
+            "late_firing": "1s",
+        }
+        return [f"--{name}={value}" for name, value in (parts | changes).items()]
+
+
+class Job:
+    """A running ``python -m pipeline``; everything that it prints is in ``log``."""
+
+    def __init__(self, process: subprocess.Popen, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def says(self, text: str, seconds: float = 45.0) -> None:
+        """Waits until the job has printed the text."""
+        eventually(lambda: text in self.log or self.process.poll() is not None, seconds)
+        assert text in self.log, self.log
+
+    def stop(self, signum: int = signal.SIGINT, seconds: float = 40.0) -> int:
+        """Asks it to stop; its exit code."""
+        self.process.send_signal(signum)
+        return self.process.wait(seconds)
+
+    def counters(self) -> dict[str, int]:
+        """What it printed at its end."""
+        return {
+            name: int(value.replace(",", ""))
+            for name, value in re.findall(r"^(\w+) +([\d,]+)$", self.log, re.MULTILINE)
+        }
+
+
+@contextmanager
+def running_job(flags: list[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
+    """The job, reading; killed at the end of the block where it still runs."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *flags],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | (environment or {}),
+        )
+    try:
+        job = Job(process, log)
+        job.says("running, reading")
+        yield job
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,212 @@
+"""The whole job through the real Pub/Sub and Bigtable emulators, as a process of its own."""
+
+import math
+import signal
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from google.protobuf import json_format
+
+from pipeline.core.messages import BATCH_TYPE, Message
+from pipeline.core.outgoing import message_of, sensor_event
+from pipeline.core.rows import raw_key
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+from pipeline.toolbox.emulators import BIGTABLE, running_emulator
+from pipeline.toolbox.fleet import Plan, simulate
+from pipeline.toolbox.proof import expected_of
+from tests.job.running import Resources, running_job
+from tests.waiting import eventually
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def resources(pubsub, bigtable):
+    resources = Resources()
+    yield resources
+    resources.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "job.log"
+
+
+def now_us():
+    return int(time.time() * 1_000_000)
+
+
+def some_event(age_us=HOUR_US, sensor_id="a", **readings):
+    return sensor_event(sensor_id, now_us() - age_us, readings or {"t": 1.0}, {})
+
+
+def key_of(event):
+    return raw_key(event.sensor_id, event.event_time.ToMicroseconds()).decode()
+
+
+def test_a_fleet_becomes_its_table(resources, log):
+    """Every raw row, every aggregate and every dead letter of a fleet is what an independent computation says."""
+    plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
+    published = list(simulate(plan))
+    expectation = expected_of(event for one in published for event in one.events)
+    reasons = Counter(reason.value for one in published for reason in one.reasons)
+    resources.publish(one.message for one in published)
+    with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
+        eventually(lambda: expectation.is_complete(resources.rows()), seconds=90)
+        letters = resources.dead_letters(reasons.total())
+        assert job.stop() == 0
+    assert list(expectation.differences(resources.rows())) == []
+    assert Counter(letter.attributes["dead_letter_reason"] for letter in letters) == reasons
+    counters = job.counters()
+    assert counters["messages"] == len(published)
+    assert counters["events"] == counters["raw_rows"] == len(expectation.raw_rows)
+    assert counters["dead_letters"] == reasons.total()
+    assert sum(counters.get(f"panes_{timing}", 0) for timing in ("early", "on_time", "late")) >= len(
+        expectation.aggregate_keys
+    )
+
+
+def test_odd_messages_through_the_real_servers(resources, log):
+    """Whatever can come through Pub/Sub becomes rows, or a dead letter with its reason, attributes and payload."""
+    event = some_event(t=21.5)
+    huge = some_event(2 * HOUR_US, t=1.0, u=math.nan)
+    huge.event_id = "x" * 9_900_000
+    overflowing = [some_event(3 * HOUR_US + i, "huge", t=1e308) for i in range(3)]
+    signed = some_event(4 * HOUR_US, "signed", t=-0.0, u=5e-324)
+    half_bad = [some_event(5 * HOUR_US + i, sensor_id) for i, sensor_id in enumerate(("half", "", "half", "a#b"))]
+    messages = {
+        "good json as a dead letter carries it": Message(
+            json_format.MessageToJson(event).encode(), {"dead_letter_googclient_schemaencoding": "JSON"}
+        ),
+        "overflowing": message_of(overflowing),
+        "signed": message_of([signed]),
+        "empty batch": Message(b"", {"message_type": BATCH_TYPE}),
+        "half bad": message_of(half_bad),
+        "ordering key": Message(b"\xff", {"case": "ordering key"}, ordering_key="north"),
+        "100 attributes": Message(b"\xff", {"case": "100 attributes"} | {f"x{i:02}": "v" * 1024 for i in range(99)}),
+        "near 10 MB": message_of([huge])._replace(attributes={"case": "near 10 MB"}),
+        "no data": Message(b"", {"case": "no data"}),
+    }
+    resources.publish(messages.values())
+    with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
+        letters = {letter.attributes.get("case", letter.message_id): letter for letter in resources.dead_letters(6)}
+        keys = {key_of(each) for each in [event, *overflowing, signed, half_bad[0], half_bad[2]]}
+        eventually(lambda: resources.raw_keys() == keys)
+        aggregate = eventually(
+            lambda: next(
+                (
+                    row
+                    for key, row in resources.rows().items()
+                    if key.startswith("agg#hourly#huge#") and row["stats:count_t"] == "3"
+                ),
+                None,
+            )
+        )
+        assert job.stop(signal.SIGTERM) == 0
+
+    assert (aggregate["stats:sum_t"], aggregate["stats:avg_t"], aggregate["stats:max_t"]) == ("inf", "1e+308", "1e+308")
+    rows = resources.rows()
+    assert rows[key_of(signed)] == {"raw:t": "-0", "raw:u": "5e-324"}
+    assert job.counters()["empty_batches"] == 1
+
+    assert letters["ordering key"].attributes["dead_letter_ordering_key"] == "north"
+    assert letters["ordering key"].ordering_key == ""
+    assert letters["100 attributes"].attributes["dead_letter_reason"] == "UNPARSEABLE"
+    assert "attributes left out" in letters["100 attributes"].attributes["dead_letter_detail"]
+    assert len(letters["100 attributes"].attributes) == 100
+    assert letters["near 10 MB"].attributes["dead_letter_reason"] == "NON_FINITE_VALUE"
+    assert letters["near 10 MB"].data == messages["near 10 MB"].data
+    assert letters["no data"].attributes["dead_letter_reason"] == "MISSING_SENSOR_ID"
+    from_batch = [letter for letter in letters.values() if "case" not in letter.attributes]
+    assert {letter.attributes["event_id"] for letter in from_batch} == {
+        f"{messages['half bad'].attributes['event_id']}/{index}" for index in (1, 3)
+    }
+    for letter in letters.values():
+        assert letter.attributes["dead_letter_step"] == "DecodeMessages"
+        assert letter.attributes["dead_letter_message_id"]
+        assert letter.attributes["dead_letter_publish_time"]
+        assert letter.attributes["dead_letter_time"]
+
+
+def test_a_message_without_the_timestamp_attribute(resources, log):
+    """A message that lacks the timestamp attribute is read at its publish time, and its event at its own."""
+    event = some_event()
+    resources.publish([Message(event.SerializeToString(), {})])
+    with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
+        eventually(resources.raw_keys)
+        assert job.stop() == 0
+    assert resources.raw_keys() == {key_of(event)}
+
+
+def test_late_panes_are_throttled(resources, log):
+    """Late events that come one after the other, each in a bundle of its own, share panes."""
+    events = [some_event(5 * HOUR_US - i) for i in range(6)]
+    with running_job(resources.flags(late_firing="10s"), log) as job:
+        for count, event in enumerate(events, start=1):
+            resources.publish([message_of([event])])
+            eventually(lambda count=count: len(resources.raw_keys()) == count)
+        eventually(
+            lambda: sum(int(row.get("stats:reading_count", 0)) for row in resources.rows().values()) == len(events)
+        )
+        assert job.stop() == 0
+    counters = job.counters()
+    panes = sum(counters.get(f"panes_{timing}", 0) for timing in ("early", "on_time", "late"))
+    assert counters["messages"] == len(events)
+    assert panes < len(events)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_in_full_run_loses_nothing(resources, log, signum):
+    """Stopped in the middle, every event is in the table or still waiting on the subscription; and the job says so."""
+    first = now_us() - 20 * HOUR_US
+    events = [sensor_event(f"s{i % 20}", first + i * 1_000_000, {"t": float(i)}, {}) for i in range(20_000)]
+    keys = {key_of(event) for event in events}
+    resources.publish(message_of(events[i : i + 20]) for i in range(0, len(events), 20))
+    with running_job(resources.flags(), log) as job:
+        eventually(resources.raw_keys)
+        assert job.stop(signum) == 0
+    written = resources.raw_keys()
+    waiting: set[str] = set()
+
+    def everything() -> bool:
+        for received in resources.pull(resources.subscription):
+            batch = SensorEventBatch.FromString(received.message.data)
+            waiting.update(key_of(event) for event in batch.events)
+        return written | waiting == keys
+
+    eventually(everything)
+    assert job.counters()["raw_rows"] == len(written)
+    assert "stopping" in job.log
+    assert "aggregates of the last firing interval may be behind (early 1s, late 1s)" in job.log
+
+
+@pytest.fixture
+def job_without_bigtable(pubsub, log, monkeypatch):
+    """A job whose Bigtable went away with a message on its way, once it has said so."""
+    monkeypatch.delenv(BIGTABLE.variable, raising=False)
+    with ExitStack() as closing, ExitStack() as own_bigtable:
+        monkeypatch.setenv(BIGTABLE.variable, own_bigtable.enter_context(running_emulator(BIGTABLE)))
+        resources = Resources()
+        closing.callback(resources.close)
+        job = closing.enter_context(running_job(resources.flags(), log))
+        own_bigtable.close()
+        resources.publish([message_of([some_event()])])
+        job.says("no progress for")
+        assert f"table {resources.table}: the server cannot be reached" in job.log
+        yield job
+
+
+def test_bigtable_away(job_without_bigtable):
+    """With Bigtable gone, a stop ends within 40 seconds, says what is lost, and is no success."""
+    assert job_without_bigtable.stop() == 1
+    assert "lost: acknowledged messages that could not be written" in job_without_bigtable.log
+
+
+def test_a_second_signal_stops_at_once(job_without_bigtable):
+    """While a stop waits for a server, a second signal ends the job."""
+    job_without_bigtable.process.send_signal(signal.SIGINT)
+    job_without_bigtable.says("stopping")
+    assert job_without_bigtable.stop(signal.SIGINT, seconds=5) == 128 + signal.SIGINT
+    assert "stopped at once" in job_without_bigtable.log

@@ -1,0 +1,139 @@
+from datetime import timedelta
+
+import pytest
+
+from pipeline.cloud.tables import TableName
+from pipeline.core.rows import Families
+from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
+from tests.streams import flags
+
+
+def parsed(**changes):
+    return settings_of(parse_flags(flags(**changes)))
+
+
+def refusal(arguments):
+    with pytest.raises(BadFlag) as caught:
+        settings_of(parse_flags(arguments))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def without(name):
+    return [flag for flag in flags() if not flag.startswith(f"--{name}=")]
+
+
+def test_defaults_of_the_contract():
+    """What is not said is as the contract has it."""
+    arguments = [flag for flag in flags() if "firing" not in flag]
+    settings = settings_of(parse_flags(arguments))
+    assert settings.table == TableName("test-project", "instance", "table")
+    assert settings.window.text == "1h"
+    assert settings.early_firing == settings.late_firing == timedelta(seconds=60)
+    assert settings.allowed_lateness == timedelta(days=1)
+    assert settings.max_future == timedelta(hours=1)
+    assert settings.families == Families("raw", "stats", "meta")
+    assert settings.launch_checks
+    assert settings.timestamp_attribute is settings.id_attribute is settings.input_topic is None
+
+
+def test_everything_said():
+    """What is said arrives, in its type."""
+    settings = parsed(
+        bigtable_project="other-project",
+        window="15m",
+        early_firing="0",
+        late_firing="90s",
+        allowed_lateness="5000d",
+        max_future="0",
+        raw_family="r",
+        stats_family="s",
+        meta_family="m",
+        timestamp_attribute="event_time",
+        launch_checks="off",
+    )
+    assert settings.table.project == "other-project"
+    assert settings.window.length == timedelta(minutes=15)
+    assert (settings.early_firing, settings.late_firing) == (timedelta(0), timedelta(seconds=90))
+    assert settings.allowed_lateness == timedelta(days=5000)
+    assert settings.families == Families("r", "s", "m")
+    assert not settings.launch_checks
+
+
+def test_dropping_dead_letters_has_to_be_said():
+    """Without a topic the pipeline refuses to start, unless dropping is asked for."""
+    assert "--dead_letters=drop" in refusal(without("dead_letter_topic"))
+    settings = settings_of(parse_flags([*without("dead_letter_topic"), "--dead_letters=drop"]))
+    assert settings.dead_letter_topic is None
+
+
+@pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
+def test_needed_flags(name):
+    """A flag that is needed is named when it is missing."""
+    assert f"--{name}" in refusal(without(name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"input_topic": "projects/test-project/topics/events"}, "exactly one of --input_subscription"),
+        ({"input_subscription": "events"}, "projects/PROJECT/subscriptions/NAME"),
+        ({"input_subscription": "projects/test-project/topics/events"}, "projects/PROJECT/subscriptions/NAME"),
+        ({"dead_letter_topic": "projects/test-project/topics/googly"}, "--dead_letter_topic is"),
+        ({"dead_letters": "keep"}, "has to be publish or drop"),
+        ({"launch_checks": "maybe"}, "has to be on or off"),
+        ({"window": "7h"}, "--window: a window of 7h does not divide a day"),
+        ({"window": "hourly"}, "--window: 'hourly' is not a duration"),
+        ({"early_firing": "-1s"}, "--early_firing: '-1s' is not a duration"),
+        ({"late_firing": "fast"}, "--late_firing: 'fast' is not a duration"),
+        ({"allowed_lateness": "1w"}, "--allowed_lateness: '1w' is not a duration"),
+        ({"max_future": ""}, "--max_future: '' is not a duration"),
+        ({"raw_family": "stats"}, "three different families"),
+        ({"meta_family": "a b"}, "--meta_family is 'a b'"),
+        ({"bigtable_table": "a/b"}, "--bigtable_table is 'a/b'"),
+        ({"bigtable_instance": "Instance"}, "--bigtable_instance is 'Instance'"),
+        ({"project": "Test"}, "is 'Test'"),
+        ({"id_attribute": "event_id"}, "works on Dataflow only"),
+        ({"timestamp_attribute": "googclient_x"}, "--timestamp_attribute is"),
+    ],
+)
+def test_refused(changes, says):
+    """A value that can't be is one line that names the flag and says what would do."""
+    assert says in refusal(flags(**changes))
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("--windw=1h", "unknown argument --windw=1h; did you mean --window?"),
+        ("--streaming=maybe", "--streaming"),
+        ("leftover", "unknown argument leftover"),
+        ("--win=1h", "unknown argument --win=1h"),
+    ],
+)
+def test_unknown_flags(argument, says):
+    """A flag that nobody knows is refused with the nearest that somebody does, not ignored; no abbreviations."""
+    assert says in refusal([*flags(), argument])
+
+
+def test_beams_own_flags_pass_through():
+    """Flags of Beam and of Dataflow are not ours to judge."""
+    options = parse_flags([*flags(runner="DataflowRunner"), "--region=europe-west4", "--num_workers=3"])
+    assert options.get_all_options()["region"] == "europe-west4"
+    assert options.get_all_options()["num_workers"] == 3
+    assert settings_of(options).table.table == "table"
+
+
+def test_id_attribute_on_dataflow():
+    """Where the runner can de-duplicate, it may be asked to."""
+    assert parsed(runner="DataflowRunner", id_attribute="event_id").id_attribute == "event_id"
+
+
+@pytest.mark.parametrize("runner", ["DirectRunner", "directrunner", "BundleBasedDirectRunner", None])
+def test_the_direct_runner_is_named(runner):
+    """The local runner is the one that can do Pub/Sub, without the detour over a download; and always streaming."""
+    arguments = without("runner") if runner is None else flags(runner=runner)
+    options = parse_flags(arguments)
+    assert runs_here(options)
+    assert options.get_all_options()["streaming"]
