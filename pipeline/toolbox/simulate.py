@@ -67,7 +67,7 @@ def simulate(
         summary = {"messages": messages, "events": events, "malformed": dict(broken), "seconds": round(seconds, 3)}
         print_json_line({"topic": topic, **summary})
         return
-    out.print(f"published {events:,} events in {messages:,} messages to {topic} in {seconds:.1f} s")
+    out.print(f"published {events:,} events in {messages:,} messages to {topic} in {seconds:.1f} s", soft_wrap=True)
     if broken:
         out.print(f"and {broken.total():,} broken ones, to become dead letters")
 

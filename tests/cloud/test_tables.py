@@ -12,7 +12,7 @@ from pipeline.core.rows import Families
 
 
 @pytest.fixture
-def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+def name(bigtable: str) -> TableName:
     """A table that is not there yet."""
     return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
 

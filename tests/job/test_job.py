@@ -140,6 +140,14 @@ def test_a_message_without_the_timestamp_attribute(resources, log):
     assert resources.raw_keys() == {key_of(event)}
 
 
+def test_an_unparseable_timestamp_attribute(resources, log):
+    """Beam's DirectRunner ends over a timestamp attribute that it can't read; the job says so and is no success."""
+    resources.publish([message_of([some_event()])._replace(attributes={"event_time": "yesterday"})])
+    with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
+        assert job.process.wait(40) == 1
+    assert "tidetable: the job failed: ValueError: Bad timestamp value" in job.log
+
+
 def test_late_panes_are_throttled(resources, log):
     """Late events that come one after the other, each in a bundle of its own, share panes."""
     events = [some_event(5 * HOUR_US - i) for i in range(6)]

@@ -28,7 +28,7 @@ COMMANDS = [["latest", "s"], ["range", "s", *DAY], ["hourly", "s", *DAY], ["sens
 
 
 @pytest.fixture
-def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+def name(bigtable: str) -> TableName:
     """An empty table."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
     tables.create(name, tables.default_policies(Families()))

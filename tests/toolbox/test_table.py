@@ -17,7 +17,7 @@ DEFAULTS = {"meta": "maxage=90d", "raw": "maxage=90d", "stats": "maxage=730d"}
 
 
 @pytest.fixture
-def name(bigtable: str) -> TableName:  # noqa: ARG001 (the emulator that the environment points to)
+def name(bigtable: str) -> TableName:
     """A table that is not there yet."""
     return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
 

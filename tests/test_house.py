@@ -1,0 +1,99 @@
+"""The house rules: style, types, import directions, generated code, pinned requirements."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+def run(*command):
+    """What a tool printed; an assertion with it where the tool found something."""
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def test_lint():
+    """Ruff finds nothing, and would format nothing anew."""
+    run(BIN / "ruff", "check", ".")
+    run(BIN / "ruff", "format", "--check", ".")
+
+
+def test_types():
+    """Mypy finds nothing."""
+    run(BIN / "mypy")
+
+
+def test_import_directions():
+    """Imports point one way, from the command line down to the core."""
+    run(BIN / "lint-imports")
+
+
+def test_proto_lint():
+    """The protobuf file is as buf would have it."""
+    run(BIN / "buf", "lint", "protos")
+
+
+def test_generated_code_matches_protos(tmp_path):
+    """The committed protobuf code is what the compiler makes of protos/ today."""
+    protos = ROOT / "protos/tidetable/v1"
+    run(
+        sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
+        protos / "sensor_event.proto",
+    )  # fmt: skip
+    for generated in tmp_path.iterdir():
+        assert generated.read_text() == (ROOT / "pipeline/proto" / generated.name).read_text(), "run make protos"
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "tests/requirements.txt"])
+def test_requirements_are_pinned_and_hashed(name):
+    """Every requirement has one version and hashes, and nothing says where to get it."""
+    text = (ROOT / name).read_text()
+    requirements = re.findall(r"^(?!#|\s)(.+?)(?: \\)?$", text, re.MULTILINE)
+    assert requirements
+    assert all(re.match(r"[a-z0-9-]+(\[.+\])?==[^ ]+", each) for each in requirements)
+    assert text.count("--hash=sha256:") >= len(requirements)
+    assert "://" not in text
+    assert "--index" not in text
+
+
+def test_the_tests_run_on_the_pinned_requirements():
+    """tests/requirements.txt holds every pin of requirements.txt, so what is tested is what is installed."""
+    pins = {
+        name: set(re.findall(r"^([a-z0-9-]+==[^ ]+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.txt", "tests/requirements.txt")
+    }
+    assert pins["requirements.txt"] <= pins["tests/requirements.txt"]
+
+
+def test_every_dependency_is_in_the_requirements():
+    """What pyproject.toml asks for has been compiled into the requirements."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pinned = (ROOT / "tests/requirements.txt").read_text()
+    groups = project["dependency-groups"]
+    for requirement in [*project["project"]["dependencies"], *groups["dev"], *groups["build"]]:
+        name = re.match(r"[A-Za-z0-9-]+", requirement)[0].lower()
+        assert re.search(rf"^{name}(\[.+\])?==", pinned, re.MULTILINE), f"{requirement}: run make requirements"
+
+
+def test_no_module_is_a_table_of_contents():
+    """A module that grows beyond a few screens is two modules."""
+    long = {
+        str(path.relative_to(ROOT)): length
+        for path in (ROOT / "pipeline").rglob("*.py")
+        if "_pb2" not in path.name and (length := len(path.read_text().splitlines())) > 400
+    }
+    assert not long
+
+
+def test_make_setup_does_nothing_twice():
+    """A set-up that is complete is left alone."""
+    if shutil.which("make") and (ROOT / ".venv/.complete").exists():
+        assert "Nothing to be done" in run("make", "setup") or run("make", "--question", "setup") == ""
