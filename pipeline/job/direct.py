@@ -30,7 +30,6 @@ from unittest.mock import patch  # it replaces an attribute for a while, and fai
 from apache_beam.runners.direct import executor, transform_evaluator
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
 from apache_beam.utils.counters import CounterFactory
-from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.types import PullResponse
 
 from pipeline.cloud.subscriber import subscriber_client
@@ -41,13 +40,17 @@ _IDLE_S = 0.1
 
 
 class PullGate:
-    """Lets pulls through until it is closed; tells when everything acknowledged has been processed."""
+    """Stands in for the runner's subscriber client, in the two calls that the runner makes of it.
+
+    Lets pulls through until it is closed, and tells when everything acknowledged has been processed.
+    """
 
     def __init__(self) -> None:
         self._client = subscriber_client()
         self._closed = threading.Event()
         self._drained = threading.Event()
         self._last_pull = time.monotonic()
+        self._unacknowledged: PullResponse | None = None
 
     @property
     def seconds_since_pull(self) -> float:
@@ -64,34 +67,33 @@ class PullGate:
 
     def pull(self, **request: Any) -> PullResponse:
         """What is waiting on the subscription; nothing once the gate is closed."""
-        response = PullResponse()
         if self._closed.is_set():
             self._drained.set()
+            response = PullResponse()
         else:
-            response = self._client.pull(**request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True})
-        if not response.received_messages:
+            # A pull that was not acknowledged has failed in the runner, over a timestamp attribute for one, and this
+            # is its retry: it gets the same messages, which Pub/Sub would not give out again before their deadline.
+            response = self._unacknowledged or self._client.pull(
+                **request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
+            )
+        if response.received_messages:
+            self._unacknowledged = response
+        else:
             time.sleep(_IDLE_S)
         self._last_pull = time.monotonic()
         return response
 
-
-class _GatedSubscriber:
-    """The two calls that the runner's read makes of its client."""
-
-    def __init__(self, client: SubscriberClient, gate: PullGate) -> None:
-        self.pull = gate.pull
-        self.acknowledge = client.acknowledge
+    def acknowledge(self, **request: Any) -> None:
+        """``SubscriberClient.acknowledge``."""
+        self._client.acknowledge(**request)
+        self._unacknowledged = None
 
 
 @contextmanager
 def mended_direct_runner() -> Iterator[PullGate]:
     """Every DirectRunner that starts inside the block pulls through the gate, and counts every bundle."""
     gate = PullGate()
-    get_client = transform_evaluator._PubSubReadEvaluator.__dict__["_get_subscriber_client"].__func__
     call = executor.TransformExecutor.call
-
-    def get_gated_client(cls: type, transform: Any) -> _GatedSubscriber:
-        return _GatedSubscriber(get_client(cls, transform), gate)
 
     def call_with_own_sampler(bundle: executor.TransformExecutor, _: StateSampler) -> None:
         sampler = StateSampler("", CounterFactory())
@@ -99,7 +101,7 @@ def mended_direct_runner() -> Iterator[PullGate]:
         call(bundle, sampler)
 
     with (
-        patch.object(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", classmethod(get_gated_client)),
+        patch.object(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", staticmethod(lambda _: gate)),
         patch.object(executor.TransformExecutor, "call", call_with_own_sampler),
     ):
         yield gate
