@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +95,8 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
 def _step(what: str) -> Iterator[None]:
     """Says what is being done while it is, and how long it took."""
     started = time.monotonic()
+    if not out.is_terminal:
+        out.print(f"  {what} …")
     with err.status(what):
         yield
     out.print(f"[green]✓[/] {what} [dim]{time.monotonic() - started:.1f} s[/]")
@@ -270,24 +272,25 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) 
 
 
 def _draw(table: Table, chart: Path) -> None:
+    """The band of the sensor with the widest swing, in the terminal and as a PNG."""
     metric, unit = _CHARTED
-    keys = sorted(key for key in table if key.startswith("agg#") and f"stats:avg_{metric}" in table[key])
-    if not keys:
+    bands: dict[str, list[BandPoint]] = defaultdict(list)
+    for key in sorted(table):
+        values = table[key]
+        if f"stats:avg_{metric}" in values:
+            _, _, sensor_id, hour = key.split("#")
+            numbers = (float(values[f"stats:{statistic}_{metric}"]) for statistic in ("min", "avg", "max"))
+            bands[sensor_id].append(BandPoint(parse_time(hour), *numbers))
+    if not bands:
         return
-    sensor_id = keys[0].split("#")[2]
-    points = [
-        BandPoint(
-            parse_time(key.rsplit("#", 1)[1]),
-            *(float(table[key][f"stats:{name}_{metric}"]) for name in ("min", "avg", "max")),
-        )
-        for key in keys
-        if key.split("#")[2] == sensor_id
-    ]
-    title = f"{sensor_id} {metric} by the hour, {unit}"
+    sensor_id, band = max(
+        bands.items(), key=lambda item: max(p.maximum for p in item[1]) - min(p.minimum for p in item[1])
+    )
     out.print()
-    out.print(terminal_band(points, title, width=min(out.width, 100)), markup=False)
-    save_band(points, f"{sensor_id}: {metric} by the hour", unit, chart)
-    out.print(f"\nsaved as {chart}")
+    title = f"{sensor_id}: {metric} by the hour, {unit}"
+    out.print(terminal_band(band, title, width=min(out.width, 100)), markup=False)
+    save_band(band, f"{sensor_id}: {metric} by the hour", unit, chart)
+    out.print(f"\nsaved as {chart}", soft_wrap=True)
 
 
 def _conclude(differences: list[str], seconds: float) -> None:

@@ -22,7 +22,14 @@ _SECOND = 1_000_000
 _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
-_PLACES = ("greenhouse", "orchard", "cellar", "roof", "harbour")
+# Of each place: its mean temperature and half its daily swing, °C, from and to.
+_PLACES = {
+    "greenhouse": ((18, 24), (5, 8)),
+    "orchard": ((10, 16), (4, 7)),
+    "cellar": ((10, 13), (0.8, 1.2)),
+    "roof": ((12, 18), (6, 9)),
+    "harbour": ((11, 15), (2, 4)),
+}
 _MODELS = ("TH-200", "TH-210", "WX-5")
 
 
@@ -87,12 +94,13 @@ class _Sensor:
 
     def __post_init__(self) -> None:
         rng = self.rng = random.Random(f"{self.plan.seed} sensor {self.number}")
-        place = _PLACES[self.number % len(_PLACES)]
+        place = list(_PLACES)[self.number % len(_PLACES)]
+        base, swing = _PLACES[place]
         self.sensor_id = f"{place}-{self.number:04d}"
         self.metadata = {"location": place, "model": rng.choice(_MODELS), "firmware": f"2.{rng.randrange(8)}"}
         self.phase_us = rng.randrange(self.plan.interval_us)
-        self.base = rng.uniform(12, 22)
-        self.swing = rng.uniform(2, 8)
+        self.base = rng.uniform(*base)
+        self.swing = rng.uniform(*swing)
         self.drift_a_day = rng.uniform(-0.2, 0.2)
         self.pressure = rng.uniform(94_000, 102_000)
         self.volts = rng.uniform(3.6, 4.2)
