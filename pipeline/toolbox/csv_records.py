@@ -1,0 +1,119 @@
+"""CSV as events: the header's columns are readings where they hold numbers, metadata where they do not."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.toolbox.record_lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
+from pipeline.toolbox.record_values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number, shown
+
+_SAMPLE = 1000  # records that tell which columns are numeric
+
+
+class _Row(NamedTuple):
+    first_line: int
+    last_line: int
+    fields: list[str]
+
+
+def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+    """Records below a header that names the maker's columns."""
+    rows = _csv_rows(lines)
+    header = next(rows, None)
+    if header is None:
+        lines.raise_failure()
+        raise UnreadableFile("it is empty")
+    if isinstance(header, Refusal):
+        raise UnreadableFile(f"the header is {header.reason}")
+    return _below_header(rows, _CsvEvents(header.fields, maker))
+
+
+def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
+    reader = csv.reader(lines, strict=True)
+    while True:
+        lines.begin_record()
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # A quote that is never closed swallowed the lines below, which may well be good ones.
+            lines.give_back()
+            yield Refusal(lines.first, f"not CSV: {error}")
+            continue
+        if len(fields) > 1 or "".join(fields).strip():
+            yield _Row(lines.first, lines.last, fields)
+
+
+def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents") -> Iterator[Record]:
+    sample = list(islice(rows, _SAMPLE))
+    yield from events.learn([row for row in sample if isinstance(row, _Row)])
+    for row in chain(sample, rows):
+        if isinstance(row, Refusal):
+            yield row
+            continue
+        record = attempt(row.first_line, events.event, row.fields)
+        if isinstance(record, Refusal) and row.last_line > row.first_line:
+            record = Refusal(record.line, f"{record.reason}; the record ends in line {row.last_line}")
+        yield record
+
+
+class _CsvEvents:
+    """Events of the fields below a header."""
+
+    def __init__(self, header: Sequence[str], maker: EventMaker) -> None:
+        self._names = [name.strip() for name in header]
+        _check_header(self._names, maker.columns)
+        self._maker = maker
+        self._sensor = self._names.index(maker.columns.sensor)
+        self._time = self._names.index(maker.columns.time)
+        self._readings: list[tuple[int, str]] = []
+        self._metadata: list[tuple[int, str]] = []
+
+    def learn(self, sample: Sequence[_Row]) -> list[Remark]:
+        """Sorts the columns into readings and metadata; tells which are metadata although they hold numbers."""
+        remarks = []
+        whole = [row for row in sample if len(row.fields) == len(self._names)]
+        for index, name in enumerate(self._names):
+            if index in (self._sensor, self._time):
+                continue
+            values = [row for row in whole if not is_missing(row.fields[index])]
+            texts = [row for row in values if parse_number(row.fields[index]) is None]
+            (self._metadata if texts else self._readings).append((index, name))
+            if 0 < len(texts) < len(values):
+                text = shown(texts[0].fields[index])
+                remarks.append(Remark(texts[0].first_line, f"{shown(name)} is metadata, since {text} is no number"))
+        return remarks
+
+    def event(self, fields: Sequence[str]) -> SensorEvent:
+        if len(fields) != len(self._names):
+            raise Malformed(f"{len(fields)} fields, where the header has {len(self._names)}")
+        check_utf8("".join(fields))
+        readings = {}
+        for index, name in self._readings:
+            value = parse_number(fields[index])
+            if value is not None:
+                readings[name] = value
+            elif not is_missing(fields[index]):
+                raise Malformed(f"{shown(name)} {shown(fields[index])} is not a finite number")
+        metadata = {name: fields[index] for index, name in self._metadata if not is_missing(fields[index])}
+        return self._maker.event(_present(fields[self._sensor]), _present(fields[self._time]), readings, metadata)
+
+
+def _present(text: str) -> str:
+    return "" if is_missing(text) else text
+
+
+def _check_header(names: Sequence[str], columns: Columns) -> None:
+    try:
+        check_utf8("".join(names))
+    except Malformed as problem:
+        raise UnreadableFile(f"the header is {problem}") from None
+    there = ", ".join(map(shown, names))
+    for wanted in (columns.sensor, columns.time):
+        if wanted not in names:
+            raise UnreadableFile(f"no column {shown(wanted)}; there are {there}")
+    if len(set(names)) < len(names):
+        raise UnreadableFile(f"two columns have one name; there are {there}")

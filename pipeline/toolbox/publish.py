@@ -1,0 +1,206 @@
+"""``tidetable publish``: the readings in a file, to a Pub/Sub topic."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pipeline.cloud.publisher import Pacer, Publisher, topic_path
+from pipeline.core.outgoing import message_of
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.toolbox.console import err, print_json_line, progress_bar
+from pipeline.toolbox.options import parsed_by
+from pipeline.toolbox.record_files import (
+    TIME_UNITS,
+    Columns,
+    Record,
+    RecordFile,
+    Refusal,
+    Remark,
+    UnreadableFile,
+    open_records,
+)
+
+_MOST_TOLD = 20
+_MOST_BYTES = 9_000_000  # of a message's events; Pub/Sub takes 10 MB, with all that is around them
+_BYTES_AROUND_EVENT = 8  # in its batch: a tag and a length
+
+
+@dataclass
+class _Tally:
+    """What became of the file so far."""
+
+    events: int = 0
+    messages: int = 0
+    refused: int = 0
+    interrupted: bool = False
+    problem: UnreadableFile | None = None
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--topic", required=True, callback=parsed_by(topic_path), help="projects/PROJECT/topics/TOPIC.")
+@click.option("--sensor-column", default=Columns().sensor, show_default=True, help="The column that names the sensor.")
+@click.option("--time-column", default=Columns().time, show_default=True, help="The column of the event's time.")
+@click.option(
+    "--time-unit",
+    type=click.Choice(TIME_UNITS),
+    default=Columns().time_unit,
+    show_default=True,
+    help="ISO 8601, or seconds, milliseconds or microseconds since the epoch.",
+)
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events in a message.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second. Without it, as fast as can be.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.pass_context
+def publish(
+    ctx: click.Context,
+    file: Path,
+    topic: str,
+    sensor_column: str,
+    time_column: str,
+    time_unit: str,
+    batch: int,
+    rate: float | None,
+    as_json: bool,
+) -> None:
+    """Publish the readings in FILE, a .csv or .ndjson, plain or as .gz.
+
+    Each record becomes one event. In a CSV, a column is numeric when all its values in the first 1,000 records are
+    numbers, and is a reading then; all other columns are metadata. An empty value, NA, N/A, NaN, null and None mean
+    that the event lacks it. In NDJSON, one flat object a line, numbers are readings, strings and booleans metadata.
+
+    Lines that make no valid event are refused, each with its reason.
+
+    \b
+    Exit code:
+      0    every line was published
+      1    lines were refused, or the file or the server had a problem
+      2    the command line is wrong
+      130  Ctrl-C: the rest of the file is left out; what was sent is published all the same
+    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+    started = time.monotonic()
+    columns = Columns(sensor_column, time_column, time_unit)
+    try:
+        with stop_on_sigint() as stopped, open_records(file, columns) as records, Publisher(topic) as publisher:
+            pacer = Pacer(rate or math.inf, stopped)
+            tally = _publish(file, records, batch, publisher, pacer, stopped)
+    except UnreadableFile as problem:
+        raise click.ClickException(f"{file}: {problem}") from problem
+    except KeyboardInterrupt:
+        click.echo("Interrupted twice: not all that was sent may be published", err=True)
+        ctx.exit(130)
+    _sum_up(tally, topic, time.monotonic() - started, as_json=as_json)
+    if tally.problem:
+        raise click.ClickException(f"{file}: {tally.problem}") from tally.problem
+    if tally.interrupted:
+        ctx.exit(130)
+    ctx.exit(1 if tally.refused else 0)
+
+
+@contextmanager
+def stop_on_sigint() -> Iterator[Callable[[], bool]]:
+    """Makes of the first Ctrl-C in the block a wish to stop, for which the block asks; a second one interrupts.
+
+    Interrupted anywhere, a publisher would not know which messages it had handed over.
+    """
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BYTES) -> Iterator[list[SensorEvent]]:
+    """The events in lists of ``most``; fewer in the last, and where more would be beyond ``most_bytes``."""
+    batch: list[SensorEvent] = []
+    batch_bytes = 0
+    for event in events:
+        size = event.ByteSize() + _BYTES_AROUND_EVENT
+        if batch and batch_bytes + size > most_bytes:
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(event)
+        batch_bytes += size
+        if len(batch) == most:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def _publish(
+    file: Path, records: RecordFile, batch: int, publisher: Publisher, pacer: Pacer, stopped: Callable[[], bool]
+) -> _Tally:
+    tally = _Tally()
+    with progress_bar() as progress:
+        task = progress.add_task("publishing", total=records.size)
+        for events in batches(_valid(file, records, tally, stopped), batch):
+            pacer.wait(len(events))
+            if stopped():
+                break
+            publisher.send(message_of(events))
+            tally.events += len(events)
+            tally.messages += 1
+            if not progress.disable:
+                progress.update(task, completed=records.position)
+    tally.interrupted = stopped()
+    if tally.refused > _MOST_TOLD:
+        err.out(f"and {tally.refused - _MOST_TOLD:,} more", highlight=False)
+    return tally
+
+
+def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]) -> Iterator[SensorEvent]:
+    """The events. Refusals are told and counted; a file that ends before its time is noted in the tally."""
+    try:
+        for record in records:
+            if stopped():
+                return
+            match record:
+                case Refusal(line, reason):
+                    tally.refused += 1
+                    if tally.refused <= _MOST_TOLD:
+                        _tell(file, line, reason)
+                case Remark(line, text):
+                    _tell(file, line, text)
+                case event:
+                    yield event
+    except UnreadableFile as problem:
+        tally.problem = problem
+
+
+def _tell(file: Path, line: int, text: str) -> None:
+    err.out(f"{file}:{line}: {text}", highlight=False)
+
+
+def _sum_up(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:
+    events_per_second = tally.events / seconds
+    if as_json:
+        print_json_line(
+            {
+                "topic": topic,
+                "events": tally.events,
+                "messages": tally.messages,
+                "refused": tally.refused,
+                "seconds": round(seconds, 3),
+                "events_per_second": round(events_per_second, 1),
+                "interrupted": tally.interrupted,
+            }
+        )
+        return
+    click.echo(
+        f"{tally.events:,} events in {tally.messages:,} messages published to {topic}, {tally.refused:,} lines "
+        f"refused; {seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
+    )

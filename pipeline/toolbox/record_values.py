@@ -1,0 +1,125 @@
+"""What the values of a record mean, whichever format they were written in, and the event that they make."""
+
+import math
+import time
+from collections.abc import Callable
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from typing import NamedTuple
+
+from pipeline.core.events import validate
+from pipeline.core.outgoing import sensor_event
+from pipeline.core.times import parse_time
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+_MAX_FUTURE_US = 3_600_000_000
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+# Each with its digits down to a microsecond.
+_EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
+_FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
+
+TIME_UNITS = ("iso", *_EPOCH_UNITS)
+
+
+class Columns(NamedTuple):
+    """Which columns hold the sensor and the time, and in which of ``TIME_UNITS`` the time is."""
+
+    sensor: str = "sensor_id"
+    time: str = "event_time"
+    time_unit: str = "iso"
+
+
+class Malformed(Exception):
+    """A record that can't be read. ``str()`` is why."""
+
+
+def clock_us() -> int:
+    """The time, in microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+class EventMaker:
+    """Makes valid events of records' values."""
+
+    def __init__(self, columns: Columns, now_us: Callable[[], int]) -> None:
+        self.columns = columns
+        self._now_us = now_us
+
+    def event(self, sensor: str, time: str, readings: dict[str, float], metadata: dict[str, str]) -> SensorEvent:
+        """One event, such as the pipeline takes.
+
+        Args:
+            sensor: blank where the record names none.
+            time: as it is written; blank where there is none.
+            readings: by metric.
+            metadata: by name.
+
+        Raises:
+            Malformed: there is no sensor, or no time that could be read.
+            BadData: a rule of the contract is broken; the time is more than an hour ahead of the clock, say.
+        """
+        if not sensor.strip():
+            raise Malformed(f"{shown(self.columns.sensor)} is missing")
+        if not time.strip():
+            raise Malformed(f"{shown(self.columns.time)} is missing")
+        time_us = self._time_us(time)
+        try:
+            event = sensor_event(sensor, time_us, readings, metadata)
+        except UnicodeEncodeError:
+            raise Malformed("half of a surrogate pair is no text") from None
+        except ValueError:
+            raise Malformed(f"{shown(self.columns.time)} {shown(time)} is outside the years 1 to 9999") from None
+        validate(event, self._now_us() + _MAX_FUTURE_US)
+        return event
+
+    def _time_us(self, text: str) -> int:
+        unit = self.columns.time_unit
+        try:
+            return parse_time(text) if unit == "iso" else _since_epoch(text, unit)
+        except (ValueError, InvalidOperation):
+            wanted = "an ISO 8601 time" if unit == "iso" else f"a number of {_EPOCH_UNITS[unit][0]} since the epoch"
+            raise Malformed(f"{shown(self.columns.time)} {shown(text)} is not {wanted}") from None
+
+
+def _since_epoch(text: str, unit: str) -> int:
+    """Microseconds, exactly: a float of today's seconds would have rounded them."""
+    decimals = _EPOCH_UNITS[unit][1]
+    if len(text) < 20 and text.isascii() and text.isdigit():
+        return int(text) * 10**decimals
+    number = Decimal(text)
+    # Bounded before it is written out: 1e999999 has a million digits.
+    if not _is_plain(text) or not number.is_finite() or abs(number) >= 10**20:
+        raise ValueError(text)
+    return math.floor(number.scaleb(decimals, _FLOOR))
+
+
+def parse_number(text: str) -> float | None:
+    """The finite number that the text is; None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and _is_plain(text) else None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether others would read the number, too: Python alone takes ``1_000`` and the digits of any script."""
+    return text.isascii() and "_" not in text
+
+
+def is_missing(text: str) -> bool:
+    """Whether the text marks a missing value: ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` in any case, or nothing."""
+    return text.strip().lower() in _MISSING
+
+
+def check_utf8(text: str) -> None:
+    """Raises Malformed where the error handler ``surrogateescape`` read the text from bytes that were not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) - 0xDC00
+        raise Malformed(f"not UTF-8: byte 0x{byte:02x} is no part of a character") from None
+
+
+def shown(text: str) -> str:
+    """Foreign text, made safe and short for a line of ours."""
+    return ascii(text if len(text) <= 80 else text[:80] + "…")

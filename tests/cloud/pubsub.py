@@ -1,0 +1,85 @@
+"""Both ends of publishing, for the tests of it: a topic whose messages can be taken, and a server that obeys."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+
+import grpc
+from google.cloud.pubsub_v1 import PublisherClient
+from google.pubsub_v1.types import PublishRequest, PublishResponse
+
+from pipeline.cloud.subscriber import subscriber_client
+from pipeline.core.messages import Message
+
+
+class Inbox:
+    """A topic of its own, and what arrives there."""
+
+    def __init__(self, *, ordered: bool = False) -> None:
+        name = uuid.uuid4().hex
+        self.topic = f"projects/test-project/topics/t-{name}"
+        self._subscription = f"projects/test-project/subscriptions/s-{name}"
+        self._subscriber = subscriber_client()
+        PublisherClient().create_topic(name=self.topic)
+        self._subscriber.create_subscription(
+            {"name": self._subscription, "topic": self.topic, "enable_message_ordering": ordered}
+        )
+
+    def take(self, count: int) -> list[Message]:
+        """That many messages, waiting until they are there; and all that came along with the last of them."""
+        messages: list[Message] = []
+        deadline = time.monotonic() + 30
+        while len(messages) < count and time.monotonic() < deadline:
+            received = self._subscriber.pull(subscription=self._subscription, max_messages=1000).received_messages
+            if received:
+                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=[one.ack_id for one in received])
+            messages += [_plain(one.message) for one in received]
+        return messages
+
+    def delete_topic(self) -> None:
+        PublisherClient().delete_topic(topic=self.topic)
+
+
+def _plain(message) -> Message:
+    return Message(message.data, dict(message.attributes), ordering_key=message.ordering_key)
+
+
+class Server:
+    """A Pub/Sub server for what the emulator does not do: refuse a look at the topic, and hold back its answers."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._lock = threading.Lock()
+        self.on_publish: Callable[[grpc.ServicerContext], None] = lambda _: None
+
+    def get_topic(self, _: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "not for you to see")
+
+    def publish(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        count = len(PublishRequest.deserialize(request).messages)
+        with self._lock:
+            self.received += count
+        self.on_publish(context)
+        return PublishResponse.serialize(PublishResponse(message_ids=[uuid.uuid4().hex] * count))
+
+
+@contextmanager
+def serving() -> Iterator[tuple[Server, str]]:
+    """The server and its address."""
+    one = Server()
+    handlers = {
+        "GetTopic": grpc.unary_unary_rpc_method_handler(one.get_topic),
+        "Publish": grpc.unary_unary_rpc_method_handler(one.publish),
+    }
+    rpc = grpc.server(
+        futures.ThreadPoolExecutor(32), [grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", handlers)]
+    )
+    port = rpc.add_insecure_port("127.0.0.1:0")
+    rpc.start()
+    try:
+        yield one, f"127.0.0.1:{port}"
+    finally:
+        rpc.stop(0).wait()

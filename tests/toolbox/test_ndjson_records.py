@@ -1,0 +1,89 @@
+import io
+
+import pytest
+
+from pipeline.core.events import Event
+from pipeline.toolbox.ndjson_records import ndjson_records
+from pipeline.toolbox.record_lines import Lines, Record, Refusal, UnreadableFile
+from tests.toolbox.records import MORNING, MORNING_US, events, maker, refusals
+
+GOOD = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1}}'
+
+
+def read(text: str, **columns: str) -> list[Record]:
+    return list(ndjson_records(Lines(io.StringIO(text, newline="")), maker(**columns)))
+
+
+def test_a_json_object_becomes_an_event() -> None:
+    """Numbers are readings, strings and booleans metadata, null nothing; blank lines are skipped."""
+    records = read(
+        f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "b": -2.5e1, "on": true, "off": false, '
+        f'"room": "NA", "gone": null, "none": ""}}\r\n\n  \n{{"a": 2, "event_time": "{MORNING}", "sensor_id": 17}}'
+    )
+    metadata = {"on": "true", "off": "false", "room": "NA", "none": ""}
+    assert events(records) == [
+        Event("A-1", MORNING_US, {"a": 1.0, "b": -25.0}, metadata),
+        Event("17", MORNING_US, {"a": 2.0}, {}),
+    ]
+
+
+@pytest.mark.parametrize("time", ["1458031648.545123", '"1458031648.545123"', "1458031648545123e-6"])
+def test_a_json_number_keeps_its_microseconds(time: str) -> None:
+    """A time that is written as a JSON number is as exact as one in a string."""
+    [event] = events(read(f'{{"who": "A-1", "t": {time}, "a": 1}}', sensor="who", time="t", time_unit="s"))
+    assert event == Event("A-1", 1458031648_545123, {"a": 1.0}, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ('"a": {"b": 1}', "'a' is nested"),
+        ('"a": [1]', "'a' is nested"),
+        ('"a": 1, "a": 2', "two values have one name"),
+        ('"a": NaN', "not JSON: NaN is no number"),
+        ('"a": -Infinity', "not JSON: -Infinity is no number"),
+        ('"a": 1e400', "'a' is beyond what a double can hold"),
+        ('"a": -1' + "0" * 400, "'a' is beyond what a double can hold"),
+        ('"a": ' + "9" * 5000, "not JSON: Exceeds the limit"),
+        ('"a": 1,', "not JSON: "),
+        ('"a": ' + "[" * 100_000, "not JSON: maximum recursion depth exceeded"),
+        ('"a": 1, "room": "\\ud800"', "half of a surrogate pair is no text"),
+        ('"a": 1, "room": "k\udcfcche"', "not UTF-8: byte 0xfc is no part of a character"),
+        ('"a": null', "NO_READINGS: "),
+        ('"a b": 1', "INVALID_METRIC_NAME: "),
+    ],
+)
+def test_json_that_makes_no_event_is_refused(values: str, reason: str) -> None:
+    """Each line stands for itself: a bad one is refused with its number, the next one is read."""
+    bad = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", {values}}}'
+    records = read(f"{GOOD}\n{bad}\n{GOOD}\n")
+    [refusal] = refusals(records)
+    assert refusal.line == 2
+    assert refusal.reason.startswith(reason)
+    assert len(events(records)) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("[1, 2]", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ("not json", "not JSON: Expecting value at character 1"),
+        (f'{{"event_time": "{MORNING}", "a": 1}}', "'sensor_id' is missing"),
+        (f'{{"sensor_id": null, "event_time": "{MORNING}", "a": 1}}', "'sensor_id' is missing"),
+        (f'{{"sensor_id": true, "event_time": "{MORNING}", "a": 1}}', "'sensor_id' is neither a string nor a number"),
+        ('{"sensor_id": "A-1", "a": 1}', "'event_time' is missing"),
+        ('{"sensor_id": "A-1", "event_time": {}, "a": 1}', "'event_time' is neither a string nor a number"),
+        ('{"sensor_id": "A-1", "event_time": 1458031648, "a": 1}', "'event_time' '1458031648' is not an ISO 8601 time"),
+    ],
+)
+def test_json_without_sensor_or_time_is_refused(line: str, reason: str) -> None:
+    """A line that is no object, or whose sensor or time is missing or of another kind, is refused."""
+    assert read(f"\n{line}\n") == [Refusal(2, reason)]
+
+
+@pytest.mark.parametrize("text", ["", "\n \r\n"])
+def test_nothing_at_all_is_an_error_at_once(text: str) -> None:
+    """A text without a record is told before any record is asked for."""
+    with pytest.raises(UnreadableFile, match=r"^it is empty$"):
+        ndjson_records(Lines(io.StringIO(text, newline="")), maker())
