@@ -1,7 +1,6 @@
 """Messages to a Pub/Sub topic, each of them confirmed, at a pace if one is wanted."""
 
 import inspect
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from google.cloud.pubsub_v1 import PublisherClient
 from google.cloud.pubsub_v1.types import BatchSettings, PublisherOptions
 
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.names import topic_path
 from pipeline.core.messages import Message
-
-_TOPIC = re.compile(r"projects/[^/\s]+/topics/[^/\s]+")
 
 # A request takes at most 1,000 messages; a paced publisher's few go out when the latency is over.
 _BATCHING = BatchSettings(max_messages=1000, max_bytes=1_000_000, max_latency=0.02)
@@ -48,17 +46,6 @@ _RETRY = Retry(
 
 # Attributes travel as keyword arguments: one of these names would be taken for the argument.
 _UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
-
-
-def topic_path(text: str) -> str:
-    """The text itself, when it is a topic's full path.
-
-    Raises:
-        ValueError: it is not; in one line, with the form that it should have.
-    """
-    if not _TOPIC.fullmatch(text):
-        raise ValueError(f"topic {text!r} is not a full path; write projects/PROJECT/topics/TOPIC")
-    return text
 
 
 class Publisher:

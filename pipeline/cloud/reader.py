@@ -17,7 +17,7 @@ from google.cloud.bigtable import data
 from google.cloud.bigtable.data import row_filters
 
 from pipeline.cloud.errors import explained
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core import rows
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.rows import Families, KeyRange

@@ -15,28 +15,12 @@ from google.cloud.bigtable_admin_v2.types import GcRule, Table
 
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.gc_policy import format_policy, parse_policy, same_policy
+from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
 
 # Seconds. A read is tried once, so this is how long an unreachable server is waited for.
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True)
-class TableName:
-    """Which table; ``str()`` is its full resource path."""
-
-    project: str
-    instance: str
-    table: str
-
-    @property
-    def parent(self) -> str:
-        """The instance's full resource path."""
-        return f"projects/{self.project}/instances/{self.instance}"
-
-    def __str__(self) -> str:
-        return f"{self.parent}/tables/{self.table}"
 
 
 @dataclass(frozen=True)

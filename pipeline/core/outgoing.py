@@ -19,8 +19,8 @@ def sensor_event(
 def message_of(events: Sequence[SensorEvent]) -> Message:
     """One event as a ``SensorEvent`` message, several as a ``SensorEventBatch``.
 
-    Attributes: ``message_type``; ``event_time``, the earliest of those that can be told; ``event_id``, a digest of
-    the payload, so that the same events published again have the same id.
+    Attributes: ``message_type``; ``event_time``, the earliest of them, where that can be told; ``event_id``, a
+    digest of the payload, so that the same events published again have the same id.
     """
     batch = len(events) > 1
     payload = SensorEventBatch(events=events) if batch else events[0]
@@ -29,9 +29,9 @@ def message_of(events: Sequence[SensorEvent]) -> Message:
         MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
         EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
     }
-    times = [(event.event_time.seconds, event.event_time.nanos, event) for event in events if event_time_of(event)]
-    if times:
-        attributes[EVENT_TIME] = event_time_of(min(times, key=lambda time: time[:2])[2])
+    earliest = min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))
+    if event_time := event_time_of(earliest):
+        attributes[EVENT_TIME] = event_time
     return Message(data, attributes)
 
 

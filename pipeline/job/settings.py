@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.rows import Families
 from pipeline.core.windows import Window

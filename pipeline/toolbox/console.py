@@ -1,7 +1,10 @@
-"""What every command shares in speaking to a person: consoles, progress, JSON lines."""
+"""What every command shares in dealing with a person: consoles, progress, JSON lines, Ctrl-C."""
 
 import json
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -27,3 +30,23 @@ def progress_bar() -> Progress:
 def print_json_line(record: dict[str, Any]) -> None:
     """One machine-readable line on standard output."""
     sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def stop_on_sigint() -> Iterator[Callable[[], bool]]:
+    """Makes of the first Ctrl-C in the block a wish to stop, for which the block asks; a second one interrupts.
+
+    Interrupted anywhere, a publisher would not know which messages it had handed over.
+    """
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

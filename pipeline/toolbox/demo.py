@@ -17,9 +17,9 @@ from google.cloud import bigtable, pubsub_v1
 from rich.table import Table as Grid
 
 from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
-from pipeline.cloud.tables import TableName
 from pipeline.core.rows import Families
 from pipeline.core.times import parse_time
 from pipeline.toolbox.charts import BandPoint, save_band, terminal_band

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
 
 Command = Callable[..., Any]

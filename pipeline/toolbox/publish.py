@@ -1,21 +1,20 @@
 """``tidetable publish``: the readings in a file, to a Pub/Sub topic."""
 
 import math
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from pipeline.cloud.publisher import Pacer, Publisher, topic_path
+from pipeline.cloud.names import topic_path
+from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.console import err, print_json_line, progress_bar
+from pipeline.toolbox.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.toolbox.options import parsed_by
-from pipeline.toolbox.record_files import (
+from pipeline.toolbox.records.files import (
     TIME_UNITS,
     Columns,
     Record,
@@ -101,26 +100,6 @@ def publish(
     if tally.interrupted:
         ctx.exit(130)
     ctx.exit(1 if tally.refused else 0)
-
-
-@contextmanager
-def stop_on_sigint() -> Iterator[Callable[[], bool]]:
-    """Makes of the first Ctrl-C in the block a wish to stop, for which the block asks; a second one interrupts.
-
-    Interrupted anywhere, a publisher would not know which messages it had handed over.
-    """
-    asked = False
-
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BYTES) -> Iterator[list[SensorEvent]]:

@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import DEFAULT_FAMILIES, AggregateRecord, RawRecord, SensorTable
-from pipeline.cloud.tables import TableName
 from pipeline.core.rows import STATISTICS, Families, format_value
 from pipeline.core.times import format_time, parse_time
 from pipeline.core.windows import HOURLY, Window

@@ -1,16 +1,18 @@
 """``tidetable simulate``: a fleet of sensors, published."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import click
 
-from pipeline.cloud.publisher import Pacer, Publisher, topic_path
+from pipeline.cloud.names import topic_path
+from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
 from pipeline.core.times import parse_time
-from pipeline.toolbox.console import out, print_json_line, progress_bar
+from pipeline.toolbox.console import out, print_json_line, progress_bar, stop_on_sigint
 from pipeline.toolbox.fleet import Plan, Simulated
 from pipeline.toolbox.fleet import simulate as simulated
 from pipeline.toolbox.options import parsed_by
@@ -56,8 +58,8 @@ def simulate(
     started = time.monotonic()
     messages = events = 0
     broken: Counter[str] = Counter()
-    with Publisher(topic) as publisher:
-        for one in _paced(simulated(plan), plan, rate):
+    with stop_on_sigint() as stopped, Publisher(topic) as publisher:
+        for one in _paced(simulated(plan), plan, rate, stopped):
             publisher.send(one.message)
             messages += 1
             events += len(one.events)
@@ -72,14 +74,17 @@ def simulate(
         out.print(f"and {broken.total():,} broken ones, to become dead letters")
 
 
-def _paced(messages: Iterator[Simulated], plan: Plan, rate: float | None) -> Iterator[Simulated]:
-    """The messages at the wanted pace, with a progress bar."""
-    pacer = Pacer(rate) if rate else None
+def _paced(
+    messages: Iterator[Simulated], plan: Plan, rate: float | None, stopped: Callable[[], bool]
+) -> Iterator[Simulated]:
+    """The messages at the wanted pace until somebody wants to stop, with a progress bar."""
+    pacer = Pacer(rate or math.inf, stopped)
     expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with progress_bar() as progress:
         task = progress.add_task("publishing events", total=expected)
         for message in messages:
-            if pacer:
-                pacer.wait(max(1, len(message.events)))
+            pacer.wait(max(1, len(message.events)))
+            if stopped():
+                return
             yield message
             progress.advance(task, len(message.events))

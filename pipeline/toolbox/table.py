@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pipeline.cloud import tables
 from pipeline.cloud.gc_policy import EXAMPLE, PolicyError, format_policy, parse_policy
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
 from pipeline.toolbox.console import out, print_json_line
 from pipeline.toolbox.options import family_options, table_options

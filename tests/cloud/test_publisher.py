@@ -7,7 +7,8 @@ import grpc
 import pytest
 
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.publisher import Pacer, Publisher, topic_path
+from pipeline.cloud.names import topic_path
+from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.messages import Message
 from tests.cloud.pubsub import Inbox, Server, serving
 

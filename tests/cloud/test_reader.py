@@ -10,8 +10,8 @@ from google.cloud.bigtable import data
 
 from pipeline.cloud import reader, tables
 from pipeline.cloud.gc_policy import parse_policy
+from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import AggregateRecord, MetricSummary, RawRecord, SensorTable
-from pipeline.cloud.tables import TableName
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.rows import Cell, Families, Row, aggregate_row, raw_row
 from pipeline.core.stats import WindowStats

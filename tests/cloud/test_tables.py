@@ -7,7 +7,7 @@ import pytest
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.gc_policy import format_policy, parse_policy
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
 
 

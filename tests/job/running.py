@@ -15,8 +15,8 @@ from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.types import ReceivedMessage
 
 from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
 from pipeline.cloud.subscriber import subscriber_client
-from pipeline.cloud.tables import TableName
 from pipeline.core.messages import Message
 from pipeline.core.rows import Families
 from tests.waiting import eventually

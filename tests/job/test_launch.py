@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.cloud import tables
 from pipeline.cloud.gc_policy import parse_policy
+from pipeline.cloud.names import TableName
 from pipeline.job.launch import launch, main
 from tests.job.running import PROJECT, Resources
 
@@ -60,7 +61,7 @@ def test_families_of_other_names(resources, capsys, no_run):
     """Families are checked under the names that the flags give them."""
     name = resources.table
     policy = parse_policy("maxversions=1")
-    tables.create(tables.TableName(name.project, name.instance, "renamed"), dict.fromkeys(("r", "s", "m"), policy))
+    tables.create(TableName(name.project, name.instance, "renamed"), dict.fromkeys(("r", "s", "m"), policy))
     flags = resources.flags(
         bigtable_table="renamed", raw_family="r", stats_family="s", meta_family="m", input_subscription="x"
     )

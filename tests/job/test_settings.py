@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
 from tests.streams import flags

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipeline.cloud import reader, tables
 from pipeline.cloud.gc_policy import parse_policy
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.core.events import Event
 from pipeline.core.rows import Families, aggregate_row, raw_row
 from pipeline.core.stats import WindowStats

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from pipeline.cloud import tables
 from pipeline.cloud.gc_policy import format_policy, parse_policy
-from pipeline.cloud.tables import TableName
+from pipeline.cloud.names import TableName
 from pipeline.toolbox.cli import main
 
 DEFAULTS = {"meta": "maxage=90d", "raw": "maxage=90d", "stats": "maxage=730d"}

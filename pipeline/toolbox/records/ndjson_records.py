@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.record_lines import Lines, Record, UnreadableFile, attempt
-from pipeline.toolbox.record_values import EventMaker, Malformed, check_utf8, shown
+from pipeline.toolbox.records.lines import Lines, Record, UnreadableFile, attempt
+from pipeline.toolbox.records.values import EventMaker, Malformed, check_utf8, shown
 
 
 class _Float(str):

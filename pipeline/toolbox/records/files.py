@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.toolbox.csv_records import csv_records
-from pipeline.toolbox.ndjson_records import ndjson_records
-from pipeline.toolbox.record_lines import Lines, Record, Refusal, Remark, UnreadableFile
-from pipeline.toolbox.record_values import TIME_UNITS, Columns, EventMaker, clock_us
+from pipeline.toolbox.records.csv_records import csv_records
+from pipeline.toolbox.records.lines import Lines, Record, Refusal, Remark, UnreadableFile
+from pipeline.toolbox.records.ndjson_records import ndjson_records
+from pipeline.toolbox.records.values import TIME_UNITS, Columns, EventMaker, clock_us
 
 __all__ = ["TIME_UNITS", "Columns", "Record", "RecordFile", "Refusal", "Remark", "UnreadableFile", "open_records"]
 

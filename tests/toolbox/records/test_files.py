@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.toolbox.record_files import Columns, Record, Refusal, UnreadableFile, open_records
-from tests.toolbox.records import MORNING, MORNING_US, NOW_US, events, refusals
+from pipeline.toolbox.records.files import Columns, Record, Refusal, UnreadableFile, open_records
+from tests.toolbox.records.reading import MORNING, MORNING_US, NOW_US, events, refusals
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
 NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'

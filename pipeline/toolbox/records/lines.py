@@ -6,7 +6,7 @@ from typing import NamedTuple, TextIO, TypeVar
 
 from pipeline.core.events import BadData
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.record_values import Malformed
+from pipeline.toolbox.records.values import Malformed
 
 _Raw = TypeVar("_Raw")
 

@@ -1,0 +1,78 @@
+"""The README says what the code says."""
+
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from pipeline.cloud.gc_policy import format_policy
+from pipeline.cloud.tables import default_policies
+from pipeline.core.events import Reason
+from pipeline.core.rows import Families
+from pipeline.job.settings import TidetableOptions
+from pipeline.toolbox.cli import main
+from pipeline.transforms import metrics
+from tests.benchmarks.state_size import encoded_bytes
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def rows_of(heading):
+    """The cells of the first table below a heading, by the text of the first cell."""
+    section = README.split(f"\n{heading}\n", 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0].splitlines()[2:]
+    return {
+        cells[0].strip("` "): cells[1:]
+        for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    }
+
+
+def test_every_flag_with_its_default():
+    """The table of flags has every flag, no other, and the right defaults."""
+    table = rows_of("### Flags")
+    options = TidetableOptions([])
+    assert {name.removeprefix("--") for name in table} == set(options._visible_option_list())
+    for name, (_, default) in table.items():
+        actual = getattr(options, name.removeprefix("--"))
+        assert actual is None or default == f"`{actual}`", name
+
+
+def test_every_reason():
+    """The reasons of dead letters are listed, all of them and no other."""
+    listed = re.findall(r"^\| `([A-Z_]+)` \|", README, re.MULTILINE)
+    assert listed == [reason.value for reason in Reason]
+
+
+def test_every_metric():
+    """Every counter and distribution is named."""
+    names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.DEAD_LETTERS, metrics.RAW_ROWS]
+    for name in [*names, metrics.AGGREGATE_ROWS, metrics.EVENT_DELAY_MS, *metrics.PANES.values()]:
+        assert f"`{name}`" in README
+
+
+def test_families_and_policies():
+    """The table of families has the policies that a table is created with."""
+    table = rows_of("## The table")
+    policies = default_policies(Families())
+    assert {family: policy.strip("`") for family, (_, policy) in table.items()} == {
+        family: format_policy(rule) for family, rule in policies.items()
+    }
+
+
+def test_state_size():
+    """The sizes are those that the named command prints."""
+    for count in (1, 3, 10, 50):
+        assert re.search(rf"^ +{count} +{encoded_bytes(count):,}$", README, re.MULTILINE)
+
+
+def test_every_command():
+    """The toolbox's own list of commands is quoted as it is."""
+    commands = CliRunner().invoke(main, ["--help"], terminal_width=110).output.split("Commands:\n")[1]
+    assert commands.rstrip() in README
+
+
+def test_links_lead_somewhere():
+    """Every file that is linked to exists."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
