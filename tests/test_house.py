@@ -1,7 +1,6 @@
 """The house rules: style, types, import directions, generated code, pinned requirements."""
 
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -94,6 +93,5 @@ def test_no_module_is_a_table_of_contents():
 
 
 def test_make_setup_does_nothing_twice():
-    """A set-up that is complete is left alone."""
-    if shutil.which("make") and (ROOT / ".venv/.complete").exists():
-        assert "Nothing to be done" in run("make", "setup") or run("make", "--question", "setup") == ""
+    """A set-up that is complete is left alone; asked only, for doing it would pull the ground from under the tests."""
+    run("make", "--question", "setup")
