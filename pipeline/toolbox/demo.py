@@ -26,6 +26,7 @@ from pipeline.toolbox.charts import BandPoint, save_band, terminal_band
 from pipeline.toolbox.console import err, out, progress_bar
 from pipeline.toolbox.emulators import running_emulators
 from pipeline.toolbox.fleet import Plan, simulate
+from pipeline.toolbox.processes import start_watched
 from pipeline.toolbox.proof import Expectation, Table
 
 _PROJECT = "tidetable-demo"
@@ -72,6 +73,7 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
     compares every raw row and every hourly aggregate with an independent computation. Exit code 1 on any difference.
     """
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends what was started, like Ctrl-C
     with ExitStack() as stack:
         with _step("starting the Pub/Sub and Bigtable emulators"):
             os.environ |= stack.enter_context(running_emulators())
@@ -181,13 +183,12 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
     ]
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "pipeline.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        job = _Job(process, log)
-        try:
-            yield job
-        finally:
-            job.kill()
+        with log.open("wb") as output, start_watched(command, stdout=output, stderr=subprocess.STDOUT) as process:
+            job = _Job(process, log)
+            try:
+                yield job
+            finally:
+                job.kill()
 
 
 def _publish(plan: Plan, topic: str) -> _Published:

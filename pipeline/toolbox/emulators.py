@@ -21,6 +21,7 @@ import click
 import grpc
 
 from pipeline.cloud.errors import ServerProblem
+from pipeline.toolbox.processes import start_watched
 
 IMAGE = "google/cloud-sdk:emulators"
 READY_SECONDS = 60.0
@@ -67,28 +68,13 @@ def running_emulator(emulator: Emulator) -> Iterator[str]:
         yield server.address
 
 
-# Runs "$@" and sends SIGTERM to its whole process group as soon as standard input has a line or ends.
-# The other end of that pipe is ours, so an emulator goes with us even when we are killed outright.
-_WATCHED = """
-exec 3<&0 </dev/null
-{ read -r _ <&3; kill -TERM 0; } &
-exec "$@" 3<&-
-"""
-
-
 class _Process:
     """An emulator in a session of its own, out of reach of the terminal's Ctrl-C."""
 
     def __init__(self, emulator: Emulator, command: Sequence[str]) -> None:
         self._name = emulator.name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (stop closes it)
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHED, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._process = start_watched(command, stdout=self._log, stderr=subprocess.STDOUT)
 
     def has_ended(self) -> bool:
         return self._process.poll() is not None

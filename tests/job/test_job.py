@@ -23,13 +23,6 @@ HOUR_US = 3_600_000_000
 
 
 @pytest.fixture
-def resources(pubsub, bigtable):
-    resources = Resources()
-    yield resources
-    resources.close()
-
-
-@pytest.fixture
 def log(tmp_path):
     return tmp_path / "job.log"
 
@@ -76,12 +69,15 @@ def test_odd_messages_through_the_real_servers(resources, log):
     overflowing = [some_event(3 * HOUR_US + i, "huge", t=1e308) for i in range(3)]
     signed = some_event(4 * HOUR_US, "signed", t=-0.0, u=5e-324)
     half_bad = [some_event(5 * HOUR_US + i, sensor_id) for i, sensor_id in enumerate(("half", "", "half", "a#b"))]
+    many = [some_event(6 * HOUR_US + i, "many") for i in range(10_000)]
     messages = {
         "good json as a dead letter carries it": Message(
             json_format.MessageToJson(event).encode(), {"dead_letter_googclient_schemaencoding": "JSON"}
         ),
         "overflowing": message_of(overflowing),
         "signed": message_of([signed]),
+        "signed again": message_of([signed]),
+        "ten thousand": message_of(many),
         "empty batch": Message(b"", {"message_type": BATCH_TYPE}),
         "half bad": message_of(half_bad),
         "ordering key": Message(b"\xff", {"case": "ordering key"}, ordering_key="north"),
@@ -92,7 +88,7 @@ def test_odd_messages_through_the_real_servers(resources, log):
     resources.publish(messages.values())
     with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
         letters = {letter.attributes.get("case", letter.message_id): letter for letter in resources.dead_letters(6)}
-        keys = {key_of(each) for each in [event, *overflowing, signed, half_bad[0], half_bad[2]]}
+        keys = {key_of(each) for each in [event, *overflowing, signed, half_bad[0], half_bad[2], *many]}
         eventually(lambda: resources.raw_keys() == keys)
         aggregate = eventually(
             lambda: next(

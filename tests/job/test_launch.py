@@ -10,16 +10,9 @@ from pipeline.cloud import tables
 from pipeline.cloud.gc_policy import parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.job.launch import launch, main
-from tests.job.running import PROJECT, Resources
+from tests.job.running import PROJECT
 
 NOBODY = "127.0.0.1:1"
-
-
-@pytest.fixture
-def resources(pubsub, bigtable):
-    resources = Resources()
-    yield resources
-    resources.close()
 
 
 @pytest.fixture
