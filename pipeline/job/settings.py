@@ -36,7 +36,7 @@ class TidetableOptions(PipelineOptions):
     """The flags of the contract, beside Beam's own."""
 
     @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+    def _add_argparse_args(cls, parser: argparse._ActionsContainer) -> None:
         parser.add_argument("--input_subscription", help="projects/P/subscriptions/S to read from")
         parser.add_argument("--input_topic", help="projects/P/topics/T to read from, instead of a subscription")
         parser.add_argument("--timestamp_attribute", help="attribute whose time drives the watermark")
@@ -106,11 +106,18 @@ class _Parser(argparse.ArgumentParser):
 
 def _refuse_unknown(argv: Sequence[str]) -> None:
     """Beam itself only logs a flag that nobody knows, and goes on with its default."""
-    parser = _Parser(prog="python -m pipeline", allow_abbrev=False, conflict_handler="resolve")
+    parser = _Parser(
+        prog="python -m pipeline",
+        usage="python -m pipeline [flags]",
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        conflict_handler="resolve",  # some of Beam's own classes declare the same flag
+    )
+    TidetableOptions._add_argparse_args(parser.add_argument_group("Tidetable"))
+    beam = parser.add_argument_group("Apache Beam")
     for options in dict.fromkeys(PipelineOptions.__subclasses__()):
         if options is not TidetableOptions:
-            options._add_argparse_args(parser)
-    TidetableOptions._add_argparse_args(parser)
+            options._add_argparse_args(beam)
     _, unknown = parser.parse_known_args(list(argv))
     if unknown:
         flag = unknown[0].partition("=")[0]
