@@ -86,8 +86,9 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.confirm()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not KeyboardInterrupt:  # who interrupts does not want to wait
+            self.confirm()
 
     def send(self, message: Message) -> None:
         """Hands the message over; waits only when too much is unconfirmed.
