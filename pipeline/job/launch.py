@@ -4,9 +4,11 @@ import sys
 from collections.abc import Sequence
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
+from pipeline.job import dataflow
 from pipeline.job.checks import check_launch
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
@@ -23,9 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_flags(sys.argv[1:] if argv is None else argv)
         settings = settings_of(options)
+        if dataflow.runs_on_dataflow(options):
+            dataflow.prepare(options)
+            dataflow.check_cloud(options)
         if settings.launch_checks:
             check_launch(settings)
-        pipeline = beam.Pipeline(options=options)
+        pipeline = _pipeline(options)
         assemble(pipeline, settings)
         if runs_here(options):
             return run_until_stopped(pipeline, settings)
@@ -40,4 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def launch(pipeline: beam.Pipeline) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends."""
-    return pipeline.run()
+    options = pipeline.options
+    return dataflow.submit(pipeline, options) if dataflow.runs_on_dataflow(options) else pipeline.run()
+
+
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
+    try:
+        return beam.Pipeline(options=options)
+    except ValueError as error:  # all that Beam's own validation found
+        raise BadFlag(" ".join(str(error).split())) from error

@@ -43,7 +43,8 @@ def stop_on_sigint() -> Iterator[Callable[[], bool]]:
     def ask(*_: object) -> None:
         nonlocal asked
         asked = True
-        signal.signal(signal.SIGINT, before)
+        # Not back to what was before: a shell's background jobs begin with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.signal(signal.SIGINT, ask)
     try:

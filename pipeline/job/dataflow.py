@@ -1,0 +1,235 @@
+"""Submitting to Dataflow: what is checked and added before, how a refusal reads, what is cleaned up after one."""
+
+import hashlib
+import json
+import logging
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import apache_beam as beam
+import google.auth
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.gcp.gcsio import create_storage_client
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+    WorkerOptions,
+)
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from apache_beam.runners.runner import PipelineResult
+from google.cloud import dataflow_v1beta3 as dataflow
+
+from pipeline import __version__
+from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.job.settings import BadFlag
+
+GRAPH_LABEL = "tidetable-graph"
+
+_ALIVE = (
+    dataflow.JobState.JOB_STATE_QUEUED,
+    dataflow.JobState.JOB_STATE_PENDING,
+    dataflow.JobState.JOB_STATE_RUNNING,
+)
+_NOISY_LOGGERS = ("google.auth._default", "apache_beam.internal.gcp.auth")
+_TIMEOUT_S = 10.0
+_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
+_GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
+
+
+def runs_on_dataflow(options: PipelineOptions) -> bool:
+    """Whether the job is for Dataflow."""
+    return (options.view_as(StandardOptions).runner or "").lower() in ("dataflowrunner", "dataflow")
+
+
+def prepare(options: PipelineOptions) -> None:
+    """Checks what Dataflow needs of Beam's flags, and names the job where nobody has.
+
+    Raises:
+        BadFlag: the first that is missing or that Dataflow would refuse.
+    """
+    cloud = options.view_as(GoogleCloudOptions)
+    if not cloud.region:
+        raise BadFlag("--region is needed: where the job runs, like europe-west4")
+    if not _REGION.fullmatch(cloud.region):
+        raise BadFlag(f"--region is {cloud.region!r}; it has to be a region like europe-west4")
+    if not cloud.temp_location:
+        raise BadFlag("--temp_location is needed: a folder in a bucket for the job's files, like gs://my-bucket/temp")
+    for flag, location in (("--temp_location", cloud.temp_location), ("--staging_location", cloud.staging_location)):
+        if location and not _GCS.fullmatch(location):
+            raise BadFlag(f"{flag} is {location!r}; it has to be a folder in a bucket, like gs://my-bucket/temp")
+    if not _has_package(options):
+        raise BadFlag("--sdk_container_image is needed: the image that 'make template' builds, with this package in it")
+    if cloud.update and not cloud.job_name:
+        raise BadFlag("--job_name is needed with --update: the name of the running job")
+    if not cloud.job_name:
+        cloud.job_name = f"tidetable-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    if not _JOB_NAME.fullmatch(cloud.job_name):
+        raise BadFlag(
+            f"--job_name is {cloud.job_name!r}; Dataflow takes lower-case letters, digits and '-', "
+            "from a letter on, 63 at most, with no '-' at the end"
+        )
+
+
+def check_cloud(options: PipelineOptions) -> None:
+    """Asks for credentials and for the buckets: Beam itself would try for minutes, with a traceback each time.
+
+    Raises:
+        ServerProblem: what is missing.
+    """
+    cloud = options.view_as(GoogleCloudOptions)
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)  # what is wrong is told in one line, by us
+    if not cloud.no_auth:
+        with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
+            google.auth.default()
+    for location in {cloud.temp_location, cloud.staging_location or cloud.temp_location}:
+        bucket = location.removeprefix("gs://").partition("/")[0]
+        with explained(f"bucket gs://{bucket}"):
+            create_storage_client(options, not cloud.no_auth).get_bucket(bucket, timeout=_TIMEOUT_S)
+
+
+def _has_package(options: PipelineOptions) -> bool:
+    """Whether the workers will have this package, by an image or by staging it."""
+    setup = options.view_as(SetupOptions)
+    image = options.view_as(WorkerOptions).sdk_container_image
+    return bool(image or setup.setup_file or setup.extra_packages or setup.requirements_file)
+
+
+def steps_of(pipeline: beam.Pipeline) -> dict[str, str]:
+    """Every step's label with the coders of what it puts out: what Dataflow compares when a job is updated."""
+    proto, context = pipeline.to_runner_api(return_context=True)
+    steps = {}
+    for transform in proto.components.transforms.values():
+        if transform.unique_name:
+            coder_ids = [proto.components.pcollections[id_].coder_id for id_ in transform.outputs.values()]
+            steps[transform.unique_name] = ", ".join(sorted(str(context.coders.get_by_id(id_)) for id_ in coder_ids))
+    return dict(sorted(steps.items()))
+
+
+def fingerprint(steps: dict[str, str]) -> str:
+    """A label's worth of hash of :func:`steps_of`."""
+    return hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
+    """Submits the job and returns at once; a job that was not made leaves no files behind.
+
+    Raises:
+        ServerProblem: Google refused, or could not be reached.
+    """
+    cloud = options.view_as(GoogleCloudOptions)
+    graph = fingerprint(steps_of(pipeline))
+    cloud.labels = [
+        *(cloud.labels or []),
+        f"tidetable-version={__version__.replace('.', '-')}",
+        "tidetable-schema=default",
+        f"{GRAPH_LABEL}={graph}",
+    ]
+    if cloud.update and not cloud.transform_name_mapping:
+        _check_update(options, graph)
+    with _cleaned_up(options), _refusals_explained(cloud):
+        result = pipeline.run()
+    _tell(result, cloud)
+    return result
+
+
+def _tell(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
+    if cloud.template_location:
+        print(f"tidetable: staged as {cloud.template_location}", file=sys.stderr)
+        return
+    job = result.job_id()
+    print(
+        f"tidetable: submitted {cloud.job_name}; see "
+        f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job}?project={cloud.project}",
+        file=sys.stderr,
+    )
+
+
+def _check_update(options: PipelineOptions, graph: str) -> None:
+    """Compares this graph with the running job's, which Dataflow would do only after it had started workers."""
+    cloud = options.view_as(GoogleCloudOptions)
+    running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
+    if running is None:
+        raise ServerProblem(
+            f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
+            "leave out --update to start one"
+        )
+    theirs = dict(running.labels).get(GRAPH_LABEL)
+    if theirs != graph:
+        raise ServerProblem(
+            f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), so "
+            "Dataflow can't update it in place: drain it and start a new job, or map the steps with "
+            "--transform_name_mapping; templates/README.md says what each means"
+        )
+
+
+def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.Job | None:
+    """The job of that name that is in one of the states, whole."""
+    cloud = options.view_as(GoogleCloudOptions)
+    with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
+        client = DataflowApplicationClient(options)._jobs_client  # made as Beam makes it: endpoint, credentials
+        request = dataflow.ListJobsRequest(project_id=cloud.project, location=cloud.region)
+        for job in client.list_jobs(request):
+            if job.name == cloud.job_name and job.current_state in states:
+                return client.get_job(
+                    dataflow.GetJobRequest(
+                        project_id=cloud.project,
+                        location=cloud.region,
+                        job_id=job.id,
+                        view=dataflow.JobView.JOB_VIEW_ALL,
+                    )
+                )
+    return None
+
+
+@contextmanager
+def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
+    try:
+        with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
+            yield
+    except OSError as error:  # what Beam makes of a bucket that is not there or not ours
+        raise ServerProblem(" ".join(str(error).split())[:500]) from error
+
+
+@contextmanager
+def _cleaned_up(options: PipelineOptions) -> Iterator[None]:
+    """Takes back what was made for a job that came to nothing: its staged files, and the job where Ctrl-C came late."""
+    cloud = options.view_as(GoogleCloudOptions)
+    configured = cloud.staging_location or cloud.temp_location
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not cloud.update:
+            _cancel_if_created(options)
+        # Beam has made the location the job's own by then; where it has not, nothing has been staged.
+        if cloud.staging_location and cloud.staging_location != configured:
+            _remove_files(cloud.staging_location)
+        raise
+
+
+def _cancel_if_created(options: PipelineOptions) -> None:
+    try:
+        job = _find_job(options, *_ALIVE)
+    except ServerProblem as problem:
+        print(f"tidetable: can't tell whether the job was submitted: {problem}", file=sys.stderr)
+        return
+    if job is not None:
+        DataflowApplicationClient(options).modify_job_state(job.id, "JOB_STATE_CANCELLED")
+        print(f"tidetable: {job.name} had been submitted already and is cancelled", file=sys.stderr)
+
+
+def _remove_files(folder: str) -> None:
+    try:
+        (found,) = FileSystems.match([f"{folder}/**"])
+        if found.metadata_list:
+            FileSystems.delete([file.path for file in found.metadata_list])
+    except (BeamIOError, OSError) as error:
+        print(f"tidetable: staged files are left in {folder}: {error}", file=sys.stderr)
