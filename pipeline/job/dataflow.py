@@ -37,7 +37,11 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_PENDING,
     dataflow.JobState.JOB_STATE_RUNNING,
 )
-_NOISY_LOGGERS = ("google.auth._default", "apache_beam.internal.gcp.auth")
+_NOISY_LOGGERS = (
+    "google.auth._default",
+    "apache_beam.internal.gcp.auth",
+    "apache_beam.runners.dataflow.internal.apiclient",
+)
 _TIMEOUT_S = 10.0
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
@@ -86,7 +90,7 @@ def check_cloud(options: PipelineOptions) -> None:
     """
     cloud = options.view_as(GoogleCloudOptions)
     for name in _NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)  # what is wrong is told in one line, by us
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what is wrong is told in one line, by us
     if not cloud.no_auth:
         with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
             google.auth.default()
@@ -107,10 +111,12 @@ def steps_of(pipeline: beam.Pipeline) -> dict[str, str]:
     """Every step's label with the coders of what it puts out: what Dataflow compares when a job is updated."""
     proto, context = pipeline.to_runner_api(return_context=True)
     steps = {}
-    for transform in proto.components.transforms.values():
-        if transform.unique_name:
-            coder_ids = [proto.components.pcollections[id_].coder_id for id_ in transform.outputs.values()]
-            steps[transform.unique_name] = ", ".join(sorted(str(context.coders.get_by_id(id_)) for id_ in coder_ids))
+    for id_, transform in proto.components.transforms.items():
+        if id_ not in proto.root_transform_ids:
+            coder_ids = [proto.components.pcollections[output].coder_id for output in transform.outputs.values()]
+            steps[transform.unique_name] = ", ".join(
+                sorted(str(context.coders.get_by_id(coder_id)) for coder_id in coder_ids)
+            )
     return dict(sorted(steps.items()))
 
 
@@ -135,7 +141,7 @@ def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
     ]
     if cloud.update and not cloud.transform_name_mapping:
         _check_update(options, graph)
-    with _cleaned_up(options), _refusals_explained(cloud):
+    with _cleaned_up(pipeline), _refusals_explained(cloud):
         result = pipeline.run()
     _tell(result, cloud)
     return result
@@ -200,18 +206,16 @@ def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
 
 
 @contextmanager
-def _cleaned_up(options: PipelineOptions) -> Iterator[None]:
+def _cleaned_up(pipeline: beam.Pipeline) -> Iterator[None]:
     """Takes back what was made for a job that came to nothing: its staged files, and the job where Ctrl-C came late."""
-    cloud = options.view_as(GoogleCloudOptions)
-    configured = cloud.staging_location or cloud.temp_location
     try:
         yield
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and not cloud.update:
-            _cancel_if_created(options)
-        # Beam has made the location the job's own by then; where it has not, nothing has been staged.
-        if cloud.staging_location and cloud.staging_location != configured:
-            _remove_files(cloud.staging_location)
+        job = getattr(pipeline.runner, "job", None)  # with a staging location of its own
+        if job is not None:
+            if isinstance(error, KeyboardInterrupt) and not job.google_cloud_options.update:
+                _cancel_if_created(job.options)
+            _remove_files(job.google_cloud_options.staging_location)
         raise
 
 

@@ -1,0 +1,108 @@
+"""Google's door, as far as it can be built: a real storage emulator, and a Dataflow that notes what it is sent."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from gcp_storage_emulator.server import create_server
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+BUCKET = "tidetable-test"
+PENDING, RUNNING, CANCELLED = 9, 2, 5  # of dataflow.JobState, less those that no test needs
+
+
+class Storage:
+    """What is in the bucket of a storage emulator."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        client = storage.Client("test-project", AnonymousCredentials(), client_options={"api_endpoint": url})
+        self._bucket = client.bucket(BUCKET)
+
+    def names(self) -> list[str]:
+        return sorted(blob.name for blob in self._bucket.list_blobs())
+
+    def read(self, name: str) -> bytes:
+        return self._bucket.blob(name).download_as_bytes()
+
+
+@contextmanager
+def running_storage() -> Iterator[Storage]:
+    """A storage emulator on a free loopback port, in memory, with one bucket."""
+    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
+    server.start()
+    try:
+        yield Storage(f"http://127.0.0.1:{server._api._httpd.server_address[1]}")
+    finally:
+        server.stop()
+
+
+class Dataflow:
+    """The jobs of a project, as its REST API shows them; it can be told to refuse and to be slow."""
+
+    def __init__(self) -> None:
+        self.jobs: list[dict] = []
+        self.refusal: tuple[int, str] | None = None
+        self.answer = threading.Event()  # clear it, and a job that was made is not confirmed
+        self.answer.set()
+        self.asked = threading.Event()
+
+    def create(self, job: dict) -> dict:
+        self.jobs.append(job | {"id": f"job-{len(self.jobs)}", "currentState": PENDING, "location": "europe-west4"})
+        self.asked.set()
+        self.answer.wait(60)
+        return self.jobs[-1]
+
+    def find(self, job_id: str) -> dict:
+        return next(job for job in self.jobs if job["id"] == job_id)
+
+
+@contextmanager
+def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
+    """The service and its endpoint, on a free loopback port."""
+    dataflow = Dataflow()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if dataflow.refusal:
+                self._send(
+                    dataflow.refusal[0], {"error": {"code": dataflow.refusal[0], "message": dataflow.refusal[1]}}
+                )
+            else:
+                self._send(200, dataflow.create(body))
+
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            job_id = path.partition("/jobs/")[2]
+            self._send(200, dataflow.find(job_id) if job_id else {"jobs": dataflow.jobs})
+
+        def do_PUT(self) -> None:
+            job = dataflow.find(urlsplit(self.path).path.partition("/jobs/")[2])
+            change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            job["currentState"] = change["requestedState"]
+            self._send(200, job)
+
+        def _send(self, status: int, answer: dict) -> None:
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield dataflow, f"http://localhost:{server.server_address[1]}"
+    finally:
+        dataflow.answer.set()
+        server.shutdown()
+        server.server_close()

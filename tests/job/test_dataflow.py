@@ -1,0 +1,293 @@
+"""Submission to Dataflow, proven up to Google's door: Beam's real runner, a real storage emulator, a recorded job."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
+from apache_beam.transforms.window import standard_window_fns_pb2
+
+from pipeline.job.dataflow import GRAPH_LABEL, fingerprint, steps_of
+from pipeline.job.graph import assemble
+from pipeline.job.launch import main
+from pipeline.job.settings import parse_flags, settings_of
+from tests.job.google_cloud import BUCKET, CANCELLED, RUNNING, running_dataflow, running_storage
+from tests.waiting import eventually
+
+GOLDEN = Path(__file__).with_name("golden_steps.json")
+IMAGE = "example/tidetable:1"
+
+
+@pytest.fixture(scope="module")
+def storage():
+    with running_storage() as storage:
+        yield storage
+
+
+@pytest.fixture
+def dataflow():
+    with running_dataflow() as (dataflow, endpoint):
+        dataflow.endpoint = endpoint
+        yield dataflow
+
+
+@pytest.fixture(autouse=True)
+def google(storage, monkeypatch):
+    """Google's clients find the emulator, and look for no machine's own account."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+
+
+def flags(dataflow=None, **changes):
+    parts = {
+        "runner": "DataflowRunner",
+        "project": "test-project",
+        "region": "europe-west4",
+        "temp_location": f"gs://{BUCKET}/temp",
+        "staging_location": f"gs://{BUCKET}/staging",
+        "sdk_container_image": IMAGE,
+        "sdk_location": "container",
+        "dataflow_endpoint": dataflow.endpoint if dataflow else "http://localhost:1",
+        "input_subscription": "projects/test-project/subscriptions/events",
+        "timestamp_attribute": "event_time",
+        "id_attribute": "event_id",
+        "dead_letter_topic": "projects/test-project/topics/dead-letters",
+        "bigtable_instance": "instance",
+        "bigtable_table": "table",
+        "launch_checks": "off",
+    }
+    return ["--no_auth", *(f"--{name}={value}" for name, value in (parts | changes).items() if value is not None)]
+
+
+def staged(storage, job):
+    """The pipeline that the job's staged file holds."""
+    folder = next(
+        option["value"]
+        for option in job["environment"]["sdkPipelineOptions"]["display_data"]
+        if option["key"] == "staging_location"
+    )
+    return beam_proto.Pipeline.FromString(storage.read(f"{folder.removeprefix(f'gs://{BUCKET}/')}/pipeline.pb"))
+
+
+def refusal(capsys, arguments):
+    code = main(arguments)
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return code, lines[0]
+
+
+class TestSubmission:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def submitted(storage):
+        """What a shell's command made: the job's request, the staged pipeline, and what was printed."""
+        environment = os.environ | {"STORAGE_EMULATOR_HOST": storage.url, "NO_GCE_CHECK": "true"}
+        with running_dataflow() as (dataflow, endpoint):
+            dataflow.endpoint = endpoint
+            command = [sys.executable, "-m", "pipeline", *flags(dataflow)]
+            finished = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=100, check=False
+            )
+        assert finished.returncode == 0, finished.stderr
+        (job,) = dataflow.jobs
+        return job, staged(storage, job), finished
+
+    def test_it_returns_at_once_and_says_where_to_look(self, submitted):
+        """One line on standard error names the job and its page; nobody waits for a job that never ends."""
+        job, _, finished = submitted
+        assert finished.stdout == ""
+        assert finished.stderr == (
+            f"tidetable: submitted {job['name']}; see https://console.cloud.google.com/dataflow/jobs/"
+            "europe-west4/job-0?project=test-project\n"
+        )
+
+    def test_streaming_with_streaming_engine_in_the_given_image(self, submitted):
+        """The job streams, although nobody said so, with Streaming Engine, and its workers run the given image."""
+        job, _, _ = submitted
+        assert job["type"] == 2  # JOB_TYPE_STREAMING
+        assert "enable_streaming_engine" in job["environment"]["experiments"]
+        (pool,) = job["environment"]["workerPools"]
+        assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
+
+    def test_no_pickled_main_session(self, submitted):
+        """Nothing is staged for the workers but a list of what was installed here."""
+        job, _, _ = submitted
+        (pool,) = job["environment"]["workerPools"]
+        assert [package["name"] for package in pool["packages"]] == ["submission_environment_dependencies.txt"]
+
+    def test_name_and_labels(self, submitted):
+        """The job has a legal name that nobody gave it, and labels that say version, schema and graph."""
+        job, pipeline, _ = submitted
+        assert job["name"].startswith("tidetable-2")
+        assert len(job["name"]) <= 63
+        assert job["labels"] == {
+            "tidetable-version": "0-1-0",
+            "tidetable-schema": "default",
+            GRAPH_LABEL: fingerprint(json.loads(GOLDEN.read_text())),
+        }
+        assert pipeline.components.transforms
+
+    def test_pubsub_read(self, submitted):
+        """Dataflow's own Pub/Sub read carries subscription, timestamp attribute, id attribute and attributes."""
+        _, pipeline, _ = submitted
+        (read,) = with_urn(pipeline, "beam:transform:pubsub_read:v1")
+        payload = beam_proto.PubSubReadPayload.FromString(read.spec.payload)
+        assert payload.subscription == "projects/test-project/subscriptions/events"
+        assert payload.timestamp_attribute == "event_time"
+        assert payload.id_attribute == "event_id"
+        assert payload.with_attributes
+
+    def test_two_bigtable_writes_and_one_pubsub_write(self, submitted):
+        """Beam's Bigtable connector is there for raw and for aggregate rows, its Pub/Sub write for dead letters."""
+        _, pipeline, _ = submitted
+        labels = {transform.unique_name for transform in pipeline.components.transforms.values()}
+        for rows in ("WriteRawRows", "WriteAggregateRows"):
+            assert any(label.startswith(f"{rows}/WriteToBigTable/ParDo(_BigTableWriteFn)") for label in labels)
+        (write,) = with_urn(pipeline, "beam:transform:pubsub_write:v1")
+        payload = beam_proto.PubSubWritePayload.FromString(write.spec.payload)
+        assert payload.topic == "projects/test-project/topics/dead-letters"
+
+    def test_windowing(self, submitted):
+        """Windows of an hour, panes at the watermark and every minute around it, accumulating, a day of lateness."""
+        _, pipeline, _ = submitted
+        components = pipeline.components
+        (window,) = [each for each in components.transforms.values() if each.unique_name == "AggregateReadings/Window"]
+        (windowed,) = window.outputs.values()
+        strategy = components.windowing_strategies[components.pcollections[windowed].windowing_strategy_id]
+        assert strategy.window_fn.urn == "beam:window_fn:fixed_windows:v1"
+        assert standard_window_fns_pb2.FixedWindowsPayload.FromString(strategy.window_fn.payload).size.seconds == 3600
+        trigger = strategy.trigger.after_end_of_window
+        assert strategy.accumulation_mode == beam_proto.AccumulationMode.ACCUMULATING
+        assert strategy.allowed_lateness == 24 * 3600 * 1000
+        for firing in (trigger.early_firings, trigger.late_firings):
+            (delay,) = firing.after_processing_time.timestamp_transforms
+            assert delay.delay.delay_millis == 60_000
+
+
+def with_urn(pipeline, urn):
+    return [transform for transform in pipeline.components.transforms.values() if transform.spec.urn == urn]
+
+
+def graph_of(**changes):
+    options = parse_flags(flags(**changes))
+    pipeline = beam.Pipeline(options=options)
+    assemble(pipeline, settings_of(options))
+    return steps_of(pipeline)
+
+
+def test_golden_steps():
+    """The labels and coders of every step are those of the golden file: jobs that run can be updated in place."""
+    steps = graph_of()
+    assert steps == json.loads(GOLDEN.read_text()), (
+        "The graph has changed, so jobs that are running can't be updated in place: they have to be drained and "
+        "started again, or their steps mapped with --transform_name_mapping (templates/README.md). If that is meant, "
+        "say so in the release notes and write the new graph to the golden file: "
+        "python -m tests.job.test_dataflow"
+    )
+
+
+def test_flags_that_do_not_change_the_graph():
+    """Other names and durations are the same graph; dropping dead letters is another."""
+    assert graph_of(window="15m", bigtable_table="other", early_firing="0", raw_family="r") == graph_of()
+    assert graph_of(dead_letters="drop") != graph_of()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"region": None}, "--region is needed"),
+        ({"region": "Europe"}, "--region is 'Europe'"),
+        ({"temp_location": None}, "--temp_location is needed"),
+        ({"temp_location": "/tmp/x"}, "--temp_location is '/tmp/x'"),  # noqa: S108 (refused, not used)
+        ({"staging_location": "bucket/staging"}, "--staging_location is 'bucket/staging'"),
+        ({"sdk_container_image": None}, "--sdk_container_image is needed"),
+        ({"job_name": "Tide_Table"}, "--job_name is 'Tide_Table'"),
+        ({"job_name": "x" * 64}, "63 at most"),
+        ({"update": ""}, "--job_name is needed with --update"),
+        ({"project": "12345"}, "'12345'"),
+    ],
+)
+def test_bad_flags(capsys, changes, says):
+    """What Dataflow would refuse is one line, before anything is staged."""
+    arguments = [flag.removesuffix("=") if flag == "--update=" else flag for flag in flags(**changes)]
+    code, line = refusal(capsys, arguments)
+    assert code == 2
+    assert says in line
+
+
+def test_missing_bucket(capsys, storage):
+    """A bucket that is not there is one line, at once."""
+    code, line = refusal(capsys, flags(temp_location="gs://nowhere-at-all/temp"))
+    assert (code, line) == (1, "tidetable: bucket gs://nowhere-at-all does not exist")
+
+
+def test_missing_credentials(capsys, monkeypatch):
+    """Without credentials the line says how to get them, at once."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
+    code, line = refusal(capsys, [flag for flag in flags() if flag != "--no_auth"])
+    assert code == 1
+    assert "gcloud auth application-default login" in line
+
+
+def test_missing_table(capsys, bigtable, pubsub):
+    """A table that is not there is told before anything is staged."""
+    code, line = refusal(capsys, flags(launch_checks="on", bigtable_table="nowhere"))
+    assert code == 1
+    assert "tables/nowhere does not exist" in line
+
+
+def test_a_refused_job_leaves_no_files(capsys, storage, dataflow):
+    """A region that Google does not know is one line with its words, and what was staged is taken back."""
+    before = storage.names()
+    dataflow.refusal = 400, "Unknown region mars-north1"
+    code, line = refusal(capsys, flags(dataflow, region="mars-north1"))
+    assert code == 1
+    assert "Unknown region mars-north1" in line
+    assert storage.names() == before
+
+
+class TestUpdate:
+    def test_no_such_job(self, capsys, dataflow):
+        """There is nothing to update where no job of that name runs."""
+        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])
+        assert code == 1
+        assert "no running job is called tide" in line
+
+    def test_same_graph(self, capsys, dataflow):
+        """A job of the same graph is replaced."""
+        assert main(flags(dataflow, job_name="tide")) == 0
+        dataflow.jobs[0]["currentState"] = RUNNING
+        assert main(["--update", *flags(dataflow, job_name="tide", early_firing="30s")]) == 0
+        assert dataflow.jobs[1]["replaceJobId"] == "job-0"
+
+    def test_another_graph(self, capsys, dataflow):
+        """A job of another graph can't be replaced, and the line says what to do."""
+        assert main(flags(dataflow, job_name="tide")) == 0
+        capsys.readouterr()
+        dataflow.jobs[0]["currentState"] = RUNNING
+        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", dead_letters="drop")])
+        assert code == 1
+        assert "drain it and start a new job" in line
+        assert len(dataflow.jobs) == 1
+
+
+def test_interrupted_while_launching(storage, dataflow):
+    """Ctrl-C while Google is asked: the job that it may have made is cancelled, and no staged file is left."""
+    before = storage.names()
+    dataflow.answer.clear()
+    with subprocess.Popen([sys.executable, "-m", "pipeline", *flags(dataflow)], stderr=subprocess.PIPE) as process:
+        assert dataflow.asked.wait(60)
+        eventually(lambda: len(storage.names()) > len(before))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert dataflow.jobs[0]["currentState"] == CANCELLED
+    assert storage.names() == before
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(graph_of(), indent=2) + "\n")
