@@ -1,0 +1,97 @@
+resource "google_bigtable_instance" "main" {
+  project             = var.project
+  name                = "${var.name}-bigtable"
+  labels              = var.labels
+  deletion_protection = var.deletion_protection
+
+  dynamic "cluster" {
+    for_each = var.clusters
+
+    content {
+      cluster_id   = cluster.key
+      zone         = cluster.value.zone
+      storage_type = var.storage_type
+
+      autoscaling_config {
+        min_nodes  = cluster.value.min_nodes
+        max_nodes  = cluster.value.max_nodes
+        cpu_target = cluster.value.cpu_target
+      }
+    }
+  }
+}
+
+resource "google_bigtable_app_profile" "reader" {
+  for_each = var.app_profiles
+
+  project                       = var.project
+  instance                      = google_bigtable_instance.main.name
+  app_profile_id                = each.key
+  multi_cluster_routing_use_any = each.value.cluster == null ? true : null
+
+  dynamic "single_cluster_routing" {
+    for_each = each.value.cluster == null ? [] : [each.value.cluster]
+
+    content {
+      cluster_id                 = single_cluster_routing.value
+      allow_transactional_writes = false # the job's writes are plain cells: last pane wins in any order of clusters
+    }
+  }
+}
+
+# Families and their collection as in pipeline/cloud/tables.py, which the launch checks hold the table against.
+resource "google_bigtable_table" "sensors" {
+  project             = var.project
+  instance_name       = google_bigtable_instance.main.name
+  name                = var.table
+  deletion_protection = var.deletion_protection ? "PROTECTED" : "UNPROTECTED"
+
+  column_family {
+    family = var.raw_family
+  }
+
+  column_family {
+    family = var.stats_family
+  }
+
+  column_family {
+    family = var.meta_family
+  }
+}
+
+# deletion_policy: a policy of a replicated table can't be taken away, only left behind.
+resource "google_bigtable_gc_policy" "raw" {
+  project         = var.project
+  instance_name   = google_bigtable_instance.main.name
+  table           = google_bigtable_table.sensors.name
+  column_family   = var.raw_family
+  deletion_policy = "ABANDON"
+
+  max_age {
+    duration = "${var.raw_max_age_days * 24}h"
+  }
+}
+
+resource "google_bigtable_gc_policy" "stats" {
+  project         = var.project
+  instance_name   = google_bigtable_instance.main.name
+  table           = google_bigtable_table.sensors.name
+  column_family   = var.stats_family
+  deletion_policy = "ABANDON"
+
+  max_age {
+    duration = "${var.stats_max_age_days * 24}h"
+  }
+}
+
+resource "google_bigtable_gc_policy" "meta" {
+  project         = var.project
+  instance_name   = google_bigtable_instance.main.name
+  table           = google_bigtable_table.sensors.name
+  column_family   = var.meta_family
+  deletion_policy = "ABANDON"
+
+  max_age {
+    duration = "${var.meta_max_age_days * 24}h"
+  }
+}

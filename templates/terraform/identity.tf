@@ -1,0 +1,121 @@
+# One account for the launcher and the workers, with what the job does and no more. Each role has its reason above it,
+# and stands on the one resource that it is for, where Google Cloud can say so.
+
+resource "google_service_account" "job" {
+  project      = var.project
+  account_id   = "${var.name}-job"
+  display_name = "Tidetable: launcher and workers of the Dataflow job"
+}
+
+# To be a worker: lease work, report it, write logs and metrics, look at the staging bucket.
+resource "google_project_iam_member" "worker" {
+  project = var.project
+  role    = "roles/dataflow.worker"
+  member  = google_service_account.job.member
+}
+
+# To read and acknowledge messages.
+resource "google_pubsub_subscription_iam_member" "subscriber" {
+  for_each = var.inputs
+
+  project      = var.project
+  subscription = google_pubsub_subscription.input[each.key].name
+  role         = "roles/pubsub.subscriber"
+  member       = google_service_account.job.member
+}
+
+# pubsub.subscriptions.get: the launch checks ask for the subscription, and Dataflow reads its ack deadline, without
+# which it assumes the shortest one and extends more often than it has to.
+resource "google_pubsub_subscription_iam_member" "viewer" {
+  for_each = var.inputs
+
+  project      = var.project
+  subscription = google_pubsub_subscription.input[each.key].name
+  role         = "roles/pubsub.viewer"
+  member       = google_service_account.job.member
+}
+
+# With a timestamp attribute Dataflow keeps a second subscription to the topic, from which it learns the event times of
+# what is still waiting, for the watermark. It makes that one itself, as the job's account. A subscription that is not
+# there yet can be granted on the project only.
+resource "google_project_iam_custom_role" "tracking_subscription" {
+  count = var.timestamp_attribute == null ? 0 : 1
+
+  project     = var.project
+  role_id     = "${replace(var.name, "-", "_")}_tracking_subscription"
+  title       = "Tidetable: tracking subscription"
+  description = "What Dataflow's Pub/Sub source needs to follow event times by a subscription of its own."
+  permissions = [
+    "pubsub.subscriptions.consume",
+    "pubsub.subscriptions.create",
+    "pubsub.subscriptions.delete",
+    "pubsub.subscriptions.get",
+  ]
+}
+
+resource "google_project_iam_member" "tracking_subscription" {
+  count = var.timestamp_attribute == null ? 0 : 1
+
+  project = var.project
+  role    = google_project_iam_custom_role.tracking_subscription[0].id
+  member  = google_service_account.job.member
+}
+
+# pubsub.topics.attachSubscription, for the tracking subscription; on a topic the role has nothing else to give.
+resource "google_pubsub_topic_iam_member" "tracking_subscription" {
+  for_each = var.timestamp_attribute == null ? toset([]) : var.inputs
+
+  project = var.project
+  topic   = google_pubsub_topic.input[each.key].name
+  role    = "roles/pubsub.subscriber"
+  member  = google_service_account.job.member
+}
+
+# To publish dead letters.
+resource "google_pubsub_topic_iam_member" "dead_letters" {
+  project = var.project
+  topic   = google_pubsub_topic.dead_letters.name
+  role    = "roles/pubsub.publisher"
+  member  = google_service_account.job.member
+}
+
+# bigtable.tables.mutateRows to write rows, bigtable.tables.get for the launch checks. It is the least of Google's
+# roles that writes; on the table it reaches no other one.
+resource "google_bigtable_table_iam_member" "user" {
+  project       = var.project
+  instance_name = google_bigtable_instance.main.name
+  table         = google_bigtable_table.sensors.name
+  role          = "roles/bigtable.user"
+  member        = google_service_account.job.member
+}
+
+# To stage the job and to fetch what was staged. A file that is staged again replaces the old one, which is a deletion.
+resource "google_storage_bucket_iam_member" "staging" {
+  bucket = google_storage_bucket.staging.name
+  role   = "roles/storage.objectAdmin"
+  member = google_service_account.job.member
+}
+
+# To pull the image that launcher and workers run.
+resource "google_artifact_registry_repository_iam_member" "image" {
+  count = var.image == null ? 0 : 1
+
+  project    = local.image.project
+  location   = local.image.location
+  repository = local.image.repository
+  role       = "roles/artifactregistry.reader"
+  member     = google_service_account.job.member
+}
+
+# Whoever starts the job hands it this account. They need roles/dataflow.developer on the project beside it.
+resource "google_service_account_iam_member" "launcher" {
+  for_each = var.launchers
+
+  service_account_id = google_service_account.job.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = each.key
+}
+
+locals {
+  image = var.image == null ? null : regex("^(?P<location>[-a-z0-9]+)-docker[.]pkg[.]dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/", var.image)
+}

@@ -1,0 +1,66 @@
+locals {
+  # Every name is a flag of the pipeline; what is null is not said. The input comes with each job.
+  parameters = {
+    timestamp_attribute = var.timestamp_attribute
+    id_attribute        = var.id_attribute
+    dead_letter_topic   = google_pubsub_topic.dead_letters.id
+    bigtable_project    = var.project
+    bigtable_instance   = google_bigtable_instance.main.name
+    bigtable_table      = google_bigtable_table.sensors.name
+    window              = var.window
+    early_firing        = var.early_firing
+    late_firing         = var.late_firing
+    allowed_lateness    = var.allowed_lateness
+    max_future          = var.max_future
+    raw_family          = var.raw_family
+    stats_family        = var.stats_family
+    meta_family         = var.meta_family
+    launch_checks       = var.launch_checks
+  }
+}
+
+# A changed parameter or image updates the job in place, as long as its graph can be. What can't be updated is replaced:
+# drained, then started again, and the windows that were open count from nothing.
+resource "google_dataflow_flex_template_job" "input" {
+  provider = google-beta
+  for_each = var.template_path == null ? toset([]) : var.inputs
+
+  project                 = var.project
+  region                  = var.region
+  name                    = "${var.name}-${each.key}"
+  labels                  = var.labels
+  container_spec_gcs_path = var.template_path
+  sdk_container_image     = var.image
+  service_account_email   = google_service_account.job.email
+  staging_location        = "gs://${google_storage_bucket.staging.name}/staging"
+  temp_location           = "gs://${google_storage_bucket.staging.name}/temp"
+  enable_streaming_engine = true
+  machine_type            = var.machine_type
+  max_workers             = var.max_workers
+  subnetwork              = var.subnetwork
+  ip_configuration        = "WORKER_IP_PRIVATE" # workers talk to Google alone
+  on_delete               = "drain"             # writes what has been read, and open windows with what they have
+  additional_experiments  = var.at_least_once ? ["streaming_mode_at_least_once"] : null
+
+  parameters = {
+    for flag, value in merge(local.parameters, { input_subscription = google_pubsub_subscription.input[each.key].id }) :
+    flag => value if value != null
+  }
+
+  # The launch checks run as the job's account, and the first pane is written a minute later.
+  depends_on = [
+    google_artifact_registry_repository_iam_member.image,
+    google_bigtable_gc_policy.meta,
+    google_bigtable_gc_policy.raw,
+    google_bigtable_gc_policy.stats,
+    google_bigtable_table_iam_member.user,
+    google_project_iam_member.tracking_subscription,
+    google_project_iam_member.worker,
+    google_pubsub_subscription.dead_letters,
+    google_pubsub_subscription_iam_member.subscriber,
+    google_pubsub_subscription_iam_member.viewer,
+    google_pubsub_topic_iam_member.dead_letters,
+    google_pubsub_topic_iam_member.tracking_subscription,
+    google_storage_bucket_iam_member.staging,
+  ]
+}

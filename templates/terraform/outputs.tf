@@ -1,0 +1,44 @@
+output "topics" {
+  description = "Where to publish, by input."
+  value       = { for input, topic in google_pubsub_topic.input : input => topic.id }
+}
+
+output "subscriptions" {
+  description = "What the jobs read, by input."
+  value       = { for input, subscription in google_pubsub_subscription.input : input => subscription.id }
+}
+
+output "dead_letter_topic" {
+  description = "Where dead letters go."
+  value       = google_pubsub_topic.dead_letters.id
+}
+
+output "dead_letter_subscription" {
+  description = "Where dead letters wait."
+  value       = google_pubsub_subscription.dead_letters.id
+}
+
+output "bigtable_instance" {
+  description = "The Bigtable instance."
+  value       = google_bigtable_instance.main.name
+}
+
+output "bigtable_table" {
+  description = "The table."
+  value       = google_bigtable_table.sensors.name
+}
+
+output "service_account" {
+  description = "The account of launcher and workers."
+  value       = google_service_account.job.email
+}
+
+output "staging_bucket" {
+  description = "The bucket for staging and temporary files."
+  value       = google_storage_bucket.staging.url
+}
+
+output "jobs" {
+  description = "The Dataflow jobs' ids, by input."
+  value       = { for input, job in google_dataflow_flex_template_job.input : input => job.job_id }
+}

@@ -1,0 +1,185 @@
+"""The dashboard and the alerts speak of metrics that exist."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from google.cloud.monitoring_v3 import AlertPolicy
+
+from pipeline.core.events import Reason
+from pipeline.transforms import metrics
+
+MONITORING = Path(__file__).parent.parent.parent / "templates/monitoring"
+DASHBOARD = MONITORING / "dashboard.json"
+ALERTS = sorted(MONITORING.glob("alert-*.json"))
+
+# https://cloud.google.com/monitoring/api/metrics_gcp
+GOOGLES_METRICS = {
+    "bigtable.googleapis.com/cluster/cpu_load",
+    "bigtable.googleapis.com/cluster/cpu_load_hottest_node",
+    "dataflow.googleapis.com/job/current_num_vcpus",
+    "dataflow.googleapis.com/job/data_watermark_age",
+    "dataflow.googleapis.com/job/system_lag",
+    "dataflow.googleapis.com/job/user_counter",
+    "logging.googleapis.com/log_entry_count",
+    "pubsub.googleapis.com/subscription/num_undelivered_messages",
+    "pubsub.googleapis.com/subscription/oldest_unacked_message_age",
+}
+RESOURCES = {
+    "bigtable": "bigtable_cluster",
+    "dataflow": "dataflow_job",
+    "logging": "dataflow_step",
+    "pubsub": "pubsub_subscription",
+}
+# The names that templates/terraform gives, which puts its own prefix in the place of "tidetable-".
+NAMES = {"tidetable-", "tidetable-events", "tidetable-batches", "tidetable-dead-letters", "tidetable-bigtable"}
+
+
+def emitted():
+    """The names under which the pipeline's metrics arrive: Dataflow makes four of a distribution."""
+    distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
+    totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and name not in ("NAMESPACE", "PANES")}
+    reasons = {metrics.dead_letters_of(reason) for reason in Reason}
+    return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons | set(metrics.PANES.values())
+
+
+def strings(value):
+    """Every string in a document."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif isinstance(value, str):
+        return [value]
+    return [text for each in value for text in strings(each)] if not isinstance(value, int | float) else []
+
+
+def queries(path):
+    """The filters and the PromQL queries of a file."""
+    return [text for text in strings(json.loads(path.read_text())) if "googleapis" in text]
+
+
+def metric_types(query):
+    """The metrics of a query by Google's name, which PromQL writes in a form of its own."""
+    of_filters = re.findall(r'metric\.type="([^"]+)"', query)
+    of_promql = re.findall(r"([a-z]+)_googleapis_com:([a-z]+)_([a-z_]+)", query)
+    return of_filters + [f"{service}.googleapis.com/{kind}/{name}" for service, kind, name in of_promql]
+
+
+def named_counters(query):
+    """The patterns of metric_name in a query, one for each of its alternatives."""
+    return [part for found in re.findall(r'metric_name=~?"([^"]+)"', query) for part in found.split("|")]
+
+
+everything = pytest.mark.parametrize("path", [DASHBOARD, *ALERTS], ids=lambda path: path.name)
+alerts = pytest.mark.parametrize("path", ALERTS, ids=lambda path: path.name)
+
+
+@everything
+def test_only_metrics_that_google_has(path):
+    """Every filter and query names a metric of Google's, of a resource that has it."""
+    assert queries(path)
+    for query in queries(path):
+        types = metric_types(query)
+        assert types, query
+        assert set(types) <= GOOGLES_METRICS, query
+        for resource in re.findall(r'resource\.type="(\w+)"|monitored_resource="(\w+)"', query):
+            assert "".join(resource) == RESOURCES[types[0].partition(".")[0]], query
+
+
+@everything
+def test_only_counters_that_the_pipeline_emits(path):
+    """Every counter that is named, or each alternative of a pattern, is one that the pipeline emits."""
+    for query in queries(path):
+        assert ("user_counter" in query) == bool(named_counters(query)), query
+        for name in named_counters(query):
+            assert any(re.fullmatch(name, counter) for counter in emitted()), name
+
+
+@everything
+def test_only_names_that_terraform_makes(path):
+    """Jobs, subscriptions and the instance are found by the names that the Terraform module gives them."""
+    for query in queries(path):
+        named = re.findall(r"tidetable-[-a-z]*", query)
+        assert named, query
+        assert set(named) <= NAMES, query
+
+
+def test_the_dashboard_shows_every_counter():
+    """Whatever the pipeline counts is on the dashboard."""
+    patterns = [name for query in queries(DASHBOARD) for name in named_counters(query)]
+    assert {counter for counter in emitted() if not any(re.fullmatch(name, counter) for name in patterns)} == set()
+
+
+def test_the_dashboard_shows_every_reason_by_itself():
+    """One chart has a line for each reason of dead letters, and nothing but reasons."""
+    chart = [query for query in queries(DASHBOARD) if "dead_letters_" in query]
+    assert len(chart) == 1
+    assert "sum by (metric_name)" in chart[0]
+    matched = {counter for counter in emitted() for name in named_counters(chart[0]) if re.fullmatch(name, counter)}
+    assert matched == {metrics.dead_letters_of(reason) for reason in Reason}
+
+
+def test_the_dashboard_shows_what_an_operator_asks_for():
+    """All of Google's metrics that tell how the job does are there."""
+    assert {name for query in queries(DASHBOARD) for name in metric_types(query)} == GOOGLES_METRICS
+
+
+def test_the_dashboard_has_no_overlapping_tiles():
+    """Tiles lie side by side within the columns, each with a title."""
+    layout = json.loads(DASHBOARD.read_text())["mosaicLayout"]
+    taken = set()
+    for tile in layout["tiles"]:
+        x, y = tile.get("xPos", 0), tile.get("yPos", 0)
+        cells = {(x + i, y + j) for i in range(tile["width"]) for j in range(tile["height"])}
+        assert x + tile["width"] <= layout["columns"]
+        assert not taken & cells, tile["widget"]["title"]
+        taken |= cells
+        assert tile["widget"]["title"]
+
+
+@alerts
+def test_an_alert_is_one_for_cloud_monitoring(path):
+    """Google's own message takes the file, unknown fields refused; each condition has one of the forms in use."""
+    policy = AlertPolicy.from_json(path.read_text())
+    assert policy.display_name
+    assert policy.severity
+    assert policy.conditions
+    for condition in policy.conditions:
+        assert condition.display_name
+        kind = AlertPolicy.Condition.pb(condition).WhichOneof("condition")
+        assert kind in ("condition_threshold", "condition_prometheus_query_language")
+
+
+@alerts
+def test_an_alert_says_what_to_do(path):
+    """Its text has a heading, the reason for the threshold, and numbered steps."""
+    text = json.loads(path.read_text())["documentation"]["content"]
+    assert text.startswith("## ")
+    assert re.search(r"^1\. ", text, re.MULTILINE)
+    assert re.search(r"^2\. ", text, re.MULTILINE)
+    assert len(text) < 8000  # bytes are what Cloud Monitoring counts, to 8 KB
+
+
+@alerts
+def test_an_alert_has_every_field_that_terraform_reads(path):
+    """The Terraform module names these fields, and would not plan without one."""
+    alert = json.loads(path.read_text())
+    assert {"displayName", "combiner", "severity", "documentation", "alertStrategy", "conditions"} == set(alert)
+    for condition in alert["conditions"]:
+        if threshold := condition.get("conditionThreshold"):
+            assert set(threshold) == {"filter", "aggregations", "comparison", "thresholdValue", "duration"}
+            for aggregation in threshold["aggregations"]:
+                assert set(aggregation) == {
+                    "alignmentPeriod", "perSeriesAligner", "crossSeriesReducer", "groupByFields",
+                }  # fmt: skip
+        else:
+            promql = condition["conditionPrometheusQueryLanguage"]
+            assert set(promql) == {"query", "duration", "evaluationInterval"}
+
+
+def test_what_has_to_wake_somebody():
+    """There is an alert for freshness, lag, backlog, dead letters and their end, Bigtable's CPU and worker errors."""
+    assert {path.stem.removeprefix("alert-") for path in ALERTS} == {
+        "backlog", "bigtable-cpu", "data-freshness", "dead-letters", "dead-letters-expiring", "system-lag",
+        "worker-errors",
+    }  # fmt: skip

@@ -1,0 +1,292 @@
+"""The Terraform module says what the code says: families, policies, flags, permissions."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import hcl2
+import pytest
+from google.cloud.bigtable_admin_v2.types import GcRule
+
+from pipeline.cloud.tables import default_policies
+from pipeline.core.rows import Families
+from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
+
+TERRAFORM = Path(__file__).parent.parent.parent / "templates/terraform"
+MODULE = sorted(TERRAFORM.glob("*.tf"))
+EXAMPLE = sorted((TERRAFORM / "example").glob("*.tf"))
+
+# Flags that the module leaves to their defaults: it always reads a subscription and always keeps dead letters.
+UNUSED_FLAGS = {"input_topic", "dead_letters"}
+# Every role that is granted, the resource that it is granted on, and whom it is for.
+ROLES = {
+    ("google_project_iam_member", "worker", "roles/dataflow.worker"),
+    ("google_project_iam_member", "tracking_subscription", "custom"),
+    ("google_pubsub_subscription_iam_member", "subscriber", "roles/pubsub.subscriber"),
+    ("google_pubsub_subscription_iam_member", "viewer", "roles/pubsub.viewer"),
+    ("google_pubsub_topic_iam_member", "tracking_subscription", "roles/pubsub.subscriber"),
+    ("google_pubsub_topic_iam_member", "dead_letters", "roles/pubsub.publisher"),
+    ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
+    ("google_storage_bucket_iam_member", "staging", "roles/storage.objectAdmin"),
+    ("google_artifact_registry_repository_iam_member", "image", "roles/artifactregistry.reader"),
+    ("google_service_account_iam_member", "launcher", "roles/iam.serviceAccountUser"),
+}
+
+
+def plain(value):
+    """What the parser returns, strings without their quotes and without its own marks and comments."""
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items() if not key.startswith("__")}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
+        return value[1:-1].replace("\\\\", "\\").replace('\\"', '"')
+    return value
+
+
+def parsed(paths):
+    """The blocks of some files, by kind: a list of one-entry dictionaries each."""
+    blocks = {}
+    for path in paths:
+        for kind, found in plain(hcl2.loads(path.read_text())).items():
+            blocks.setdefault(kind, []).extend(found)
+    return blocks
+
+
+BLOCKS = parsed(MODULE)
+RESOURCES = {
+    (kind, name): body for block in BLOCKS["resource"] for kind, named in block.items() for name, body in named.items()
+}
+VARIABLES = {name: body for block in BLOCKS["variable"] for name, body in block.items()}
+LOCALS = {name: value for block in BLOCKS["locals"] for name, value in block.items()}
+JOB = RESOURCES["google_dataflow_flex_template_job", "input"]
+
+
+def of_kind(kind):
+    """The resources of a kind, by name."""
+    return {name: body for (found, name), body in RESOURCES.items() if found == kind}
+
+
+def default_of(expression):
+    """The default of the variable that an expression is."""
+    return VARIABLES[re.fullmatch(r"\$\{var\.(\w+)\}", expression)[1]]["default"]
+
+
+def granted():
+    """Resource kind, name and role of every grant."""
+    return {
+        (kind, name, "custom" if "custom_role" in body["role"] else body["role"])
+        for (kind, name), body in RESOURCES.items()
+        if "_iam_" in kind and "role" in body
+    }
+
+
+def parameters():
+    """The parameters of a job as written: those of all, and the input."""
+    own = re.search(r"merge\(local\.parameters, \{(.+?)\}\)", JOB["parameters"])[1]
+    name, value = own.split("=")
+    return {**LOCALS["parameters"], name.strip(): value.strip()}
+
+
+@pytest.mark.parametrize("path", MODULE + EXAMPLE, ids=lambda path: str(path.relative_to(TERRAFORM)))
+def test_files_parse(path):
+    """Every file is HCL, and in it nothing but blocks."""
+    assert hcl2.loads(path.read_text())
+
+
+def test_references_lead_somewhere():
+    """Every variable, local value and resource that an expression names is declared; every variable is used."""
+    text = "\n".join(path.read_text() for path in MODULE)
+    code = re.sub(r"(?m)^\s*#.*$|\s#.*$", "", text)
+    assert set(re.findall(r"\bvar\.(\w+)", code)) == set(VARIABLES)
+    assert set(re.findall(r"\blocal\.(\w+)", code)) <= set(LOCALS)
+    referenced = set(re.findall(r"\b(google_\w+)\.(\w+)", code))
+    assert referenced <= set(RESOURCES)
+
+
+def test_families_and_policies_are_those_of_the_code():
+    """The table has the families of the code, each with one policy, and by default the one that the code gives it."""
+    table = RESOURCES["google_bigtable_table", "sensors"]
+    families = [default_of(block["family"]) for block in table["column_family"]]
+    policies = {}
+    for body in of_kind("google_bigtable_gc_policy").values():
+        family = default_of(body["column_family"])
+        assert family not in policies
+        days = re.fullmatch(r"\$\{var\.(\w+) \* 24\}h", body["max_age"][0]["duration"])[1]
+        policies[family] = GcRule(max_age=timedelta(days=VARIABLES[days]["default"]))
+    assert policies == default_policies(Families())
+    assert sorted(families) == sorted(policies)
+
+
+def test_parameters_are_the_flags():
+    """Every parameter of the job is a flag, and every flag is a parameter, but those that the module does not use."""
+    flags = set(TidetableOptions([])._visible_option_list())
+    assert set(parameters()) == flags - UNUSED_FLAGS
+
+
+def test_variables_of_flags_have_the_defaults_of_the_flags():
+    """A variable that becomes a flag has the flag's own default."""
+    options = TidetableOptions([])
+    for flag, value in parameters().items():
+        if re.fullmatch(r"\$\{var\.\w+\}", value) and flag != "bigtable_project":
+            assert default_of(value) == getattr(options, flag), flag
+
+
+def test_the_pipeline_takes_the_parameters():
+    """With its defaults, the job's parameters are settings that the pipeline starts with."""
+    known = {
+        "input_subscription": "projects/my-project/subscriptions/tidetable-events",
+        "dead_letter_topic": "projects/my-project/topics/tidetable-dead-letters",
+        "bigtable_project": "my-project",
+        "bigtable_instance": "tidetable-bigtable",
+        "bigtable_table": VARIABLES["table"]["default"],
+    }
+    values = {flag: known.get(flag) or default_of(value) for flag, value in parameters().items()}
+    argv = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
+    settings = settings_of(parse_flags(["--runner=DataflowRunner", *argv]))
+    assert settings.input_subscription == known["input_subscription"]
+    assert settings.families == Families()
+
+
+def test_the_job_is_drained_and_runs_on_the_streaming_engine():
+    """Destroying the job drains it; launcher and workers run one image, as one account, on Streaming Engine."""
+    assert JOB["on_delete"] == "drain"
+    assert JOB["enable_streaming_engine"] is True or JOB["enable_streaming_engine"] == "true"
+    assert JOB["sdk_container_image"] == "${var.image}"
+    assert JOB["service_account_email"] == "${google_service_account.job.email}"
+    assert JOB["provider"] == "${google-beta}" or JOB["provider"] == "google-beta"
+
+
+def test_the_job_waits_for_its_roles():
+    """No job starts before its account has every role, bar the one for those who start it."""
+    waits = {re.sub(r"[${}]", "", each) for each in JOB["depends_on"]}
+    assert {f"{kind}.{name}" for kind, name, _ in granted() if name != "launcher"} <= waits
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_variables_are_explained_and_checked(name):
+    """Every variable has a type and a description; whatever can be wrong is refused, with words."""
+    variable = VARIABLES[name]
+    assert variable["type"]
+    assert variable["description"].strip().endswith((".", "EOT"))
+    checks = variable.get("validation", [])
+    assert checks or variable["type"] == "bool"
+    for check in checks:
+        assert f"var.{name}" in check["condition"]
+        assert name.rstrip("s").replace("_", "") in check["error_message"].replace("_", "").replace("-", "").replace(
+            " ", ""
+        )
+
+
+@pytest.mark.parametrize("path", EXAMPLE, ids=lambda path: path.name)
+def test_the_example_fits_the_module(path):
+    """The example sets what has no default, nothing that is not there, and reads outputs that exist."""
+    blocks = parsed([path])
+    (module,) = [block["tidetable"] for block in blocks["module"]]
+    assert module.pop("source") == "../"
+    assert set(module) <= set(VARIABLES)
+    assert {name for name, body in VARIABLES.items() if "default" not in body} <= set(module)
+    outputs = {name for block in BLOCKS["output"] for name in block}
+    assert set(re.findall(r"module\.tidetable\.(\w+)", path.read_text())) <= outputs
+
+
+def test_outputs_are_explained():
+    """Every output has a description."""
+    for block in BLOCKS["output"]:
+        for name, body in block.items():
+            assert body["description"], name
+
+
+def test_providers_are_pinned():
+    """Terraform and each provider have a range of versions, providers with an end to it; the example has the same."""
+    for paths in (MODULE, EXAMPLE):
+        (terraform,) = parsed(paths)["terraform"]
+        assert terraform["required_version"] == ">= 1.9"
+        (providers,) = terraform["required_providers"]
+        assert set(providers) == {"google", "google-beta"}
+        assert all(provider["version"] == ">= 7.0, < 8.0" for provider in providers.values())
+
+
+def test_what_holds_data_is_protected():
+    """Instance and table refuse to be deleted by default; subscriptions always do; the bucket does while it is full."""
+    assert VARIABLES["deletion_protection"]["default"] in (True, "true")
+    assert RESOURCES["google_bigtable_instance", "main"]["deletion_protection"] == "${var.deletion_protection}"
+    table = RESOURCES["google_bigtable_table", "sensors"]["deletion_protection"]
+    assert re.search(r'var\.deletion_protection \? "PROTECTED" : "UNPROTECTED"', table)
+    for body in of_kind("google_pubsub_subscription").values():
+        assert body["lifecycle"][0]["prevent_destroy"] in (True, "true")
+    assert RESOURCES["google_storage_bucket", "staging"]["force_destroy"] in (False, "false")
+
+
+def test_roles_are_the_least():
+    """Exactly these roles are granted, each where it is; none of them is a basic one or administers anything."""
+    assert granted() == ROLES
+    for _, _, role in ROLES:
+        assert not re.search(r"^roles/(owner|editor|viewer)$|[.](admin|editor)$", role)
+
+
+def test_roles_are_given_to_the_job_alone():
+    """Every role is for the job's account, and none replaces what others have been given."""
+    for (kind, name), body in RESOURCES.items():
+        if "_iam_" in kind and "role" in body:
+            assert kind.endswith("_member")
+            assert body["member"] == ("${each.key}" if name == "launcher" else "${google_service_account.job.member}")
+
+
+def test_roles_have_reasons():
+    """Above every grant, or above the custom role that it grants, there is a comment with the reason."""
+    text = (TERRAFORM / "identity.tf").read_text()
+    for block in re.findall(r'(?:^#.*\n)*^resource "google_\w+_iam_\w+" "\w+"', text, re.MULTILINE):
+        assert block.startswith("#") or '"google_project_iam_member" "tracking_subscription"' in block, block
+
+
+def test_the_project_gives_next_to_nothing():
+    """Of the roles only the worker's and the tracking subscription's are on the project; the others on one resource."""
+    assert set(of_kind("google_project_iam_member")) == {"worker", "tracking_subscription"}
+
+
+def test_the_custom_role_manages_subscriptions_and_no_more():
+    """On the project the tracking subscription needs subscriptions only, and that only with a timestamp attribute."""
+    role = RESOURCES["google_project_iam_custom_role", "tracking_subscription"]
+    assert all(permission.startswith("pubsub.subscriptions.") for permission in role["permissions"])
+    assert not {"pubsub.subscriptions.update", "pubsub.subscriptions.setIamPolicy"} & set(role["permissions"])
+    for kind in ("google_project_iam_custom_role", "google_project_iam_member"):
+        assert "var.timestamp_attribute == null" in RESOURCES[kind, "tracking_subscription"]["count"]
+
+
+def test_names_belong_together():
+    """A job reads the subscription of its topic; dead letters go to the topic whose subscription keeps them."""
+    subscriptions = of_kind("google_pubsub_subscription")
+    assert subscriptions["input"]["topic"] == "${google_pubsub_topic.input[each.key].id}"
+    assert subscriptions["dead_letters"]["topic"] == "${google_pubsub_topic.dead_letters.id}"
+    assert parameters()["input_subscription"] == "google_pubsub_subscription.input[each.key].id"
+    assert parameters()["dead_letter_topic"] == "${google_pubsub_topic.dead_letters.id}"
+    for name, body in subscriptions.items():
+        assert body["name"] == RESOURCES["google_pubsub_topic", name]["name"]
+        assert body["retry_policy"]
+        assert body["expiration_policy"][0]["ttl"] == ""
+
+
+def test_the_schema_is_for_single_events():
+    """The topic of events has the generated schema in binary encoding; that of batches has none."""
+    schema = RESOURCES["google_pubsub_schema", "sensor_event"]
+    assert schema["type"] == "PROTOCOL_BUFFER"
+    assert "sensor_event.schema.proto" in schema["definition"]
+    (dynamic,) = RESOURCES["google_pubsub_topic", "input"]["dynamic"]
+    assert 'each.key == "events"' in dynamic["schema_settings"]["for_each"]
+    assert dynamic["schema_settings"]["content"][0]["encoding"] == "BINARY"
+
+
+def test_monitoring_finds_what_is_made():
+    """The names that dashboard and alerts look for are those of the module with its default name."""
+    files = "".join(path.read_text() for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
+    made = {
+        body["name"].replace("${var.name}", VARIABLES["name"]["default"]).replace("${each.key}", each)
+        for kind in ("google_pubsub_subscription", "google_bigtable_instance", "google_dataflow_flex_template_job")
+        for body in of_kind(kind).values()
+        for each in ("events", "batches")
+    }
+    looked_for = set(re.findall(r'\\"(tidetable-[a-z-]*[a-z])\\"', files))
+    assert looked_for == made
+    assert all(json.loads(path.read_text()) for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
