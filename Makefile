@@ -1,4 +1,4 @@
-# make setup | demo | test | format | requirements | protos | clean
+# make setup | demo | test | format | requirements | protos | template | launch | clean
 #
 # `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
 
@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo test format requirements protos clean
+.PHONY: setup demo test format requirements protos template launch clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -51,6 +51,16 @@ requirements:
 protos: setup
 	$(BIN)/python -m grpc_tools.protoc -I protos/tidetable/v1 --python_out=pipeline/proto --pyi_out=pipeline/proto \
 		protos/tidetable/v1/sensor_event.proto
+
+# The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 prints the commands only.
+#   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit]
+#   template  [BUILDER=cloud|docker]
+#   launch    PARAMETERS='name=value ...'  [JOB] [SERVICE_ACCOUNT] [MACHINE_TYPE] [NUM_WORKERS] [MAX_WORKERS]
+#             [SUBNETWORK] [PRIVATE=1] [AT_LEAST_ONCE=1] [UPDATE=1]
+# In the environment, so that no value passes through a shell's quoting; what is said on make's own line gets there by
+# itself.
+template launch:
+	@templates/flex.sh $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -54,7 +54,7 @@ def runs_on_dataflow(options: PipelineOptions) -> bool:
 
 
 def prepare(options: PipelineOptions) -> None:
-    """Checks what Dataflow needs of Beam's flags, and names the job where nobody has.
+    """Checks what Dataflow needs of Beam's flags, names the job where nobody has, and keeps our process out of it.
 
     Raises:
         BadFlag: the first that is missing or that Dataflow would refuse.
@@ -80,6 +80,8 @@ def prepare(options: PipelineOptions) -> None:
             f"--job_name is {cloud.job_name!r}; Dataflow takes lower-case letters, digits and '-', "
             "from a letter on, 63 at most, with no '-' at the end"
         )
+    # Beam would pickle what is imported here and stage it; the image has it all, and nothing is unpickled unseen.
+    options.view_as(SetupOptions).save_main_session = False
 
 
 def check_cloud(options: PipelineOptions) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
-from pipeline.job.dataflow import GRAPH_LABEL, fingerprint, steps_of
+from pipeline.job.dataflow import GRAPH_LABEL, fingerprint, prepare, steps_of
 from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import parse_flags, settings_of
@@ -167,6 +168,13 @@ class TestSubmission:
         for firing in (trigger.early_firings, trigger.late_firings):
             (delay,) = firing.after_processing_time.timestamp_transforms
             assert delay.delay.delay_millis == 60_000
+
+
+def test_the_main_session_is_never_pickled():
+    """Beam's default for Dataflow is overruled; for an endpoint on this machine Beam itself would not do it."""
+    options = parse_flags(["--save_main_session", *flags()])
+    prepare(options)
+    assert not options.view_as(SetupOptions).save_main_session
 
 
 def with_urn(pipeline, urn):

@@ -1,0 +1,22 @@
+"""Puts into a published template spec what gcloud leaves out of the metadata: the streaming modes.
+
+``gcloud dataflow flex-template build`` (seen in release 528) copies name, description and parameters of its
+``--metadata-file`` and nothing else; without the rest the console does not offer at-least-once mode.
+
+    python3 complete_spec.py SPEC METADATA
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(spec_file: str, metadata_file: str) -> None:
+    """Completes the spec in its place."""
+    spec = json.loads(Path(spec_file).read_text())
+    spec["metadata"] = json.loads(Path(metadata_file).read_text())
+    Path(spec_file).write_text(json.dumps(spec, indent=4, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

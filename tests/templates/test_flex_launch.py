@@ -1,0 +1,168 @@
+"""What happens when the template is launched, done here: the image's installation, then the launcher's command."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.job.google_cloud import BUCKET, running_storage
+from tests.templates.dockerfile import ROOT, environment, instructions
+from tests.templates.metadata_server import ACCOUNT, running_metadata_server
+
+IMAGE = "europe-west4-docker.pkg.dev/test-project/images/tidetable:1"
+# For parameters without a default; input_topic excludes the subscription.
+VALUES = {
+    "input_subscription": "projects/test-project/subscriptions/events",
+    "timestamp_attribute": "event_time",
+    "id_attribute": "event_id",
+    "dead_letter_topic": "projects/test-project/topics/dead-letters",
+    "bigtable_project": "test-project",
+    "bigtable_instance": "instance",
+    "bigtable_table": "table",
+}
+
+
+class Image:
+    """The Dockerfile carried out in a folder instead of a container, in a virtual environment of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self._bin = folder / "venv" / "bin"
+        self._workdir = self.root
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        for keyword, text in instructions():
+            step = {"WORKDIR": self._change, "COPY": self._copy, "RUN": self._run}.get(keyword)
+            if step:
+                step(text)
+
+    def path(self, inside: str) -> Path:
+        """Where a path of the image, or one below the working directory, is outside."""
+        return self.root / inside.lstrip("/") if inside.startswith("/") else self._workdir / inside
+
+    def env(self, **more: str) -> dict[str, str]:
+        """The image's environment, and of this machine only what finds programs and packages."""
+        foreign = ("PYTHON", "VIRTUAL", "GOOGLE", "CLOUDSDK", "NO_GCE", "NO_PROXY")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        image = environment()
+        image.pop("PIP_NO_CACHE_DIR")  # it makes an image smaller and this test slower
+        return inherited | image | {"PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"} | more
+
+    def _change(self, folder: str) -> None:
+        self._workdir = self.path(folder)
+        self._workdir.mkdir(parents=True)
+
+    def _copy(self, text: str) -> None:
+        if text.startswith("--from"):
+            return  # Google's programs
+        *sources, target = text.split()
+        for source in sources:
+            destination = self.path(target) / source if target.endswith("/") else self.path(target)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, destination, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copyfile(ROOT / source, destination)
+
+    def _run(self, command: str) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=self._workdir, env=self.env(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """The image, made by the steps of the Dockerfile; gone afterwards, as it is a gigabyte."""
+    folder = tmp_path_factory.mktemp("image")
+    yield Image(folder)
+    shutil.rmtree(folder)
+
+
+def launch(image, storage, parameters):
+    """Runs the file of the image as the launcher does: with its flags, its machine's account and no way elsewhere."""
+    arguments = {
+        "runner": "DataflowRunner",
+        "project": "test-project",
+        "region": "europe-west4",
+        "job_name": "tidetable-test",
+        "machine_type": "n2-standard-2",
+        "num_workers": "1",
+        "max_num_workers": "3",
+        "service_account_email": ACCOUNT,
+        "template_location": f"gs://{BUCKET}/staging/template_launches/1/job_object",
+        "staging_location": f"gs://{BUCKET}/staging",
+        "temp_location": f"gs://{BUCKET}/temp",
+        "sdk_container_image": IMAGE,
+        "experiments": "streaming_mode_at_least_once",
+        "labels": '{"team": "weather"}',
+        "launch_checks": "off",
+    }
+    flags = [f"--{name}={value}" for name, value in (parameters | arguments).items()] + ["--enable_streaming_engine"]
+    nowhere = "http://127.0.0.1:9"
+    empty = image.root / "empty"
+    empty.mkdir(exist_ok=True)
+    with running_metadata_server() as machine:
+        return subprocess.run(
+            ["python", image.path(environment()["FLEX_TEMPLATE_PYTHON_PY_FILE"]), *flags],
+            cwd=empty,
+            env=image.env(
+                STORAGE_EMULATOR_HOST=storage.url,
+                GCE_METADATA_HOST=machine,
+                GCE_METADATA_IP=machine,
+                CLOUDSDK_CONFIG=str(empty),  # nobody is logged in there
+                http_proxy=nowhere,
+                https_proxy=nowhere,
+                no_proxy="127.0.0.1,localhost",
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def parameters():
+    """A value for every parameter of the metadata that can be said together with the others."""
+    declared = json.loads((ROOT / "templates/metadata.json").read_text())["parameters"]
+    return {
+        each["name"]: each.get("defaultValue") or VALUES[each["name"]]
+        for each in declared
+        if each["name"] != "input_topic"
+    }
+
+
+@pytest.mark.timeout(600)  # it installs everything anew
+def test_a_launch_stages_the_job(image):
+    """The installed image, run by the launcher's command with every parameter, stages a job for that image."""
+    with running_storage() as storage:
+        launched = launch(image, storage, parameters())
+        assert launched.returncode == 0, launched.stderr
+        staged = storage.names()
+        job = json.loads(storage.read("staging/template_launches/1/job_object"))
+    # The graph and a list of what is installed; no package, for the image has them, and no pickled __main__.
+    assert sorted(name.rpartition("/")[2] for name in staged) == [
+        "job_object",
+        "pipeline.pb",
+        "submission_environment_dependencies.txt",
+    ]
+    assert job["type"] == "JOB_TYPE_STREAMING"
+    assert job["name"] == "tidetable-test"
+    assert job["labels"]["team"] == "weather"
+    assert {"streaming_mode_at_least_once", "enable_streaming_engine"} <= set(job["environment"]["experiments"])
+    images = [pool["workerHarnessContainerImage"] for pool in job["environment"]["workerPools"]]
+    assert images == [IMAGE]
+
+
+@pytest.mark.timeout(600)
+def test_a_launch_refuses(image):
+    """What no regex of the metadata can say is refused by the launch in one line, and nothing is staged."""
+    with running_storage() as storage:
+        launched = launch(image, storage, parameters() | {"window": "7h"})
+        assert storage.names() == []
+    assert launched.returncode == 2
+    assert (
+        launched.stderr == "tidetable: --window: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d\n"
+    )

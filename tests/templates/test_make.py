@@ -1,0 +1,225 @@
+"""`make template` and `make launch`, asked what they would do."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline import __version__
+
+ROOT = Path(__file__).parent.parent.parent
+PLACE = {"PROJECT": "my-project", "REGION": "europe-west4", "REPOSITORY": "images"}
+TAGGED = PLACE | {"TAG": "1.2"}
+IMAGE = "europe-west4-docker.pkg.dev/my-project/images/tidetable:1.2"
+SPEC = "gs://my-project-tidetable-staging/templates/tidetable-1.2.json"
+FLAGS = (
+    "input_subscription=projects/my-project/subscriptions/events bigtable_instance=my-instance "
+    "bigtable_table=sensors dead_letters=drop"
+)
+OURS = re.compile(
+    r"PROJECT|REGION|REPOSITORY|BUCKET|TAG|BUILDER|PARAMETERS|JOB|SERVICE_ACCOUNT|MACHINE_TYPE|NUM_WORKERS|MAX_WORKERS"
+    r"|SUBNETWORK|PRIVATE|AT_LEAST_ONCE|UPDATE|DRY_RUN|MAKE.*|MFLAGS|CLOUDSDK_.*"
+)
+
+
+def environment():
+    """This machine's, without variables that have a say in what the targets do."""
+    return {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
+
+
+def make(target, variables):
+    """Runs a target without running what it would run."""
+    said = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
+    return subprocess.run(
+        ["make", "--no-print-directory", target, *said],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def commands(target, variables):
+    """The commands that were printed, one a line."""
+    made = make(target, variables)
+    assert (made.returncode, made.stderr) == (0, "")
+    return made.stdout.splitlines()
+
+
+def launch_command(**variables):
+    """The words of the one command of a launch."""
+    (command,) = commands("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide"} | variables)
+    return shlex.split(command)
+
+
+def refusal(target, variables):
+    """What was said of variables that can't be, without make's own last line."""
+    made = make(target, variables)
+    assert made.returncode == 2
+    assert made.stdout == ""
+    *lines, last = made.stderr.splitlines()
+    assert last.startswith("make: ***")
+    return lines
+
+
+def test_template():
+    """The image is built and pushed by Cloud Build, then the spec is published, and completed."""
+    assert commands("template", TAGGED) == [
+        "gcloud builds submit --project=my-project --region=europe-west4 --config=templates/cloudbuild.yaml "
+        f"--substitutions=_IMAGE={IMAGE} .",
+        f"gcloud dataflow flex-template build {SPEC} --project=my-project --image={IMAGE} --sdk-language=PYTHON "
+        "--metadata-file=templates/metadata.json --enable-streaming-engine",
+        "mkdir -p build",
+        f"gcloud storage cp {SPEC} build/template.json",
+        "python3 templates/complete_spec.py build/template.json templates/metadata.json",
+        f"gcloud storage cp build/template.json {SPEC}",
+        f"echo 'published {SPEC} with {IMAGE}'",
+    ]
+
+
+def test_template_with_docker():
+    """Where there is a Docker engine it may build and push instead."""
+    build, push, publish, *_ = commands("template", TAGGED | {"BUILDER": "docker"})
+    assert build == f"docker build --platform=linux/amd64 --file=templates/Dockerfile --tag={IMAGE} ."
+    assert push == f"docker push {IMAGE}"
+    assert publish.startswith("gcloud dataflow flex-template build ")
+
+
+def test_launch():
+    """The template runs with our parameters and its own image, staged in the same bucket, with Streaming Engine."""
+    assert commands("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide"}) == [
+        "gcloud dataflow flex-template run tide --project=my-project --region=europe-west4 "
+        f"--template-file-gcs-location={SPEC} '--parameters=^ ^{FLAGS} sdk_container_image={IMAGE}' "
+        "--staging-location=gs://my-project-tidetable-staging/staging "
+        "--temp-location=gs://my-project-tidetable-staging/temp --enable-streaming-engine"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "option"),
+    [
+        ({"SERVICE_ACCOUNT": "a@b.iam.gserviceaccount.com"}, "--service-account-email=a@b.iam.gserviceaccount.com"),
+        ({"MACHINE_TYPE": "n2-standard-2"}, "--worker-machine-type=n2-standard-2"),
+        ({"NUM_WORKERS": "2"}, "--num-workers=2"),
+        ({"MAX_WORKERS": "9"}, "--max-workers=9"),
+        ({"SUBNETWORK": "regions/europe-west4/subnetworks/s"}, "--subnetwork=regions/europe-west4/subnetworks/s"),
+        ({"PRIVATE": "1"}, "--disable-public-ips"),
+        ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=streaming_mode_at_least_once"),
+        ({"UPDATE": "1"}, "--update"),
+    ],
+)
+def test_launch_options(variables, option):
+    """Each further variable adds one option."""
+    plain = launch_command()
+    assert launch_command(**variables) == [*plain, option]
+
+
+def test_switched_off():
+    """A switch that is 0 is off."""
+    assert launch_command(PRIVATE="0", AT_LEAST_ONCE="0", UPDATE="0") == launch_command()
+
+
+def test_bucket():
+    """Another bucket takes the spec and all that is staged."""
+    words = launch_command(BUCKET="mine")
+    assert "--template-file-gcs-location=gs://mine/templates/tidetable-1.2.json" in words
+    assert {"--staging-location=gs://mine/staging", "--temp-location=gs://mine/temp"} <= set(words)
+    assert "gs://mine/templates/tidetable-1.2.json" in commands("template", TAGGED | {"BUCKET": "mine"})[-1].split()
+
+
+def test_values_survive_quoting():
+    """Commas, quotes, stars and equals signs in a value reach gcloud as they are."""
+    parameters = f"{FLAGS} id_attribute=it's,a~key=*|x"
+    words = launch_command(PARAMETERS=parameters)
+    assert f"--parameters=^ ^{parameters} sdk_container_image={IMAGE}" in words
+
+
+def test_parameters_over_lines():
+    """Parameters may be spread over lines and columns."""
+    assert launch_command(PARAMETERS="\n    " + FLAGS.replace(" ", "\n    ")) == launch_command()
+
+
+def test_each_version_has_an_image_of_its_own():
+    """Without a tag, the image and the spec are named for the version and the commit, the same in both targets."""
+    publish = commands("template", PLACE)[1]
+    (run,) = commands("launch", PLACE | {"PARAMETERS": FLAGS, "JOB": "tide"})
+    (image,) = re.findall(r"--image=(\S+)", publish)
+    assert re.fullmatch(rf".*/tidetable:{re.escape(__version__)}(-[0-9a-f]{{7,40}}(-dirty)?)?", image)
+    assert f"sdk_container_image={image}'" in run
+
+
+def test_jobs_have_names_of_their_own():
+    """Without a name, the job's is legal and says when it was started."""
+    words = shlex.split(commands("launch", TAGGED | {"PARAMETERS": FLAGS})[0])
+    assert re.fullmatch(r"tidetable-\d{8}-\d{6}", words[words.index("run") + 1])
+
+
+def test_missing_variables():
+    """Every variable that is missing is one line that names it, with an example."""
+    lines = refusal("template", {})
+    assert [line.split()[1] for line in lines] == ["PROJECT", "REGION", "REPOSITORY"]
+    assert all(re.fullmatch(r"make: (\w+) is needed: .*, \1=\S+", line) for line in lines)
+    assert [line.split()[1] for line in refusal("launch", {})] == ["PROJECT", "REGION", "REPOSITORY", "PARAMETERS"]
+    assert refusal("launch", TAGGED | {"PARAMETERS": FLAGS, "UPDATE": "1"}) == [
+        "make: JOB is needed: the name of the running job, JOB=tidetable"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "variables", "says"),
+    [
+        ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it has to be cloud or docker"),
+        ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it has to be 1 or 0"),
+        ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it has to be 1 or 0"),
+        (
+            "launch",
+            {"PARAMETERS": "bigtable_table"},
+            "make: PARAMETERS has 'bigtable_table'; it has to be name=value, and a space before the next",
+        ),
+    ],
+)
+def test_wrong_variables(target, variables, says):
+    """A value that can't be is one line, and nothing is done."""
+    assert refusal(target, TAGGED | variables) == [says]
+
+
+def test_nothing_is_set_up_first():
+    """Neither target builds the virtual environment."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", "template", "launch"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert planned.stdout.splitlines() == ["templates/flex.sh template", "templates/flex.sh launch"]
+
+
+def test_cloud_build_builds_this_dockerfile():
+    """The build that is submitted names the Dockerfile, and the image that it pushes."""
+    text = (ROOT / "templates/cloudbuild.yaml").read_text()
+    assert "--file=templates/Dockerfile" in text
+    assert "images: [$_IMAGE]" in text
+
+
+def test_gcloud_reads_the_commands(tmp_path):
+    """The real gcloud understands every option of a launch: it gets as far as asking who we are."""
+    words = launch_command(PRIVATE="1", AT_LEAST_ONCE="1", MAX_WORKERS="3", SUBNETWORK="s", UPDATE="1")
+    ran = subprocess.run(
+        words,
+        env=environment()
+        | {
+            "CLOUDSDK_CONFIG": str(tmp_path),  # nobody is logged in there
+            "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "You do not currently have an active account selected" in ran.stderr

@@ -1,0 +1,279 @@
+"""The template's parameters are the pipeline's flags, and Google refuses what the pipeline would refuse."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.job import settings
+from pipeline.job.settings import BadFlag, TidetableOptions, parse_flags, settings_of
+
+ROOT = Path(__file__).parent.parent.parent
+METADATA = json.loads((ROOT / "templates/metadata.json").read_text())
+PARAMETERS = {each["name"]: each for each in METADATA["parameters"]}
+DEFAULTS = TidetableOptions([])
+
+# Complete command lines, which between them can do without every flag that is optional.
+READS_SUBSCRIPTION = {
+    "runner": "DataflowRunner",
+    "project": "test-project",
+    "input_subscription": "projects/test-project/subscriptions/events",
+    "dead_letter_topic": "projects/test-project/topics/dead-letters",
+    "bigtable_instance": "instance",
+    "bigtable_table": "table",
+}
+READS_TOPIC = {name: value for name, value in READS_SUBSCRIPTION.items() if name != "input_subscription"} | {
+    "input_topic": "projects/test-project/topics/events"
+}
+DROPS = {name: value for name, value in READS_SUBSCRIPTION.items() if name != "dead_letter_topic"} | {
+    "dead_letters": "drop"
+}
+
+PROJECTS = ["abcdef", "my-project-1", "example.com:my-project", "a" + "b" * 62]
+BAD_PROJECTS = ["abcde", "My-project", "1project", "my-project-", "my_project", "a" + "b" * 63, "my project", "pröject"]
+NAMES = ["abc", "go1", "goo", "gxx", "gog", "goof", "Goog", "GOOGLE", "a.b_c~d%e+f-g", "a" * 255, "goo" + "x" * 252]
+BAD_NAMES = ["", "ab", "go", "goog", "google", "googoo", "1abc", "-abc", "a" * 256, "a b c", "a/b", "äbc", "abc\n"]
+ATTRIBUTES = ["e", "g", "go", "goo", "goof", "Goog", "event_time", "x-goog", "a,b=c~d|e", "a" * 256, "goo" + "x" * 253]
+BAD_ATTRIBUTES = ["", "goog", "googclient_schemaencoding", "a b", "a\t", "zeit_ü", "a" * 257, "g" * 257]
+DURATIONS = ["90s", "15m", "1h", "1d", "007h", "999999999s"]
+BAD_DURATIONS = ["", "1", "00", "-1s", "1.5h", "1w", "1H", "h", " 1h", "1h ", "1h30m", "1000000000s", "١h"]
+FAMILIES = ["cf", "f_1.2-3", "a" * 64, "-", "0"]
+BAD_FAMILIES = ["", "a b", "a/b", "a:b", "a" * 65, "ä"]
+
+
+def resources(kind, names=NAMES):
+    return [f"projects/test-project/{kind}/{name}" for name in names]
+
+
+def bad_resources(kind):
+    wrong = [f"{project}/{kind}/abc" for project in ("projects/Test", "projects/", "test-project", "/projects/abcdef")]
+    other = "topics" if kind == "subscriptions" else "subscriptions"
+    return [*resources(kind, BAD_NAMES), *resources(other, ["abc"]), *wrong, "abc", "", f"projects/abcdef/{kind}/abc/d"]
+
+
+GOOD = {
+    "input_subscription": resources("subscriptions") + [f"projects/{each}/subscriptions/abc" for each in PROJECTS],
+    "input_topic": resources("topics"),
+    "timestamp_attribute": ATTRIBUTES,
+    "id_attribute": ATTRIBUTES,
+    "dead_letters": ["publish", "drop"],
+    "dead_letter_topic": resources("topics"),
+    "bigtable_project": PROJECTS,
+    "bigtable_instance": ["a", "my-instance-1", "a" * 33],
+    "bigtable_table": ["t", "_t", "0", "Sensors-1.2_3", "a" * 50],
+    "window": ["1s", "15m", "1h", "6h", "24h", "1d", "86400s", "01h"],
+    "early_firing": ["0", *DURATIONS],
+    "late_firing": ["0", *DURATIONS],
+    "allowed_lateness": ["0", *DURATIONS, "5000d"],
+    "max_future": ["0", *DURATIONS],
+    "raw_family": FAMILIES,
+    "stats_family": FAMILIES,
+    "meta_family": FAMILIES,
+    "launch_checks": ["on", "off"],
+}
+BAD = {
+    "input_subscription": bad_resources("subscriptions"),
+    "input_topic": bad_resources("topics"),
+    "timestamp_attribute": BAD_ATTRIBUTES,
+    "id_attribute": BAD_ATTRIBUTES,
+    "dead_letters": ["", "keep", "Publish", "publishdrop"],
+    "dead_letter_topic": bad_resources("topics"),
+    "bigtable_project": BAD_PROJECTS,
+    "bigtable_instance": ["", "Instance", "1a", "-a", "a" * 34, "a_b", "a/b"],
+    "bigtable_table": ["", ".t", "-t", "a b", "a/b", "a" * 51, "tä"],
+    "window": ["0", *BAD_DURATIONS],
+    "early_firing": BAD_DURATIONS,
+    "late_firing": BAD_DURATIONS,
+    "allowed_lateness": BAD_DURATIONS,
+    "max_future": BAD_DURATIONS,
+    "raw_family": BAD_FAMILIES,
+    "stats_family": BAD_FAMILIES,
+    "meta_family": BAD_FAMILIES,
+    "launch_checks": ["", "On", "yes", "onoff", "true"],
+}
+# The rules that settings.py has as regular expressions.
+RULES = {
+    "input_subscription": settings._SUBSCRIPTION,
+    "input_topic": settings._TOPIC,
+    "timestamp_attribute": settings._ATTRIBUTE,
+    "id_attribute": settings._ATTRIBUTE,
+    "dead_letter_topic": settings._TOPIC,
+    "bigtable_project": settings._PROJECT,
+    "bigtable_instance": settings._INSTANCE,
+    "bigtable_table": settings._TABLE,
+    "raw_family": settings._FAMILY,
+    "stats_family": settings._FAMILY,
+    "meta_family": settings._FAMILY,
+}
+# What no regular expression of a sane length says; the pipeline refuses it at launch.
+BEYOND_REGEXES = {
+    "window": ["7h", "0s", "100m", "2d", "7s"],  # has to divide a day
+    "raw_family": ["stats", "meta"],  # the three have to differ
+    "stats_family": ["raw", "meta"],
+    "meta_family": ["raw", "stats"],
+}
+
+
+def command_line(name=None, value=None):
+    """A complete command line in which one flag has the given value."""
+    base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
+    return [f"--{flag}={said}" for flag, said in (base | ({name: value} if name else {})).items()]
+
+
+def accepts(arguments):
+    """Whether the pipeline would start with these flags."""
+    try:
+        settings_of(parse_flags(arguments))
+    except BadFlag:
+        return False
+    return True
+
+
+def matches(name, value):
+    """Whether Google would take the value: all regexes match all of it."""
+    return all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"])
+
+
+def test_the_parameters_are_the_flags():
+    """Every flag of ours is a parameter, once, and every parameter is a flag of ours."""
+    assert set(PARAMETERS) == set(DEFAULTS._visible_option_list())
+    assert len(METADATA["parameters"]) == len(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_defaults(name):
+    """A parameter's default is the flag's, and a flag without a default has none there."""
+    assert PARAMETERS[name].get("defaultValue") == getattr(DEFAULTS, name)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_optional(name):
+    """A parameter is optional exactly if there is a job that does without its flag."""
+    without = [
+        [f"--{flag}={value}" for flag, value in line.items() if flag != name]
+        for line in (READS_SUBSCRIPTION, READS_TOPIC, DROPS)
+    ]
+    assert PARAMETERS[name]["isOptional"] == any(accepts(arguments) for arguments in without)
+
+
+@pytest.mark.parametrize("name", [name for name, each in PARAMETERS.items() if each["paramType"] == "ENUM"])
+def test_enums(name):
+    """The options of an enum are what the flag takes, no more and no less, and say what they mean."""
+    options = PARAMETERS[name]["enumOptions"]
+    assert [option["value"] for option in options] == GOOD[name]
+    assert all(option["label"] for option in options)
+
+
+def test_enum_options_belong_to_enums():
+    """Only an enum has options; and each flag that is a choice of words is one."""
+    assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {"dead_letters", "launch_checks"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "good"),
+    [
+        (name, value, good)
+        for values, good in ((GOOD, True), (BAD, False))
+        for name, each in values.items()
+        for value in each
+    ],
+)
+def test_the_regex_and_the_pipeline_agree(name, value, good):
+    """A value that the regex lets through is one that the pipeline takes, and the other way round."""
+    assert matches(name, value) is good
+    assert accepts(command_line(name, value)) is good
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rule_is_the_same(name):
+    """Where the pipeline goes by a regex, the parameter has that regex."""
+    assert PARAMETERS[name]["regexes"] == [f"^{RULES[name].pattern}$"]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, each in BEYOND_REGEXES.items() for value in each])
+def test_beyond_regexes(name, value):
+    """What a regex can't tell is refused by the pipeline, before a job exists."""
+    assert matches(name, value)
+    assert not accepts(command_line(name, value))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_parameter_is_tried(name):
+    """Each parameter has a regex, and values are tried on both sides of it."""
+    assert PARAMETERS[name]["regexes"]
+    assert GOOD[name]
+    assert BAD[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_regexes_are_of_the_common_kind(name):
+    """Regexes are what POSIX, RE2 and Python read alike: anchored, plainly grouped, no escapes, no lookaround."""
+    for regex in PARAMETERS[name]["regexes"]:
+        re.compile(regex)
+        assert regex.startswith("^")
+        assert regex.endswith("$")
+        assert "(?" not in regex
+        assert "\\" not in regex
+        assert "[[" not in regex
+        assert not re.search(r"[*+?}][?+]", re.sub(r"\[[^\]]*\]", "x", regex)), "lazy or possessive"
+        assert all(int(count) <= 255 for count in re.findall(r"(\d+)\}", regex)), "POSIX repeats 255 times at most"
+        # An alternative at the top level would take the anchors apart.
+        body = regex[1:-1]
+        while (inner := re.sub(r"\[[^\]]*\]|\([^()[\]]*\)", "x", body)) != body:
+            body = inner
+        assert "|" not in body
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_what_the_console_shows(name):
+    """Each parameter has a label, a help text of whole sentences, a type that Google knows and a place in a group."""
+    parameter = PARAMETERS[name]
+    assert parameter["label"]
+    assert parameter["helpText"].endswith(".")
+    assert parameter["paramType"] in {"TEXT", "ENUM", "PUBSUB_TOPIC", "PUBSUB_SUBSCRIPTION"}
+    if name.endswith(("_topic", "_subscription")):
+        assert parameter["paramType"] == f"PUBSUB_{name.rsplit('_', 1)[1].upper()}"
+    assert ("groupName" in parameter) != ("parentName" in parameter)
+    if "parentName" in parameter:
+        assert set(parameter["parentTriggerValues"]) <= set(GOOD[parameter["parentName"]])
+
+
+def test_the_template():
+    """The template says that it streams, in which modes, and which is meant."""
+    assert METADATA["name"]
+    assert METADATA["description"]
+    assert METADATA["streaming"] is METADATA["supportsAtLeastOnce"] is METADATA["supportsExactlyOnce"] is True
+    assert METADATA["defaultStreamingMode"] == "EXACTLY_ONCE"
+
+
+@pytest.fixture(scope="module")
+def spec():
+    """The template's spec as the real gcloud makes it of the metadata."""
+    printed = subprocess.run(
+        shlex.split(
+            "gcloud dataflow flex-template build gs://bucket/spec.json --image=image --project=test-project "
+            "--sdk-language=PYTHON --metadata-file=templates/metadata.json --print-only '--format=value(.)'"
+        ),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(printed.stdout)
+
+
+def test_gcloud_takes_every_parameter(spec):
+    """Gcloud knows every field of every parameter, and keeps it."""
+    assert spec["metadata"]["parameters"] == METADATA["parameters"]
+    assert spec["sdkInfo"] == {"language": "PYTHON"}
+
+
+def test_the_published_spec_has_all_of_the_metadata(spec, tmp_path):
+    """What gcloud leaves out is put back, and what it made stays."""
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec))
+    subprocess.run(["python3", "templates/complete_spec.py", file, "templates/metadata.json"], cwd=ROOT, check=True)
+    assert json.loads(file.read_text()) == spec | {"metadata": METADATA}
