@@ -80,7 +80,7 @@ def test_needed_flags(name):
         ({"input_topic": "projects/test-project/topics/events"}, "exactly one of --input_subscription"),
         ({"input_subscription": "events"}, "projects/PROJECT/subscriptions/NAME"),
         ({"input_subscription": "projects/test-project/topics/events"}, "projects/PROJECT/subscriptions/NAME"),
-        ({"dead_letter_topic": "projects/test-project/topics/googly"}, "--dead_letter_topic is"),
+        ({"dead_letter_topic": "projects/test-project/topics/x"}, "--dead_letter_topic is"),
         ({"dead_letters": "keep"}, "has to be publish or drop"),
         ({"launch_checks": "maybe"}, "has to be on or off"),
         ({"window": "7h"}, "--window: a window of 7h does not divide a day"),
@@ -95,7 +95,7 @@ def test_needed_flags(name):
         ({"bigtable_instance": "Instance"}, "--bigtable_instance is 'Instance'"),
         ({"project": "Test"}, "is 'Test'"),
         ({"id_attribute": "event_id"}, "works on Dataflow only"),
-        ({"timestamp_attribute": "googclient_x"}, "--timestamp_attribute is"),
+        ({"timestamp_attribute": "event time"}, "--timestamp_attribute is"),
     ],
 )
 def test_refused(changes, says):
