@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import secrets
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -143,6 +144,8 @@ def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
     ]
     if cloud.update and not cloud.transform_name_mapping:
         _check_update(options, graph)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # either way what was begun is taken back
+        signal.signal(ending, signal.default_int_handler)
     with _cleaned_up(pipeline), _refusals_explained(cloud):
         result = pipeline.run()
     _tell(result, cloud)

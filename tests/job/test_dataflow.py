@@ -284,14 +284,15 @@ class TestUpdate:
         assert len(dataflow.jobs) == 1
 
 
-def test_interrupted_while_launching(storage, dataflow):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_launching(storage, dataflow, ending):
     """Ctrl-C while Google is asked: the job that it may have made is cancelled, and no staged file is left."""
     before = storage.names()
     dataflow.answer.clear()
     with subprocess.Popen([sys.executable, "-m", "pipeline", *flags(dataflow)], stderr=subprocess.PIPE) as process:
         assert dataflow.asked.wait(60)
         eventually(lambda: len(storage.names()) > len(before))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         assert process.wait(60) == 130
     assert dataflow.jobs[0]["currentState"] == CANCELLED
     assert storage.names() == before

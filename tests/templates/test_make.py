@@ -190,7 +190,7 @@ def test_wrong_variables(target, variables, says):
 def test_nothing_is_set_up_first():
     """Neither target builds the virtual environment."""
     planned = subprocess.run(
-        ["make", "--dry-run", "--always-make", "template", "launch"],
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "template", "launch"],
         cwd=ROOT,
         capture_output=True,
         text=True,
