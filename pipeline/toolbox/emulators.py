@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -267,19 +268,16 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 @emulators.command()
 def start() -> None:
     """Run both emulators until Ctrl-C or SIGTERM; prints the variables to export."""
+    # A flag and no exception: one that was raised inside a destructor would be lost.
+    stopped = threading.Event()
     for stopping in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stopping, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), _serving(PUBSUB) as pubsub, _serving(BIGTABLE) as bigtable:
+        signal.signal(stopping, lambda *_: stopped.set())
+    with _serving(PUBSUB) as pubsub, _serving(BIGTABLE) as bigtable:
         click.echo(f"export {PUBSUB.variable}={pubsub.address}")
         click.echo(f"export {BIGTABLE.variable}={bigtable.address}")
         started = [server.process for server in (pubsub, bigtable) if server.process]
         click.echo("Ctrl-C stops them" if started else "Both run already; nothing was started", err=True)
-        _watch(started)
-
-
-def _watch(processes: Sequence[_Process]) -> None:
-    while processes:
-        for process in processes:
-            if process.has_ended():
-                raise process.problem("ended by itself")
-        time.sleep(0.2)
+        while started and not stopped.wait(0.2):
+            for process in started:
+                if process.has_ended():
+                    raise process.problem("ended by itself")
