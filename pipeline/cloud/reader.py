@@ -8,21 +8,25 @@ import logging
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from google.api_core.exceptions import DeadlineExceeded
 from google.cloud.bigtable import data
 from google.cloud.bigtable.data import row_filters
 
-from pipeline.cloud.errors import explained
+from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.core import rows
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.rows import Families, KeyRange
 from pipeline.core.times import format_time
 from pipeline.core.windows import HOURLY, Window
+
+_Record = TypeVar("_Record")
 
 PAGE_ROWS = 1000
 TIMEOUT_S = 15.0  # of one request, with all its retries: how long an unreachable server is waited for
@@ -105,7 +109,7 @@ class SensorTable:
         """The sensor's newest event; None where it has none. Reads one row."""
         _check_sensor_id(sensor_id)
         scan = self._scan(rows.sensor_range(sensor_id), self._raw_cells(), limit=1)
-        return next((self._raw_record(row) for row in scan), None)
+        return next(self._records(scan, self._raw_record), None)
 
     def range(self, sensor_id: str, start_us: int, end_us: int, limit: int | None = None) -> Iterator[RawRecord]:
         """The sensor's events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
@@ -117,7 +121,7 @@ class SensorTable:
         if start_us == end_us:
             return iter(())
         scan = self._scan(rows.raw_range(sensor_id, start_us, end_us), self._raw_cells(), limit)
-        return (self._raw_record(row) for row in scan)
+        return self._records(scan, self._raw_record)
 
     def aggregates(
         self, sensor_id: str, start_us: int, end_us: int, window: Window = HOURLY
@@ -135,7 +139,7 @@ class SensorTable:
         _check_sensor_id(sensor_id)
         start_us, end_us = _within_keys(start_us, end_us)
         scan = self._scan(rows.aggregate_range(window, sensor_id, start_us, end_us), self._aggregate_cells())
-        return (_aggregate_record(window, row) for row in scan)
+        return self._records(scan, partial(_aggregate_record, window))
 
     def sensors(self) -> Iterator[str]:
         """Every sensor that has a raw row, in the order of keys.
@@ -145,10 +149,17 @@ class SensorTable:
         """
         start = b""
         while page := self._read(KeyRange(start, _TO_THE_END), _KEYS_ONLY, limit=1):
-            segment = rows.first_segment(page[0].row_key)
+            (segment,) = self._records(page, lambda row: rows.first_segment(row.row_key))
             if segment not in RESERVED_SENSOR_IDS:
                 yield segment
             start = rows.after_first_segment(segment)
+
+    def _records(self, scan: Iterable[data.Row], parse: Callable[[data.Row], _Record]) -> Iterator[_Record]:
+        for row in scan:
+            try:
+                yield parse(row)
+            except (ValueError, KeyError) as error:
+                raise ServerProblem(f"table {self._name}: row {row.row_key!r} is not one of Tidetable's") from error
 
     def _scan(self, key_range: KeyRange, cells: row_filters.RowFilter, limit: int | None = None) -> Iterator[data.Row]:
         """The rows of a range in the order of keys, at most ``limit``, a page at a time."""

@@ -99,7 +99,7 @@ def decode(message: Message) -> Sequence[SensorEvent]:
         return _parse(message, SensorEventBatch()).events
     raise BadData(
         Reason.UNKNOWN_MESSAGE_TYPE,
-        f"message_type is {_shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
+        f"message_type is {shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
     )
 
 
@@ -121,7 +121,7 @@ def _parse(message: Message, into: _Parsed) -> _Parsed:
         # Besides ParseError: text that is no UTF-8, lone surrogates, and arrays nested ten thousand deep.
         except (json_format.ParseError, ValueError, RecursionError) as error:
             raise _unparseable(into, "JSON", str(error)) from error
-    raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {_shown(encoding)}, not BINARY or JSON")
+    raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
 
 
 def _unparseable(wanted: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
@@ -161,7 +161,7 @@ def _bad_sensor_id(text: str) -> BadData:
         return BadData(Reason.INVALID_SENSOR_ID, f"sensor_id {text!r} is reserved for the table's own rows")
     return BadData(
         Reason.INVALID_SENSOR_ID,
-        f"sensor_id {_shown(text)} is not 1 to 256 bytes of printable ASCII without '#'",
+        f"sensor_id {shown(text)} is not 1 to 256 bytes of printable ASCII without '#'",
     )
 
 
@@ -192,7 +192,7 @@ def _readings(readings: dict[str, float]) -> dict[str, float]:
         raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, at most {MAX_READINGS} fit")
     for metric, value in readings.items():
         if not _is_name(metric):
-            raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {_shown(metric)} does not match {_NAME.pattern}")
+            raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {shown(metric)} does not match {_NAME.pattern}")
         if not math.isfinite(value):
             raise BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
     return readings
@@ -206,7 +206,7 @@ def _metadata(metadata: dict[str, str]) -> dict[str, str]:
         )
     for name, value in metadata.items():
         if not _is_name(name):
-            raise BadData(Reason.INVALID_METADATA_NAME, f"metadata name {_shown(name)} does not match {_NAME.pattern}")
+            raise BadData(Reason.INVALID_METADATA_NAME, f"metadata name {shown(name)} does not match {_NAME.pattern}")
         # A character takes at most four bytes: most values need no encoding to be known short enough.
         if len(value) * 4 > MAX_METADATA_BYTES and len(value.encode()) > MAX_METADATA_BYTES:
             raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
@@ -218,7 +218,7 @@ def _is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Foreign text, made safe and short for a line of ours."""
     return ascii(text if len(text) <= 80 else text[:80] + "…")
 

@@ -1,10 +1,16 @@
 """What is asked of the servers before a message is read: is everything there that the job is to use?"""
 
+from collections.abc import Mapping
+from dataclasses import astuple
+
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
+from google.cloud.bigtable_admin_v2.types import GcRule
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.gc_policy import format_policy, same_policy
+from pipeline.core.rows import Families
 from pipeline.job.settings import Settings
 
 _TIMEOUT_S = 10.0
@@ -30,16 +36,28 @@ def check_launch(settings: Settings) -> None:
 def _check_table(settings: Settings) -> None:
     name = settings.table
     present = tables.find(name)
-    where = f"--project {name.project} --instance {name.instance} --table {name.table}"
-    if present is None:
-        raise ServerProblem(f"table {name} does not exist; create it with: tidetable table create {where}")
     families = settings.families
+    if present is None:
+        raise ServerProblem(f"table {name} does not exist; create it with: {_create_command(settings, {})}")
     missing = [family for family in (families.raw, families.stats, families.meta) if family not in present]
     if missing:
         raise ServerProblem(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
-            f"add what is missing with: tidetable table create {where} --apply"
+            f"add what is missing with: {_create_command(settings, present)} --apply"
         )
+
+
+def _create_command(settings: Settings, present: Mapping[str, GcRule]) -> str:
+    """The command that makes the table as this job wants it, and leaves the policies of what is there alone."""
+    name, families = settings.table, settings.families
+    words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
+    for flag, family, default in zip(("raw", "stats", "meta"), astuple(families), astuple(Families()), strict=True):
+        if family != default:
+            words.append(f"--{flag}-family {family}")
+    for family, rule in tables.default_policies(families).items():
+        if family in present and not same_policy(present[family], rule):
+            words.append(f"--gc '{family}={format_policy(present[family])}'")
+    return " ".join(words)
 
 
 def _check_subscription(subscription: str) -> None:

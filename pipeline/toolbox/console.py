@@ -10,8 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Without emoji: rich would make a battery of the column raw:battery:.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def progress_bar() -> Progress:

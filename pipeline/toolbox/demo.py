@@ -61,7 +61,8 @@ class _Resources:
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated fleet.")
 @click.option(
     "--chart",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=lambda _ctx, _param, path: _png_path(path),
     default=Path("demo.png"),
     show_default=True,
     help="Where the PNG goes.",
@@ -82,7 +83,7 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
         with _step("starting the pipeline"):
             job = stack.enter_context(_running_pipeline(resources))
         with _step("publishing the fleet"):
-            published = _publish(Plan(sensors, *_last_day(), 180_000_000, seed, batch=20), resources.topic)
+            published = _publish(_last_day_of(sensors, seed), resources.topic)
         with _step("waiting until everything is in the table"):
             table, dead_letters = _wait_for_everything(job, resources, published)
         with _step("stopping the pipeline"):
@@ -91,6 +92,14 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
     _summarise(published, table, dead_letters)
     _draw(table, chart)
     _conclude(differences, time.monotonic() - started)
+
+
+def _png_path(path: Path) -> Path:
+    if path.suffix != ".png":
+        raise click.BadParameter(f"{path} has to end in .png")
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.absolute().parent}")
+    return path
 
 
 @contextmanager
@@ -104,9 +113,16 @@ def _step(what: str) -> Iterator[None]:
     out.print(f"[green]✓[/] {what} [dim]{time.monotonic() - started:.1f} s[/]")
 
 
-def _last_day() -> tuple[int, int]:
+def _last_day_of(sensors: int, seed: int) -> Plan:
     now_us = int(time.time() * 1_000_000)
-    return now_us - 86_400_000_000, now_us
+    return Plan(
+        sensors=sensors,
+        start_us=now_us - 86_400_000_000,
+        end_us=now_us,
+        interval_us=180_000_000,
+        seed=seed,
+        batch=20,
+    )
 
 
 def _create_resources() -> _Resources:
@@ -210,7 +226,7 @@ def _publish(plan: Plan, topic: str) -> _Published:
 def _wait_for_everything(
     job: _Job, resources: _Resources, published: _Published
 ) -> tuple[dict[str, dict[str, str]], Counter[str]]:
-    """The table and the dead letters, once all is there, or when time is up."""
+    """The table and the dead letters, once all is there."""
     deadline = time.monotonic() + _TABLE_TIMEOUT_S
     dead_letters: Counter[str] = Counter()
     wanted = len(published.expectation.raw_rows) + len(published.expectation.aggregate_keys)
@@ -224,8 +240,14 @@ def _wait_for_everything(
             everything = published.expectation.is_complete(table) and dead_letters.total() >= (
                 published.dead_letters.total()
             )
-            if everything or time.monotonic() > deadline:
+            if everything:
                 return table, dead_letters
+            if time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"after {_TABLE_TIMEOUT_S:.0f} s there were {len(table):,} of {wanted:,} rows and "
+                    f"{dead_letters.total():,} of {published.dead_letters.total():,} dead letters; "
+                    "this machine needs fewer --sensors"
+                )
             time.sleep(_POLL_S)  # reading the table takes its share of a small machine
 
 
@@ -301,5 +323,6 @@ def _conclude(differences: list[str], seconds: float) -> None:
         raise click.ClickException(f"{len(differences):,} differences between what was published and the table")
     out.print(
         "[bold green]Every raw row and every aggregate equals an independent computation "
-        f"over what was published.[/] [dim]{seconds:.0f} s[/]"
+        f"over what was published.[/] [dim]{seconds:.0f} s[/]",
+        soft_wrap=True,
     )

@@ -26,7 +26,7 @@ from pipeline.toolbox.options import family_options, table_options
 Record = TypeVar("Record")
 
 # For what is piped: a line is as long as it needs to be, and nothing is folded.
-_UNBOUNDED = Console(width=1_000_000, highlight=False)
+_UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
 
 
 class Parsed(click.ParamType):
@@ -246,7 +246,7 @@ def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
 
 
 def _aggregate_table(records: Sequence[AggregateRecord]) -> Table:
-    table = _table(_word("window start"), _number("readings"), _word("metric"), *map(_number, STATISTICS))
+    table = _table(_word("window start"), _number("events"), _word("metric"), *map(_number, STATISTICS))
     for record in records:
         for metric, summary in record.metrics.items():
             values = map(_text, asdict(summary).values())
@@ -259,7 +259,7 @@ def _aggregate_lines(record: AggregateRecord) -> tuple[str, dict[str, Text]]:
         metric: _joined({name: _text(x) for name, x in asdict(summary).items()})
         for metric, summary in record.metrics.items()
     }
-    return f"{format_time(record.start_us)}, {record.reading_count} readings", lines
+    return f"{format_time(record.start_us)}, {record.reading_count} events", lines
 
 
 RAW = View(_raw_json, _raw_table, _raw_lines)

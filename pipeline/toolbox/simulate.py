@@ -34,7 +34,9 @@ from pipeline.toolbox.options import parsed_by
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second; flat out without it.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed and --end give the same messages.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON line.")
+@click.pass_context
 def simulate(
+    ctx: click.Context,
     topic: str,
     sensors: int,
     duration: timedelta,
@@ -47,13 +49,23 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, broken messages of every kind."""
+    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, broken messages of every kind.
+
+    Exit code: 0; 130 after Ctrl-C, which leaves out the rest. What was sent is published either way.
+    """
     if not duration or not interval:
         raise click.UsageError("--duration and --interval must be longer than nothing")
     end_us = end if end is not None else int(time.time() * 1_000_000)
     microsecond = timedelta(microseconds=1)
     plan = Plan(
-        sensors, end_us - duration // microsecond, end_us, interval // microsecond, seed, batch, malformed, late
+        sensors=sensors,
+        start_us=end_us - duration // microsecond,
+        end_us=end_us,
+        interval_us=interval // microsecond,
+        seed=seed,
+        batch=batch,
+        malformed=malformed,
+        late=late,
     )
     started = time.monotonic()
     messages = events = 0
@@ -67,11 +79,15 @@ def simulate(
     seconds = time.monotonic() - started
     if as_json:
         summary = {"messages": messages, "events": events, "malformed": dict(broken), "seconds": round(seconds, 3)}
-        print_json_line({"topic": topic, **summary})
-        return
-    out.print(f"published {events:,} events in {messages:,} messages to {topic} in {seconds:.1f} s", soft_wrap=True)
-    if broken:
-        out.print(f"and {broken.total():,} broken ones, to become dead letters")
+        print_json_line({"topic": topic, **summary, "interrupted": stopped()})
+    else:
+        out.print(
+            f"published {events:,} valid and {broken.total():,} broken events in {messages:,} messages to {topic} "
+            f"in {seconds:.1f} s{'; interrupted' if stopped() else ''}",
+            soft_wrap=True,
+        )
+    if stopped():
+        ctx.exit(130)
 
 
 def _paced(

@@ -46,7 +46,13 @@ def table() -> None:
     multiple=True,
     help=f"A family's garbage collection, as cbt setgcpolicy takes it: raw=maxage=30d, or 'raw={EXAMPLE}'. Repeatable.",
 )
-@click.option("--apply", "apply_changes", is_flag=True, help="Make a table that differs as wanted. Drops no family.")
+@click.option(
+    "--apply",
+    "apply_changes",
+    is_flag=True,
+    help="Make a table that differs as wanted: adds families, and sets policies to what --gc or the default says. "
+    "Drops no family.",
+)
 def create(table: TableName, families: Families, policies: tuple[tuple[str, GcRule], ...], apply_changes: bool) -> None:
     """Create the table with its families, or tell how the one that is there differs.
 

@@ -9,6 +9,7 @@ import pytest
 from google.cloud.bigtable import data
 
 from pipeline.cloud import reader, tables
+from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.gc_policy import parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import AggregateRecord, MetricSummary, RawRecord, SensorTable
@@ -284,3 +285,26 @@ def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, e
         for read in (table.range, table.aggregates):
             with pytest.raises(ValueError, match=r"2026-02-17T10:00:00Z is not before 2026-02-17T\S+Z$"):
                 read("s", T, end)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(b"odd#abc", [Cell("raw", b"t", 0, b"1")]),
+        Row(b"odd#8228675799876543", [Cell("raw", b"t", 0, b"warm")]),
+        Row(b"odd#8228675799876543", [Cell("raw", b"\xff", 0, b"1")]),
+    ],
+    ids=["key", "value", "qualifier"],
+)
+def test_a_row_that_is_none_of_ours_is_a_problem_of_the_table(name: TableName, row: Row) -> None:
+    """What somebody else wrote under a sensor's prefix is named, and is no fault of whoever asks."""
+    write(name, [row])
+    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of Tidetable's"):
+        table.latest("odd")
+
+
+def test_a_key_that_is_no_text_is_a_problem_of_the_table(name: TableName) -> None:
+    """The same goes for a key that ends the list of sensors."""
+    write(name, [Row(b"\xff\xfe", [Cell("raw", b"t", 0, b"1")])])
+    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of Tidetable's"):
+        list(table.sensors())

@@ -1,15 +1,18 @@
 """What ``python -m pipeline`` says and returns before it reads a message."""
 
+import shlex
 import subprocess
 import sys
 
 import apache_beam as beam
 import pytest
+from click.testing import CliRunner
 
 from pipeline.cloud import tables
-from pipeline.cloud.gc_policy import parse_policy
+from pipeline.cloud.gc_policy import format_policy, parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.job.launch import launch, main
+from pipeline.toolbox.cli import main as toolbox
 from tests.job.running import PROJECT
 
 NOBODY = "127.0.0.1:1"
@@ -55,11 +58,25 @@ def test_families_of_other_names(resources, capsys, no_run):
     name = resources.table
     policy = parse_policy("maxversions=1")
     tables.create(TableName(name.project, name.instance, "renamed"), dict.fromkeys(("r", "s", "m"), policy))
-    flags = resources.flags(
-        bigtable_table="renamed", raw_family="r", stats_family="s", meta_family="m", input_subscription="x"
-    )
-    code, line = refusal(capsys, flags)
-    assert (code, "--input_subscription" in line) == (2, True)
+    missing = f"projects/{PROJECT}/subscriptions/nowhere"
+    renamed = {"bigtable_table": "renamed", "raw_family": "r", "stats_family": "s", "meta_family": "m"}
+    code, line = refusal(capsys, resources.flags(**renamed, input_subscription=missing))
+    assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
+
+
+def test_the_advice_leaves_policies_and_names_as_they_are(resources, capsys, no_run):
+    """The command that is advised keeps what is there: it names renamed families and policies that are not default."""
+    name = TableName(PROJECT, "instance", "kept")
+    tables.create(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
+    _, line = refusal(capsys, resources.flags(bigtable_table="kept", stats_family="numbers"))
+    arguments = shlex.split(line.partition("with: tidetable ")[2])
+    assert arguments[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
+    assert CliRunner().invoke(toolbox, arguments).exit_code == 0
+    assert {family: format_policy(rule) for family, rule in tables.describe(name).items()} == {
+        "raw": "maxage=3650d",
+        "numbers": "maxage=730d",
+        "meta": "maxage=90d",
+    }
 
 
 def test_missing_subscription(resources, capsys, no_run):

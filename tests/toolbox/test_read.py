@@ -194,7 +194,7 @@ def test_a_terminal_folds_no_number(name: TableName) -> None:
     assert max(map(len, (raw + hourly).splitlines())) <= 80
     assert {f"{metric}={value!r}".removesuffix(".0") for metric, value in WIDE.readings.items()} <= words(raw)
     assert raw.count("x") - raw.count("x1b") == 200
-    assert "2026-02-17T10:00:00Z, 3 readings" in hourly
+    assert "2026-02-17T10:00:00Z, 3 events" in hourly
     assert {"sum=0.6000000000000001", "avg=0.20000000000000004"} <= words(hourly)
 
 

@@ -1,10 +1,15 @@
 import json
+import signal
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from google.cloud import pubsub_v1
 
+from pipeline.cloud.publisher import Pacer
 from pipeline.core.events import Reason
 from pipeline.toolbox.cli import main
 from tests.waiting import eventually
@@ -88,14 +93,27 @@ def test_for_a_person(feed):
 
 
 def test_rate(feed, monkeypatch):
-    """With --rate the events are sent at that pace."""
+    """With --rate every event waits its turn at a pacer of that rate."""
     topic, _ = feed
     waited = []
-    monkeypatch.setattr("pipeline.cloud.publisher.Pacer.wait", lambda pacer, events: waited.append(events))
-    result = simulate(
-        "--topic", topic, "--sensors", "1", "--duration", "10m", "--rate", "5", "--malformed", "0", "--json"
-    )
-    assert sum(waited) == json.loads(result.stdout)["events"]
+    monkeypatch.setattr(Pacer, "wait", lambda pacer, events: waited.append((pacer._rate, events)))
+    arguments = ["--sensors", "1", "--duration", "10m", "--rate", "5", "--malformed", "0", "--json"]
+    result = simulate("--topic", topic, *arguments)
+    assert {rate for rate, _ in waited} == {5}
+    assert sum(events for _, events in waited) == json.loads(result.stdout)["events"]
+
+
+def test_interrupted(feed):
+    """Ctrl-C leaves out the rest: the summary counts what was sent, and the exit code is 130."""
+    topic, pull = feed
+    command = [Path(sys.executable).with_name("tidetable"), "simulate", "--topic", topic, "--rate", "20", "--json"]
+    with subprocess.Popen([*command, "--malformed", "0"], stdout=subprocess.PIPE) as process:
+        arrived = len(pull(3))
+        process.send_signal(signal.SIGINT)
+        summary = json.loads(process.communicate(timeout=30)[0])
+    assert process.returncode == 130
+    assert summary["interrupted"]
+    assert arrived + len(pull(summary["messages"] - arrived)) == summary["messages"] < 1000
 
 
 @pytest.mark.parametrize(

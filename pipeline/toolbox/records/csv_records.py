@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from pipeline.core.events import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.records.lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
-from pipeline.toolbox.records.values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number, shown
+from pipeline.toolbox.records.values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number
 
 _SAMPLE = 1000  # records that tell which columns are numeric
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
+from pipeline.core.events import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.records.lines import Lines, Record, UnreadableFile, attempt
-from pipeline.toolbox.records.values import EventMaker, Malformed, check_utf8, shown
+from pipeline.toolbox.records.values import EventMaker, Malformed, check_utf8
 
 
 class _Float(str):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events import validate
+from pipeline.core.events import shown, validate
 from pipeline.core.outgoing import sensor_event
 from pipeline.core.times import parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -118,8 +118,3 @@ def check_utf8(text: str) -> None:
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
         raise Malformed(f"not UTF-8: byte 0x{byte:02x} is no part of a character") from None
-
-
-def shown(text: str) -> str:
-    """Foreign text, made safe and short for a line of ours."""
-    return ascii(text if len(text) <= 80 else text[:80] + "…")
