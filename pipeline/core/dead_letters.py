@@ -124,5 +124,5 @@ def _size(attributes: Mapping[str, str]) -> int:
 
 
 def _clip(text: str, max_bytes: int) -> str:
-    encoded = text.encode(errors="backslashreplace")
-    return text if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
+    encoded = text.encode(errors="backslashreplace")  # a lone surrogate out of JSON is no UTF-8
+    return encoded.decode() if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"

@@ -19,6 +19,8 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
 LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: as far as a row key's sixteen digits reach
+MAX_SENSOR_ID = 256
+MAX_NAME = 128
 MAX_READINGS = 1000
 MAX_METADATA = 100
 MAX_METADATA_BYTES = 4096
@@ -149,8 +151,12 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
-@lru_cache(maxsize=1 << 17)
 def _is_sensor_id(text: str) -> bool:
+    return len(text) <= MAX_SENSOR_ID and _matches_sensor_id(text)  # what is too long must not fill the cache
+
+
+@lru_cache(maxsize=1 << 17)
+def _matches_sensor_id(text: str) -> bool:
     return _SENSOR_ID.fullmatch(text) is not None and text not in RESERVED_SENSOR_IDS
 
 
@@ -213,8 +219,12 @@ def _metadata(metadata: dict[str, str]) -> dict[str, str]:
     return metadata
 
 
-@lru_cache(maxsize=1 << 14)
 def _is_name(text: str) -> bool:
+    return len(text) <= MAX_NAME and _matches_name(text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _matches_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 

@@ -20,18 +20,20 @@ from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
-    StandardOptions,
     WorkerOptions,
 )
-from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient, DataflowJobAlreadyExistsError
 from apache_beam.runners.runner import PipelineResult
+from google.api_core.exceptions import ClientError
 from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.job.settings import BadFlag
 
-GRAPH_LABEL = "tidetable-graph"
+# Labels of the job: what its steps are, and which launch made it.
+_GRAPH = "tidetable-graph"
+_LAUNCH = "tidetable-launch"
 
 _ALIVE = (
     dataflow.JobState.JOB_STATE_QUEUED,
@@ -42,16 +44,12 @@ _NOISY_LOGGERS = (
     "google.auth._default",
     "apache_beam.internal.gcp.auth",
     "apache_beam.runners.dataflow.internal.apiclient",
+    "apache_beam.utils.retry",
 )
 _TIMEOUT_S = 10.0
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
-
-
-def runs_on_dataflow(options: PipelineOptions) -> bool:
-    """Whether the job is for Dataflow."""
-    return (options.view_as(StandardOptions).runner or "").lower() in ("dataflowrunner", "dataflow")
 
 
 def prepare(options: PipelineOptions) -> None:
@@ -128,25 +126,30 @@ def fingerprint(steps: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
-    """Submits the job and returns at once; a job that was not made leaves no files behind.
+def submit(pipeline: beam.Pipeline) -> PipelineResult:
+    """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
+
+    A job that was not made leaves no files behind.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
     """
+    options = pipeline.options
     cloud = options.view_as(GoogleCloudOptions)
     graph = fingerprint(steps_of(pipeline))
+    launch = secrets.token_hex(8)
     cloud.labels = [
         *(cloud.labels or []),
         f"tidetable-version={__version__.replace('.', '-')}",
         "tidetable-schema=default",
-        f"{GRAPH_LABEL}={graph}",
+        f"{_GRAPH}={graph}",
+        f"{_LAUNCH}={launch}",
     ]
     if cloud.update and not cloud.transform_name_mapping:
         _check_update(options, graph)
     for ending in (signal.SIGINT, signal.SIGTERM):  # either way what was begun is taken back
         signal.signal(ending, signal.default_int_handler)
-    with _cleaned_up(pipeline), _refusals_explained(cloud):
+    with _cleaned_up(pipeline, launch), _refusals_explained(cloud):
         result = pipeline.run()
     _tell(result, cloud)
     return result
@@ -154,14 +157,10 @@ def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
 
 def _tell(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
     if cloud.template_location:
-        print(f"tidetable: staged as {cloud.template_location}", file=sys.stderr)
+        _say(f"staged as {cloud.template_location}")
         return
-    job = result.job_id()
-    print(
-        f"tidetable: submitted {cloud.job_name}; see "
-        f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job}?project={cloud.project}",
-        file=sys.stderr,
-    )
+    page = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
+    _say(f"submitted {cloud.job_name}; see {page}")
 
 
 def _check_update(options: PipelineOptions, graph: str) -> None:
@@ -173,7 +172,7 @@ def _check_update(options: PipelineOptions, graph: str) -> None:
             f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
             "leave out --update to start one"
         )
-    theirs = dict(running.labels).get(GRAPH_LABEL)
+    theirs = dict(running.labels).get(_GRAPH)
     if theirs != graph:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), so "
@@ -187,7 +186,9 @@ def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.
     cloud = options.view_as(GoogleCloudOptions)
     with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
         client = DataflowApplicationClient(options)._jobs_client  # made as Beam makes it: endpoint, credentials
-        request = dataflow.ListJobsRequest(project_id=cloud.project, location=cloud.region)
+        request = dataflow.ListJobsRequest(
+            project_id=cloud.project, location=cloud.region, filter=dataflow.ListJobsRequest.Filter.ACTIVE
+        )
         for job in client.list_jobs(request):
             if job.name == cloud.job_name and job.current_state in states:
                 return client.get_job(
@@ -203,36 +204,54 @@ def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.
 
 @contextmanager
 def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
+    what = f"Dataflow in {cloud.region} of {cloud.project}"
     try:
-        with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
+        with explained(what):
             yield
-    except OSError as error:  # what Beam makes of a bucket that is not there or not ours
-        raise ServerProblem(" ".join(str(error).split())[:500]) from error
+    except DataflowJobAlreadyExistsError as error:
+        raise ServerProblem(f"{what}: {error}") from error
+    except OSError as error:  # a connection that broke; or what Beam makes of a bucket that is not ours to write to
+        raise ServerProblem(f"{what}: {' '.join(str(error).split())[:500]}") from error
 
 
 @contextmanager
-def _cleaned_up(pipeline: beam.Pipeline) -> Iterator[None]:
-    """Takes back what was made for a job that came to nothing: its staged files, and the job where Ctrl-C came late."""
+def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
+    """Takes back what was made for a launch that came to nothing: the job, if Google has it already, and its files."""
     try:
         yield
     except BaseException as error:
-        job = getattr(pipeline.runner, "job", None)  # with a staging location of its own
+        job = getattr(pipeline.runner, "job", None)  # there as soon as anything can be staged
         if job is not None:
-            if isinstance(error, KeyboardInterrupt) and not job.google_cloud_options.update:
-                _cancel_if_created(job.options)
-            _remove_files(job.google_cloud_options.staging_location)
+            folder = job.google_cloud_options.staging_location  # made the job's own by Beam
+            if _is_refusal(error) or _is_taken_back(job.options, launch):
+                _remove_files(folder)
+            else:
+                _say(f"staged files are left in {folder}")
         raise
 
 
-def _cancel_if_created(options: PipelineOptions) -> None:
+def _is_refusal(error: BaseException) -> bool:
+    """Whether Google said no. Anything else, Ctrl-C or a broken connection, may have come after a yes."""
+    return isinstance(error.__cause__, ClientError | DataflowJobAlreadyExistsError)
+
+
+def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
+    """Whether this launch has left no job that needs its files: none was made, or it is cancelled now."""
+    cloud = options.view_as(GoogleCloudOptions)
     try:
-        job = _find_job(options, *_ALIVE)
+        with _refusals_explained(cloud):
+            job = _find_job(options, *_ALIVE)
+            if job is None or dict(job.labels).get(_LAUNCH) != launch:
+                return True
+            if cloud.update:  # cancelling it would end what it replaces
+                _say(f"{job.name} is being updated all the same: the request had gone out, as job {job.id}")
+                return False
+            DataflowApplicationClient(options).modify_job_state(job.id, "JOB_STATE_CANCELLED")
     except ServerProblem as problem:
-        print(f"tidetable: can't tell whether the job was submitted: {problem}", file=sys.stderr)
-        return
-    if job is not None:
-        DataflowApplicationClient(options).modify_job_state(job.id, "JOB_STATE_CANCELLED")
-        print(f"tidetable: {job.name} had been submitted already and is cancelled", file=sys.stderr)
+        _say(f"can't tell whether the job was submitted: {problem}")
+        return False
+    _say(f"{job.name} had been submitted already and is cancelled")
+    return True
 
 
 def _remove_files(folder: str) -> None:
@@ -241,4 +260,8 @@ def _remove_files(folder: str) -> None:
         if found.metadata_list:
             FileSystems.delete([file.path for file in found.metadata_list])
     except (BeamIOError, OSError) as error:
-        print(f"tidetable: staged files are left in {folder}: {error}", file=sys.stderr)
+        _say(f"staged files are left in {folder}: {error}")
+
+
+def _say(line: str) -> None:
+    print(f"tidetable: {line}", file=sys.stderr)

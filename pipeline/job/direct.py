@@ -32,6 +32,7 @@ from apache_beam.runners.worker.statesampler import StateSampler, set_current_tr
 from apache_beam.utils.counters import CounterFactory
 from google.pubsub_v1.types import PullResponse
 
+from pipeline.cloud.errors import explained
 from pipeline.cloud.subscriber import subscriber_client
 
 _MESSAGES_A_PULL = 1000
@@ -46,7 +47,8 @@ class PullGate:
     """
 
     def __init__(self) -> None:
-        self._client = subscriber_client()
+        with explained("Pub/Sub"):
+            self._client = subscriber_client()
         self._closed = threading.Event()
         self._drained = threading.Event()
         self._last_pull = time.monotonic()

@@ -37,7 +37,8 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
         while not stop.wake.wait(_STALL_S):
             if gate.seconds_since_pull > _STALL_S:
-                _say(f"no progress for {gate.seconds_since_pull:.0f} s, still trying: {_diagnosis(settings)}")
+                # Aside, since servers that do not answer take their time, and a stop must not wait for them.
+                threading.Thread(target=_say_why, args=(gate.seconds_since_pull, settings), daemon=True).start()
         drained = False
         if watch.failure is None:
             _say("stopping: writing what has been acknowledged; a second signal stops at once")
@@ -57,12 +58,13 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
     return 0
 
 
-def _diagnosis(settings: Settings) -> str:
+def _say_why(seconds: float, settings: Settings) -> None:
+    why = "the servers answer, so what was pulled last takes this long"
     try:
         check_launch(settings)
     except ServerProblem as problem:
-        return str(problem)
-    return "the servers answer, so what was pulled last takes this long"
+        why = str(problem)
+    _say(f"no progress for {seconds:.0f} s, still trying: {why}")
 
 
 class _StopSignal:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.job import dataflow
@@ -25,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_flags(sys.argv[1:] if argv is None else argv)
         settings = settings_of(options)
-        if dataflow.runs_on_dataflow(options):
+        if not runs_here(options):
             dataflow.prepare(options)
             dataflow.check_cloud(options)
         if settings.launch_checks:
@@ -34,19 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         assemble(pipeline, settings)
         if runs_here(options):
             return run_until_stopped(pipeline, settings)
-        launch(pipeline)
+        dataflow.submit(pipeline)
     except (BadFlag, ServerProblem) as problem:
         print(f"tidetable: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def launch(pipeline: beam.Pipeline) -> PipelineResult:
-    """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends."""
-    options = pipeline.options
-    return dataflow.submit(pipeline, options) if dataflow.runs_on_dataflow(options) else pipeline.run()
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -31,6 +31,16 @@ _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
+_DIRECT, _DATAFLOW = "BundleBasedDirectRunner", "DataflowRunner"
+# "DirectRunner" itself would first try to download another runner, and for Pub/Sub then come to this one.
+_RUNNERS = {
+    "direct": _DIRECT,
+    "switchingdirect": _DIRECT,
+    "bundlebaseddirect": _DIRECT,
+    "dataflow": _DATAFLOW,
+}
+
+
 class BadFlag(Exception):
     """A flag that can't be. ``str()`` is one line that names it and says what would do."""
 
@@ -91,15 +101,16 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     options = PipelineOptions(list(argv))
     standard = options.view_as(StandardOptions)
     standard.streaming = True
-    if standard.runner is None or standard.runner.lower() in ("directrunner", "direct", "switchingdirectrunner"):
-        # "DirectRunner" would first try to download another one, and for Pub/Sub then come to this one.
-        standard.runner = "BundleBasedDirectRunner"
+    runner = (standard.runner or "DirectRunner").rpartition(".")[2]
+    if runner.lower().removesuffix("runner") not in _RUNNERS:
+        raise BadFlag(f"--runner is {standard.runner!r}; it has to be DirectRunner or DataflowRunner")
+    standard.runner = _RUNNERS[runner.lower().removesuffix("runner")]
     return options
 
 
 def runs_here(options: PipelineOptions) -> bool:
     """Whether the job runs in this process, until it is stopped."""
-    return options.view_as(StandardOptions).runner == "BundleBasedDirectRunner"
+    return options.view_as(StandardOptions).runner == _DIRECT
 
 
 class _Parser(argparse.ArgumentParser):

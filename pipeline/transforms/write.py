@@ -1,5 +1,7 @@
 """The sinks: rows to Bigtable and dead letters to Pub/Sub, through Beam's own connectors."""
 
+from collections.abc import Iterator
+
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
@@ -9,6 +11,9 @@ from google.cloud.bigtable.row import DirectRow
 from pipeline.core.messages import Message
 from pipeline.core.rows import Row
 from pipeline.core.times import to_datetime
+
+# Bigtable takes at most 100,000 mutations in an entry: an aggregate row of 16,667 metrics has more.
+_CELLS_AN_ENTRY = 50_000
 
 
 class WriteRows(beam.PTransform):
@@ -23,17 +28,19 @@ class WriteRows(beam.PTransform):
     def expand(self, rows: PCollection) -> PCollection:
         return (
             rows
-            | "ToDirectRow" >> beam.Map(_direct_row)
+            | "ToDirectRow" >> beam.FlatMap(_direct_rows)
             | "WriteToBigTable" >> WriteToBigTable(self._project, self._instance, self._table)
         )
 
 
-def _direct_row(row: Row) -> DirectRow:
-    direct_row = DirectRow(row.key)
+def _direct_rows(row: Row) -> Iterator[DirectRow]:
+    """The row in as many entries as it takes; each has cells of its own, so their order does not matter."""
     timestamps = {cell.timestamp_us: to_datetime(cell.timestamp_us) for cell in row.cells}  # mostly one for all cells
-    for cell in row.cells:
-        direct_row.set_cell(cell.family, cell.qualifier, cell.value, timestamps[cell.timestamp_us])
-    return direct_row
+    for start in range(0, len(row.cells), _CELLS_AN_ENTRY):
+        direct_row = DirectRow(row.key)
+        for cell in row.cells[start : start + _CELLS_AN_ENTRY]:
+            direct_row.set_cell(cell.family, cell.qualifier, cell.value, timestamps[cell.timestamp_us])
+        yield direct_row
 
 
 class WriteDeadLetters(beam.PTransform):

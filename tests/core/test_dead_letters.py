@@ -179,3 +179,13 @@ def test_a_single_event_goes_as_it_came():
     event = sensor_event("a", T, {"x": 1.0}, {})
     message = Message(event.SerializeToString() + b"\xf8\x07\x2a", {"event_id": "7"})
     assert event_alone(message, 0, event) is message
+
+
+def test_a_lone_surrogate():
+    """What JSON can say and UTF-8 can't is escaped in the detail, so that the dead letter can be published."""
+    message = Message(b'{"readings": {"t": "\\ud800"}}', {ENCODING: "JSON"})
+    with pytest.raises(BadData) as caught:
+        decode(message)
+    letter = refused(message, caught.value.detail)
+    assert_publishable(letter)
+    assert "\\ud800" in letter.attributes["dead_letter_detail"]

@@ -10,6 +10,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core import events
 from pipeline.core.events import EARLIEST_US, LATEST_US, BadData, Event, Reason, decode, validate
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import sensor_event
@@ -310,3 +311,15 @@ def test_details_are_one_line(proto):
         check(proto)  # there is no event time
     assert caught.value.detail.isprintable()
     assert len(caught.value.detail) < 600
+
+
+def test_giants_are_not_kept():
+    """Refused ids and names of megabytes do not stay in memory, however many come."""
+    before = events._matches_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
+    for i in range(10):
+        giant = f"{i}" * 100_000
+        assert refusal(check, event(sensor_id=giant)) is Reason.INVALID_SENSOR_ID
+        assert refusal(check, event(readings={giant: 1.0}, sensor_id="balloon-7")) is Reason.INVALID_METRIC_NAME
+    after = events._matches_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
+    assert after[0] <= before[0] + 1  # balloon-7
+    assert after[1] == before[1]

@@ -47,12 +47,17 @@ class Dataflow:
     def __init__(self) -> None:
         self.jobs: list[dict] = []
         self.refusal: tuple[int, str] | None = None
+        self.keeps = True  # what it is sent; else it only listens
+        self.taken = False  # the name: it answers with the job that has it
         self.answer = threading.Event()  # clear it, and a job that was made is not confirmed
         self.answer.set()
         self.asked = threading.Event()
 
     def create(self, job: dict) -> dict:
-        self.jobs.append(job | {"id": f"job-{len(self.jobs)}", "currentState": PENDING, "location": "europe-west4"})
+        if self.taken:
+            return self.jobs[-1]
+        if self.keeps:
+            self.jobs.append(job | {"id": f"job-{len(self.jobs)}", "currentState": PENDING, "location": "europe-west4"})
         self.asked.set()
         self.answer.wait(60)
         return self.jobs[-1]

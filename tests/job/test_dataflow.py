@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,12 +14,11 @@ from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
-from pipeline.job.dataflow import GRAPH_LABEL, fingerprint, prepare, steps_of
+from pipeline.job.dataflow import fingerprint, prepare, steps_of
 from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import parse_flags, settings_of
-from tests.job.google_cloud import BUCKET, CANCELLED, RUNNING, running_dataflow, running_storage
-from tests.waiting import eventually
+from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 IMAGE = "example/tidetable:1"
@@ -126,10 +126,12 @@ class TestSubmission:
         job, pipeline, _ = submitted
         assert job["name"].startswith("tidetable-2")
         assert len(job["name"]) <= 63
-        assert job["labels"] == {
+        labels = dict(job["labels"])
+        assert labels.pop("tidetable-launch")
+        assert labels == {
             "tidetable-version": "0-1-0",
             "tidetable-schema": "default",
-            GRAPH_LABEL: fingerprint(json.loads(GOLDEN.read_text())),
+            "tidetable-graph": fingerprint(json.loads(GOLDEN.read_text())),
         }
         assert pipeline.components.transforms
 
@@ -284,17 +286,66 @@ class TestUpdate:
         assert len(dataflow.jobs) == 1
 
 
+@contextmanager
+def launching(dataflow, *arguments, **changes):
+    """A launch as a process of its own, while Google keeps it waiting for the answer."""
+    dataflow.answer.clear()
+    command = [sys.executable, "-m", "pipeline", *arguments, *flags(dataflow, **changes)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert dataflow.asked.wait(60)
+        yield process
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_while_launching(storage, dataflow, ending):
-    """Ctrl-C while Google is asked: the job that it may have made is cancelled, and no staged file is left."""
+    """Ctrl-C while Google is asked: the job that it has made by then is cancelled, and no staged file is left."""
     before = storage.names()
-    dataflow.answer.clear()
-    with subprocess.Popen([sys.executable, "-m", "pipeline", *flags(dataflow)], stderr=subprocess.PIPE) as process:
-        assert dataflow.asked.wait(60)
-        eventually(lambda: len(storage.names()) > len(before))
+    with launching(dataflow) as process:
+        assert len(storage.names()) > len(before)
         process.send_signal(ending)
         assert process.wait(60) == 130
     assert dataflow.jobs[0]["currentState"] == CANCELLED
+    assert storage.names() == before
+
+
+def test_interrupted_beside_a_job_of_the_same_name(storage, dataflow):
+    """Only the job of this launch is cancelled, and never one that ran before under the same name."""
+    assert main(flags(dataflow, job_name="tide")) == 0
+    dataflow.jobs[0]["currentState"] = RUNNING
+    dataflow.asked.clear()
+    dataflow.keeps = False
+    with launching(dataflow, job_name="tide") as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert [job["currentState"] for job in dataflow.jobs] == [RUNNING]
+
+
+def test_interrupted_while_updating(storage, dataflow):
+    """An update that has gone out goes on, with its files, and the line says so."""
+    assert main(flags(dataflow, job_name="tide")) == 0
+    dataflow.jobs[0]["currentState"] = RUNNING
+    dataflow.asked.clear()
+    before = storage.names()
+    with launching(dataflow, "--update", job_name="tide") as process:
+        dataflow.jobs[0]["currentState"] = CANCELLED  # as far as a listing tells: replaced
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        printed = process.stderr.read()
+    assert "tide is being updated all the same" in printed
+    assert "staged files are left in" in printed
+    assert len(storage.names()) > len(before)
+    assert dataflow.jobs[1]["currentState"] == PENDING
+
+
+def test_a_name_that_is_taken(capsys, storage, dataflow):
+    """A job of that name that runs already is one line, and leaves no files."""
+    assert main(flags(dataflow, job_name="tide")) == 0
+    before = storage.names()
+    capsys.readouterr()
+    dataflow.taken = True
+    code, line = refusal(capsys, flags(dataflow, job_name="tide"))
+    assert code == 1
+    assert "There is already active job named tide" in line
     assert storage.names() == before
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pipeline.cloud import tables
 from pipeline.cloud.gc_policy import format_policy, parse_policy
 from pipeline.cloud.names import TableName
-from pipeline.job.launch import launch, main
+from pipeline.job.launch import main
 from pipeline.toolbox.cli import main as toolbox
 from tests.job.running import PROJECT
 
@@ -121,13 +121,21 @@ def test_bad_flag(capsys, no_run):
 
 
 def test_no_checks(resources, monkeypatch):
-    """With --launch_checks=off nobody is asked: the pipeline is run at once, and its result is not waited for."""
+    """With --launch_checks=off nobody is asked: the pipeline is run at once."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", NOBODY)
     ran = []
-    monkeypatch.setattr(beam.Pipeline, "run", lambda pipeline: ran.append(pipeline) or "a result without any method")
-    assert main([*resources.flags(runner="FnApiRunner", launch_checks="off"), "--bigtable_project=test-project"]) == 0
+    monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda *asked: ran.append(asked) or 0)
+    assert main(resources.flags(launch_checks="off")) == 0
     assert len(ran) == 1
-    assert launch(beam.Pipeline()) == "a result without any method"
+
+
+def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):
+    """Unasked, the servers are met when the job starts: that too is one line."""
+    monkeypatch.delenv("PUBSUB_EMULATOR_HOST")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
+    code, line = refusal(capsys, resources.flags(launch_checks="off"))
+    assert code == 1
+    assert "gcloud auth application-default login" in line
 
 
 def test_as_a_process(resources):

@@ -81,6 +81,7 @@ def test_needed_flags(name):
         ({"input_subscription": "events"}, "projects/PROJECT/subscriptions/NAME"),
         ({"input_subscription": "projects/test-project/topics/events"}, "projects/PROJECT/subscriptions/NAME"),
         ({"dead_letter_topic": "projects/test-project/topics/x"}, "--dead_letter_topic is"),
+        ({"runner": "FnApiRunner"}, "--runner is 'FnApiRunner'; it has to be DirectRunner or DataflowRunner"),
         ({"dead_letters": "keep"}, "has to be publish or drop"),
         ({"launch_checks": "maybe"}, "has to be on or off"),
         ({"window": "7h"}, "--window: a window of 7h does not divide a day"),
@@ -130,7 +131,10 @@ def test_id_attribute_on_dataflow():
     assert parsed(runner="DataflowRunner", id_attribute="event_id").id_attribute == "event_id"
 
 
-@pytest.mark.parametrize("runner", ["DirectRunner", "directrunner", "BundleBasedDirectRunner", None])
+DIRECT = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
+
+
+@pytest.mark.parametrize("runner", ["DirectRunner", "directrunner", "direct", "bundlebaseddirectrunner", DIRECT, None])
 def test_the_direct_runner_is_named(runner):
     """The local runner is the one that can do Pub/Sub, without the detour over a download; and always streaming."""
     arguments = without("runner") if runner is None else flags(runner=runner)

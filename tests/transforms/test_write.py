@@ -1,0 +1,26 @@
+from pipeline.core.rows import Cell, Row
+from pipeline.transforms.write import _direct_rows
+
+
+def row_of(cells):
+    return Row(
+        b"agg#hourly#a#2026-02-17T12", [Cell("stats", b"q%d" % i, 1_771_329_600_000_000, b"1") for i in range(cells)]
+    )
+
+
+def test_a_row_is_one_entry():
+    """A row becomes one entry with all its cells, each with its family, column, value and time."""
+    (entry,) = _direct_rows(row_of(3))
+    assert entry.row_key == b"agg#hourly#a#2026-02-17T12"
+    assert [
+        (pb.set_cell.family_name, pb.set_cell.column_qualifier, pb.set_cell.timestamp_micros, pb.set_cell.value)
+        for pb in entry._get_mutation_pbs()
+    ] == [("stats", b"q%d" % i, 1_771_329_600_000_000, b"1") for i in range(3)]
+
+
+def test_a_row_wider_than_bigtable_takes_at_once():
+    """More cells than an entry may have become several entries of one row, with every cell in one of them."""
+    entries = list(_direct_rows(row_of(120_001)))
+    sizes = [len(entry._get_mutations()) for entry in entries]
+    assert sizes == [50_000, 50_000, 20_001]
+    assert {entry.row_key for entry in entries} == {b"agg#hourly#a#2026-02-17T12"}
