@@ -41,16 +41,18 @@ def family_options(command: Command) -> Command:
     return with_families
 
 
-def parsed_by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A callback for an option whose text ``parse`` reads; its ValueError is the usage error."""
+class Parsed(click.ParamType):
+    """A text that a function reads, with a ValueError that says what is wrong with it."""
 
-    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:  # noqa: ARG001 (click's)
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return None if value is None else parse(value)
+            return self._parse(value)
         except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return callback
+            self.fail(str(error), param, ctx)
 
 
 def _family_option(flag: str, default: str, holds: str) -> Callable[[Command], Command]:

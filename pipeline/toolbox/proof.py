@@ -21,10 +21,12 @@ RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: two ways of adding the same values may di
 class Expectation:
     """Everything that was published, as the rows that it must become."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Iterable[SensorEvent] = ()) -> None:
         self.raw_rows: dict[str, dict[str, str]] = {}
         self._windows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._events: dict[str, int] = defaultdict(int)
+        for event in events:
+            self.add(event)
 
     def add(self, event: SensorEvent) -> None:
         """Adds a valid event, each once: without de-duplication a second one counts twice."""
@@ -86,11 +88,3 @@ def _aggregate_differences(
         got = float(actual.get(column, "nan"))
         if not abs(got - wanted) <= tolerance:
             yield f"{key} {column}: {got!r}, computed was {wanted!r}"
-
-
-def expected_of(events: Iterable[SensorEvent]) -> Expectation:
-    """The expectation of all these events."""
-    expectation = Expectation()
-    for event in events:
-        expectation.add(event)
-    return expectation

@@ -14,7 +14,7 @@ from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.toolbox.options import parsed_by
+from pipeline.toolbox.options import Parsed
 from pipeline.toolbox.records.files import (
     TIME_UNITS,
     Columns,
@@ -44,7 +44,7 @@ class _Tally:
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--topic", required=True, callback=parsed_by(topic_path), help="projects/PROJECT/topics/TOPIC.")
+@click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @click.option("--sensor-column", default=Columns().sensor, show_default=True, help="The column that names the sensor.")
 @click.option("--time-column", default=Columns().time, show_default=True, help="The column of the event's time.")
 @click.option(

@@ -21,26 +21,12 @@ from pipeline.core.rows import STATISTICS, Families, format_value
 from pipeline.core.times import format_time, parse_time
 from pipeline.core.windows import HOURLY, Window
 from pipeline.toolbox.console import out, print_json_line
-from pipeline.toolbox.options import family_options, table_options
+from pipeline.toolbox.options import Parsed, family_options, table_options
 
 Record = TypeVar("Record")
 
 # For what is piped: a line is as long as it needs to be, and nothing is folded.
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
-
-
-class Parsed(click.ParamType):
-    """A text that a function reads, with a ValueError that says what is wrong with it."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 TIME = Parsed("time", parse_time)

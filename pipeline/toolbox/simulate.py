@@ -15,18 +15,20 @@ from pipeline.core.times import parse_time
 from pipeline.toolbox.console import out, print_json_line, progress_bar, stop_on_sigint
 from pipeline.toolbox.fleet import Plan, Simulated
 from pipeline.toolbox.fleet import simulate as simulated
-from pipeline.toolbox.options import parsed_by
+from pipeline.toolbox.options import Parsed
 
 
 @click.command()
-@click.option("--topic", required=True, callback=parsed_by(topic_path), help="projects/PROJECT/topics/TOPIC.")
+@click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @click.option("--sensors", type=click.IntRange(1), default=20, show_default=True, help="How many sensors.")
-@click.option("--duration", callback=parsed_by(parse_duration), default="3h", show_default=True, help="Time simulated.")
 @click.option(
-    "--interval", callback=parsed_by(parse_duration), default="10s", show_default=True, help="Between events."
+    "--duration", type=Parsed("duration", parse_duration), default="3h", show_default=True, help="Time simulated."
 )
 @click.option(
-    "--end", callback=parsed_by(parse_time), help="Where the simulated time ends, in ISO 8601; now without it."
+    "--interval", type=Parsed("duration", parse_duration), default="10s", show_default=True, help="Between events."
+)
+@click.option(
+    "--end", type=Parsed("time", parse_time), help="Where the simulated time ends, in ISO 8601; now without it."
 )
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events a message.")
 @click.option("--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of broken ones.")

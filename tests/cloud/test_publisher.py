@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 import grpc
 import pytest
 
+from pipeline.cloud import publisher
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
+from pipeline.core import dead_letters
 from pipeline.core.messages import Message
 from tests.cloud.pubsub import Inbox, Server, serving
 
@@ -282,3 +284,8 @@ def test_a_pacer_stops_waiting_when_it_should() -> None:
     pacer.wait(1)
     pacer.wait(1)
     assert clock.now == pytest.approx(1003, abs=0.2)
+
+
+def test_dead_letters_avoid_the_same_names() -> None:
+    """What the core renames in a dead letter is just what Google's client would take for an argument."""
+    assert dead_letters._PUBLISH_ARGUMENTS == publisher._UNPUBLISHABLE_ATTRIBUTES

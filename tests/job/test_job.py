@@ -15,7 +15,7 @@ from pipeline.core.rows import raw_key
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.toolbox.emulators import BIGTABLE, running_emulator
 from pipeline.toolbox.fleet import Plan, simulate
-from pipeline.toolbox.proof import expected_of
+from pipeline.toolbox.proof import Expectation
 from tests.job.running import Resources, running_job
 from tests.waiting import eventually
 
@@ -43,7 +43,7 @@ def test_a_fleet_becomes_its_table(resources, log):
     """Every raw row, every aggregate and every dead letter of a fleet is what an independent computation says."""
     plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
     published = list(simulate(plan))
-    expectation = expected_of(event for one in published for event in one.events)
+    expectation = Expectation(event for one in published for event in one.events)
     reasons = Counter(reason.value for one in published for reason in one.reasons)
     resources.publish(one.message for one in published)
     with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.outgoing import sensor_event
-from pipeline.toolbox.proof import expected_of
+from pipeline.toolbox.proof import Expectation
 
 T = 1_771_324_200_000_000  # 2026-02-17T10:30
 KEY = "a#8228675799999999"
@@ -40,7 +40,7 @@ def table():
 
 def test_accepts_the_right_table(table):
     """A table that is as published has no difference, and is complete."""
-    expectation = expected_of(EVENTS)
+    expectation = Expectation(EVENTS)
     assert expectation.is_complete(table)
     assert list(expectation.differences(table)) == []
 
@@ -48,12 +48,12 @@ def test_accepts_the_right_table(table):
 def test_tolerates_the_order_of_adding(table):
     """A sum, mean or deviation may differ by 1e-9 · Σ|x|, no more; a count, minimum or maximum not at all."""
     table[HOUR]["stats:sum_t"] = repr(43 + 40e-9)
-    assert list(expected_of(EVENTS).differences(table)) == []
+    assert list(Expectation(EVENTS).differences(table)) == []
     table[HOUR]["stats:sum_t"] = repr(43 + 50e-9)
-    assert len(list(expected_of(EVENTS).differences(table))) == 1
+    assert len(list(Expectation(EVENTS).differences(table))) == 1
     table[HOUR]["stats:sum_t"] = "43"
     table[HOUR]["stats:min_t"] = repr(20 + 1e-12)
-    assert len(list(expected_of(EVENTS).differences(table))) == 1
+    assert len(list(Expectation(EVENTS).differences(table))) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_sees_a_wrong_cell(table, row, column, value):
         del table[row][column]
     else:
         table[row][column] = value
-    (difference,) = expected_of(EVENTS).differences(table)
+    (difference,) = Expectation(EVENTS).differences(table)
     assert difference.startswith(f"{row} {column}: ")
 
 
@@ -83,7 +83,7 @@ def test_sees_rows_that_are_missing_or_too_many(table):
     """A missing row is seen in each of its cells, and a row that nobody published by its key."""
     del table[KEY]
     table["b#8228675799999999"] = {"raw:t": "1"}
-    expectation = expected_of(EVENTS)
+    expectation = Expectation(EVENTS)
     assert not expectation.is_complete(table)
     differences = list(expectation.differences(table))
     assert "b#8228675799999999: nobody published this" in differences
@@ -93,4 +93,4 @@ def test_sees_rows_that_are_missing_or_too_many(table):
 def test_not_complete_while_a_window_is_behind(table):
     """An aggregate that has not yet counted all its events means waiting, not failing."""
     table[HOUR]["stats:reading_count"] = "1"
-    assert not expected_of(EVENTS).is_complete(table)
+    assert not Expectation(EVENTS).is_complete(table)
