@@ -5,10 +5,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pipeline.cloud.gc_policy import format_policy
 from pipeline.cloud.tables import default_policies
 from pipeline.core.events import Reason
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import format_policy
 from pipeline.job.settings import TidetableOptions
 from pipeline.toolbox.cli import main
 from pipeline.transforms import metrics
@@ -56,7 +56,7 @@ def test_families_and_policies():
     table = rows_of("## The table")
     policies = default_policies(Families())
     assert {family: policy.strip("`") for family, (_, policy) in table.items()} == {
-        family: format_policy(rule) for family, rule in policies.items()
+        family: format_policy(policy) for family, policy in policies.items()
     }
 
 

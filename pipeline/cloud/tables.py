@@ -2,6 +2,8 @@
 
 Every function makes one call of Bigtable's admin API, on the emulator where BIGTABLE_EMULATOR_HOST says so,
 and raises :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach.
+Those that set policies raise :class:`~pipeline.core.schema.policies.PolicyError` for one too long for Bigtable, before
+the server is asked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,12 +13,13 @@ from dataclasses import dataclass
 from google.api_core.exceptions import AlreadyExists, NotFound
 from google.cloud import bigtable
 from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
-from google.cloud.bigtable_admin_v2.types import GcRule, Table
+from google.cloud.bigtable_admin_v2.types import Table
 
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.gc_policy import format_policy, parse_policy, same_policy
+from pipeline.cloud.gc_rules import from_rule, to_rule
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import Policy, format_policy, parse_policy, same_policy
 
 # Seconds. A read is tried once, so this is how long an unreachable server is waited for.
 READ_TIMEOUT_S = 10.0
@@ -28,8 +31,8 @@ class Difference:
     """One family that is not as wanted; ``str()`` says so in a line."""
 
     family: str
-    actual: GcRule | None  # None: the family is missing
-    wanted: GcRule | None  # None: nobody asked for the family, and it is left alone
+    actual: Policy | None  # None: the family is missing
+    wanted: Policy | None  # None: nobody asked for the family, and it is left alone
 
     @property
     def left_alone(self) -> bool:
@@ -47,7 +50,7 @@ class Difference:
         return f"family {self.family}: policy is {format_policy(self.actual)}, wanted {format_policy(self.wanted)}"
 
 
-def default_policies(families: Families) -> dict[str, GcRule]:
+def default_policies(families: Families) -> dict[str, Policy]:
     """Each family's policy where nobody asks for another."""
     return {
         families.raw: parse_policy("maxage=90d"),
@@ -56,7 +59,7 @@ def default_policies(families: Families) -> dict[str, GcRule]:
     }
 
 
-def find(name: TableName) -> dict[str, GcRule] | None:
+def find(name: TableName) -> dict[str, Policy] | None:
     """The table's families and their policies; None where there is no such table.
 
     Needs no more than the permission ``bigtable.tables.get``.
@@ -68,10 +71,10 @@ def find(name: TableName) -> dict[str, GcRule] | None:
             )
         except NotFound:
             return None
-    return {family: table.column_families[family].gc_rule for family in sorted(table.column_families)}
+    return {family: from_rule(table.column_families[family].gc_rule) for family in sorted(table.column_families)}
 
 
-def describe(name: TableName) -> dict[str, GcRule]:
+def describe(name: TableName) -> dict[str, Policy]:
     """The table's families and their policies. Raises ServerProblem where there is no such table."""
     families = find(name)
     if families is None:
@@ -79,9 +82,9 @@ def describe(name: TableName) -> dict[str, GcRule]:
     return families
 
 
-def create(name: TableName, policies: Mapping[str, GcRule]) -> bool:
+def create(name: TableName, policies: Mapping[str, Policy]) -> bool:
     """Creates the table with these families; False where somebody else's is there by now."""
-    families = {family: {"gc_rule": rule} for family, rule in policies.items()}
+    families = {family: {"gc_rule": to_rule(policy)} for family, policy in policies.items()}
     # What the server can miss when it creates a table is the instance.
     with _admin(name, asked=f"instance {name.parent}") as admin:
         try:
@@ -94,7 +97,7 @@ def create(name: TableName, policies: Mapping[str, GcRule]) -> bool:
     return True
 
 
-def differences(actual: Mapping[str, GcRule], wanted: Mapping[str, GcRule]) -> list[Difference]:
+def differences(actual: Mapping[str, Policy], wanted: Mapping[str, Policy]) -> list[Difference]:
     """The families that are missing, that have another policy, or that nobody asked for, by name."""
     pairs = [Difference(family, actual.get(family), wanted.get(family)) for family in sorted({*actual, *wanted})]
     return [pair for pair in pairs if not pair.as_wanted]
@@ -103,9 +106,9 @@ def differences(actual: Mapping[str, GcRule], wanted: Mapping[str, GcRule]) -> l
 def apply(name: TableName, changes: Iterable[Difference]) -> None:
     """Adds the families that are missing and sets the policies that differ, in one request. Drops no family."""
     modifications = [
-        {"id": change.family, "create" if change.actual is None else "update": {"gc_rule": change.wanted}}
+        {"id": change.family, "create" if change.actual is None else "update": {"gc_rule": to_rule(change.wanted)}}
         for change in changes
-        if not change.left_alone
+        if change.wanted is not None
     ]
     with _admin(name, asked=f"table {name}") as admin:
         admin.modify_column_families({"name": str(name), "modifications": modifications}, timeout=CHANGE_TIMEOUT_S)

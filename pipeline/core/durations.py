@@ -5,6 +5,8 @@ from datetime import timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # nine digits of days are the most that a timedelta holds
+_SHORT_UNITS_US = {"us": 1, "ms": 1000}
+_INTERVAL = re.compile(r"([0-9]{1,9})(us|ms)")
 _SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -30,3 +32,28 @@ def format_duration(duration: timedelta) -> str:
         return "0"
     unit, length = next((unit, length) for unit, length in _SECONDS if seconds % length == 0)
     return f"{seconds // length}{unit}"
+
+
+def parse_interval(text: str) -> int:
+    """A duration that may be shorter than a second, ``10ms`` or ``250us`` too, in microseconds.
+
+    Raises:
+        ValueError: ``text`` is no duration, or none at all.
+    """
+    if match := _INTERVAL.fullmatch(text):
+        interval_us = int(match[1]) * _SHORT_UNITS_US[match[2]]
+    else:
+        interval_us = parse_duration(text) // timedelta(microseconds=1)
+    if not interval_us:
+        raise ValueError(f"{text!r} is no time at all; write one like 10ms, 1s or 15m")
+    return interval_us
+
+
+def format_interval(interval_us: int) -> str:
+    """The interval in the largest unit that is exact: ``10ms``, ``1s``, ``15m``."""
+    unit = next((unit for unit, length_us in _SHORT_UNITS_US.items() if interval_us % (length_us * 1000)), None)
+    return (
+        f"{interval_us // _SHORT_UNITS_US[unit]}{unit}"
+        if unit
+        else format_duration(timedelta(microseconds=interval_us))
+    )

@@ -5,7 +5,7 @@ The one home of the protobuf format's meaning: what a message holds, and when an
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -68,6 +68,16 @@ class Reason(StrEnum):
     """A metadata entry's name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
     METADATA_TOO_LONG = "METADATA_TOO_LONG"
     """A metadata value is longer than 4 KiB of UTF-8."""
+    MISSING_KEY_FIELD = "MISSING_KEY_FIELD"
+    """A metadata entry that the table's row keys are made of, or event_id, is missing or empty."""
+    INVALID_KEY_FIELD = "INVALID_KEY_FIELD"
+    """A metadata entry that the table's row keys are made of, or event_id, holds '#'."""
+    KEY_TOO_LONG = "KEY_TOO_LONG"
+    """The row key would be longer than Bigtable's 4 KiB."""
+    RESERVED_KEY = "RESERVED_KEY"
+    """The row key would begin like one of the table's own rows: with agg#, schema# or repair#."""
+    NO_FAMILY = "NO_FAMILY"
+    """A metric or metadata entry that none of the table's families takes."""
 
 
 class BadData(Exception):
@@ -86,6 +96,40 @@ class Event(NamedTuple):
     event_time_us: int
     readings: dict[str, float]
     metadata: dict[str, str]
+    event_id: str = ""
+    message: SensorEvent | None = None  # as it was received, with fields that we do not know
+
+
+def serialized(event: Event) -> bytes:
+    """The event as a ``SensorEvent``, the same bytes for the same event; unknown fields are kept."""
+    message = event.message
+    if message is None:
+        message = sensor_event(event.sensor_id, event.event_time_us, event.readings, event.metadata, event.event_id)
+    return message.SerializeToString(deterministic=True)
+
+
+def deserialized(data: bytes) -> Event:
+    """The event that was serialized. Raises ValueError for bytes that are none."""
+    message = SensorEvent()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise ValueError(f"not a SensorEvent: {error}") from error
+    time_us = message.event_time.seconds * 1_000_000 + message.event_time.nanos // 1000
+    return Event(message.sensor_id, time_us, dict(message.readings), dict(message.metadata), message.event_id, message)
+
+
+def sensor_event(
+    sensor_id: str,
+    event_time_us: int,
+    readings: Mapping[str, float],
+    metadata: Mapping[str, str],
+    event_id: str = "",
+) -> SensorEvent:
+    """A protobuf event; nothing is validated."""
+    event = SensorEvent(sensor_id=sensor_id, readings=readings, metadata=metadata, event_id=event_id)
+    event.event_time.FromMicroseconds(event_time_us)
+    return event
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:
@@ -148,6 +192,8 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
         _event_time_us(event, latest_us),
         _readings(dict(event.readings)),
         _metadata(dict(event.metadata)),
+        event.event_id,
+        event,
     )
 
 

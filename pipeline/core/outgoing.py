@@ -1,19 +1,10 @@
 """What a publisher sends: events as Pub/Sub messages with the attributes of the contract."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from pipeline.core.messages import BATCH_TYPE, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
-
-
-def sensor_event(
-    sensor_id: str, event_time_us: int, readings: Mapping[str, float], metadata: Mapping[str, str]
-) -> SensorEvent:
-    """A protobuf event; nothing is validated."""
-    event = SensorEvent(sensor_id=sensor_id, readings=readings, metadata=metadata)
-    event.event_time.FromMicroseconds(event_time_us)
-    return event
 
 
 def message_of(events: Sequence[SensorEvent]) -> Message:

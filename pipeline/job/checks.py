@@ -5,12 +5,11 @@ from dataclasses import astuple
 
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
-from google.cloud.bigtable_admin_v2.types import GcRule
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.gc_policy import format_policy, same_policy
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.job.settings import Settings
 
 _TIMEOUT_S = 10.0
@@ -47,15 +46,15 @@ def _check_table(settings: Settings) -> None:
         )
 
 
-def _create_command(settings: Settings, present: Mapping[str, GcRule]) -> str:
+def _create_command(settings: Settings, present: Mapping[str, Policy]) -> str:
     """The command that makes the table as this job wants it, and leaves the policies of what is there alone."""
     name, families = settings.table, settings.families
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
     for flag, family, default in zip(("raw", "stats", "meta"), astuple(families), astuple(Families()), strict=True):
         if family != default:
             words.append(f"--{flag}-family {family}")
-    for family, rule in tables.default_policies(families).items():
-        if family in present and not same_policy(present[family], rule):
+    for family, default_policy in tables.default_policies(families).items():
+        if family in present and not same_policy(present[family], default_policy):
             words.append(f"--gc '{family}={format_policy(present[family])}'")
     return " ".join(words)
 

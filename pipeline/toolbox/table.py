@@ -4,31 +4,33 @@ import sys
 from typing import Any
 
 import click
-from google.cloud.bigtable_admin_v2.types import GcRule
 from rich import box
 from rich.table import Table
 
 from pipeline.cloud import tables
-from pipeline.cloud.gc_policy import EXAMPLE, PolicyError, format_policy, parse_policy
+from pipeline.cloud.gc_rules import to_rule
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, format_policy, parse_policy
 from pipeline.toolbox.console import out, print_json_line
 from pipeline.toolbox.options import family_options, table_options
 
 
 class FamilyPolicy(click.ParamType):
-    """``FAMILY=POLICY``, read to the family's name and the policy's rule."""
+    """``FAMILY=POLICY``, read to the family's name and its policy."""
 
     name = "family=policy"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, GcRule]:
-        family, equals, policy = value.partition("=")
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Policy]:
+        family, equals, text = value.partition("=")
         if not equals:
             self.fail(f"{value!r} names no policy; it takes FAMILY=POLICY, as in raw=maxage=30d", param, ctx)
         try:
-            return family, parse_policy(policy)
+            policy = parse_policy(text)
+            to_rule(policy)  # one too long for Bigtable is refused before anything is created
         except PolicyError as error:
             self.fail(f"family {family}: {error}", param, ctx)
+        return family, policy
 
 
 @click.group()
@@ -53,7 +55,7 @@ def table() -> None:
     help="Make a table that differs as wanted: adds families, and sets policies to what --gc or the default says. "
     "Drops no family.",
 )
-def create(table: TableName, families: Families, policies: tuple[tuple[str, GcRule], ...], apply_changes: bool) -> None:
+def create(table: TableName, families: Families, policies: tuple[tuple[str, Policy], ...], apply_changes: bool) -> None:
     """Create the table with its families, or tell how the one that is there differs.
 
     A table that differs is left as it is, with exit code 1, unless --apply is given.
@@ -61,8 +63,8 @@ def create(table: TableName, families: Families, policies: tuple[tuple[str, GcRu
     wanted = _wanted_policies(families, policies)
     if tables.find(table) is None and tables.create(table, wanted):
         click.echo(f"table {table} created")
-        for family, rule in wanted.items():
-            click.echo(f"family {family}: policy is {format_policy(rule)}")
+        for family, policy in wanted.items():
+            click.echo(f"family {family}: policy is {format_policy(policy)}")
         return
     _compare(table, wanted, apply_changes=apply_changes)
 
@@ -72,7 +74,7 @@ def create(table: TableName, families: Families, policies: tuple[tuple[str, GcRu
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def describe(table: TableName, as_json: bool) -> None:
     """Print the table's families and their garbage collection."""
-    policies = {family: format_policy(rule) for family, rule in tables.describe(table).items()}
+    policies = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
     if as_json:
         print_json_line({"table": str(table), "families": policies})
         return
@@ -94,16 +96,16 @@ def delete(table: TableName, yes: bool) -> None:
     click.echo(f"table {table} deleted")
 
 
-def _wanted_policies(families: Families, policies: tuple[tuple[str, GcRule], ...]) -> dict[str, GcRule]:
+def _wanted_policies(families: Families, policies: tuple[tuple[str, Policy], ...]) -> dict[str, Policy]:
     wanted = tables.default_policies(families)
-    for family, rule in policies:
+    for family, policy in policies:
         if family not in wanted:
             raise click.UsageError(f"--gc {family}=…: the table's families are {', '.join(wanted)}")
-        wanted[family] = rule
+        wanted[family] = policy
     return wanted
 
 
-def _compare(table: TableName, wanted: dict[str, GcRule], *, apply_changes: bool) -> None:
+def _compare(table: TableName, wanted: dict[str, Policy], *, apply_changes: bool) -> None:
     """Prints how the table differs; changes it where that is asked for, and else exits with 1."""
     differences = tables.differences(tables.describe(table), wanted)
     for difference in differences:

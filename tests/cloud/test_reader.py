@@ -10,11 +10,11 @@ from google.cloud.bigtable import data
 
 from pipeline.cloud import reader, tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.gc_policy import parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import AggregateRecord, MetricSummary, RawRecord, SensorTable
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.rows import Cell, Families, Row, aggregate_row, raw_row
+from pipeline.core.schema.policies import parse_policy
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window

@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.gc_policy import format_policy, parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import format_policy, parse_policy
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def policies(**texts: str) -> dict:
 
 def texts(found: dict | None) -> dict[str, str]:
     assert found is not None
-    return {family: format_policy(rule) for family, rule in found.items()}
+    return {family: format_policy(policy) for family, policy in found.items()}
 
 
 def test_the_default_policies_follow_the_families_names() -> None:

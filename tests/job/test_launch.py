@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cloud import tables
-from pipeline.cloud.gc_policy import format_policy, parse_policy
 from pipeline.cloud.names import TableName
+from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.job.launch import main
 from pipeline.toolbox.cli import main as toolbox
 from tests.job.running import PROJECT
@@ -72,7 +72,7 @@ def test_the_advice_leaves_policies_and_names_as_they_are(resources, capsys, no_
     arguments = shlex.split(line.partition("with: tidetable ")[2])
     assert arguments[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
     assert CliRunner().invoke(toolbox, arguments).exit_code == 0
-    assert {family: format_policy(rule) for family, rule in tables.describe(name).items()} == {
+    assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
         "numbers": "maxage=730d",
         "meta": "maxage=90d",

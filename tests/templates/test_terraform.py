@@ -7,10 +7,10 @@ from pathlib import Path
 
 import hcl2
 import pytest
-from google.cloud.bigtable_admin_v2.types import GcRule
 
 from pipeline.cloud.tables import default_policies
 from pipeline.core.rows import Families
+from pipeline.core.schema.policies import MaxAge
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 
 TERRAFORM = Path(__file__).parent.parent.parent / "templates/terraform"
@@ -114,7 +114,7 @@ def test_families_and_policies_are_those_of_the_code():
         family = default_of(body["column_family"])
         assert family not in policies
         days = re.fullmatch(r"\$\{var\.(\w+) \* 24\}h", body["max_age"][0]["duration"])[1]
-        policies[family] = GcRule(max_age=timedelta(days=VARIABLES[days]["default"]))
+        policies[family] = MaxAge(timedelta(days=VARIABLES[days]["default"]))
     assert policies == default_policies(Families())
     assert sorted(families) == sorted(policies)
 

@@ -8,10 +8,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from pipeline.cloud import reader, tables
-from pipeline.cloud.gc_policy import parse_policy
 from pipeline.cloud.names import TableName
 from pipeline.core.events import Event
 from pipeline.core.rows import Families, aggregate_row, raw_row
+from pipeline.core.schema.policies import parse_policy
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window

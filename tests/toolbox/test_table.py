@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.cloud import tables
-from pipeline.cloud.gc_policy import format_policy, parse_policy
 from pipeline.cloud.names import TableName
+from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.toolbox.cli import main
 
 DEFAULTS = {"meta": "maxage=90d", "raw": "maxage=90d", "stats": "maxage=730d"}
+LONG_POLICY = "maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d"
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def create(name: TableName, **policies: str) -> None:
 
 
 def policies(name: TableName) -> dict[str, str]:
-    return {family: format_policy(rule) for family, rule in tables.describe(name).items()}
+    return {family: format_policy(policy) for family, policy in tables.describe(name).items()}
 
 
 def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
@@ -118,6 +119,7 @@ def test_create_compares_with_a_table_that_somebody_else_has_just_created(
         (["--gc", "other=maxage=1d"], "the table's families are raw, stats, meta"),
         (["--gc", "raw"], "'raw' names no policy; it takes FAMILY=POLICY, as in raw=maxage=30d"),
         (["--gc", "raw=maxage=90x"], "expected at character 8, not '90x'"),
+        (["--gc", f"raw={LONG_POLICY}"], "family raw: the policy is too long: Bigtable stores at most 500 bytes"),
         (["--raw-family", "stats"], "--raw-family, --stats-family and --meta-family must differ"),
         (["--raw-family", ""], "'' is not an id"),
         (["--table", "projects/p/instances/i/tables/t"], "it takes the id alone, without the path around it"),

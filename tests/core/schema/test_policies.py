@@ -1,34 +1,46 @@
 from datetime import timedelta
 
 import pytest
-from google.cloud.bigtable_admin_v2.types import GcRule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.gc_policy import PolicyError, format_policy, parse_policy, same_policy
+from pipeline.core.schema.policies import (
+    Intersection,
+    MaxAge,
+    MaxVersions,
+    Never,
+    Policy,
+    PolicyError,
+    Union,
+    collected_after,
+    counts_versions,
+    format_policy,
+    parse_policy,
+    same_policy,
+    simplified,
+)
 
 
-def union(*rules: GcRule) -> GcRule:
-    return GcRule(union=GcRule.Union(rules=rules))
+def union(*members: Policy) -> Policy:
+    return Union(members)
 
 
-def intersection(*rules: GcRule) -> GcRule:
-    return GcRule(intersection=GcRule.Intersection(rules=rules))
+def intersection(*members: Policy) -> Policy:
+    return Intersection(members)
 
 
-def collects(rule: GcRule, age: timedelta, newer_versions: int) -> bool:
-    """What the API's documentation says of a rule, for one cell."""
-    match GcRule.pb(rule).WhichOneof("rule"):
-        case None:
-            return False
-        case "max_age":
-            return age > rule.max_age
-        case "max_num_versions":
-            return newer_versions >= rule.max_num_versions
-        case "union":
-            return any(collects(member, age, newer_versions) for member in rule.union.rules)
-        case _:
-            return all(collects(member, age, newer_versions) for member in rule.intersection.rules)
+def collects(policy: Policy, age: timedelta, newer_versions: int) -> bool:
+    """What a policy says of one cell."""
+    match policy:
+        case MaxAge(longest):
+            return age > longest
+        case MaxVersions(most):
+            return newer_versions >= most
+        case Union(members):
+            return any(collects(member, age, newer_versions) for member in members)
+        case Intersection(members):
+            return all(collects(member, age, newer_versions) for member in members)
+    return False
 
 
 def problem_with(text: str) -> str:
@@ -39,13 +51,13 @@ def problem_with(text: str) -> str:
     return ""
 
 
-DAYS = [GcRule(max_age=timedelta(days=days)) for days in range(10)]
-VERSIONS = [GcRule(max_num_versions=versions) for versions in range(10)]
+DAYS = [MaxAge(timedelta(days=days)) for days in range(10)]
+VERSIONS = [MaxVersions(versions) for versions in range(10)]
 
 ages = st.builds(timedelta, milliseconds=st.integers(1, 10**4)) | st.builds(timedelta, days=st.integers(1, 106_751))
-leaves = st.builds(GcRule, max_age=ages) | st.builds(GcRule, max_num_versions=st.integers(1, 65_535))
-rules = st.recursive(
-    leaves | st.just(GcRule()),
+leaves = st.builds(MaxAge, ages) | st.builds(MaxVersions, st.integers(1, 65_535))
+policies = st.recursive(
+    leaves | st.just(Never()),
     lambda members: st.lists(members, min_size=1, max_size=3).flatmap(
         lambda chosen: st.sampled_from([union(*chosen), intersection(*chosen)])
     ),
@@ -55,18 +67,18 @@ operators = st.sampled_from(["||", "or", "&&", "and"])
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"),
+    ("text", "policy"),
     [
-        ("never", GcRule()),
-        (" never ", GcRule()),
-        ("maxage=90d", GcRule(max_age=timedelta(days=90))),
-        ("maxage=36h", GcRule(max_age=timedelta(hours=36))),
-        ("maxage=90m", GcRule(max_age=timedelta(minutes=90))),
-        ("maxage=5s", GcRule(max_age=timedelta(seconds=5))),
-        ("maxage=1ms", GcRule(max_age=timedelta(milliseconds=1))),
-        ("maxage=106751d", GcRule(max_age=timedelta(days=106_751))),
+        ("never", Never()),
+        (" never ", Never()),
+        ("maxage=90d", MaxAge(timedelta(days=90))),
+        ("maxage=36h", MaxAge(timedelta(hours=36))),
+        ("maxage=90m", MaxAge(timedelta(minutes=90))),
+        ("maxage=5s", MaxAge(timedelta(seconds=5))),
+        ("maxage=1ms", MaxAge(timedelta(milliseconds=1))),
+        ("maxage=106751d", MaxAge(timedelta(days=106_751))),
         ("maxversions=1", VERSIONS[1]),
-        ("maxversions=65535", GcRule(max_num_versions=65_535)),
+        ("maxversions=65535", MaxVersions(65_535)),
         ("maxage = 3d", DAYS[3]),
         ("(maxage=3d)", DAYS[3]),
         ("maxage=3d||maxversions=2", union(DAYS[3], VERSIONS[2])),
@@ -77,9 +89,9 @@ operators = st.sampled_from(["||", "or", "&&", "and"])
         ("maxage=1d or (maxage=2d or (maxage=3d or maxage=4d))", union(*DAYS[1:5])),
     ],
 )
-def test_reads_the_grammar(text: str, rule: GcRule) -> None:
+def test_reads_the_grammar(text: str, policy: Policy) -> None:
     """Ages, numbers of versions, both spellings of the operators, parentheses and never are read."""
-    assert parse_policy(text) == rule
+    assert parse_policy(text) == policy
 
 
 @pytest.mark.parametrize(
@@ -104,7 +116,7 @@ def test_reads_left_to_right_as_cbt_does_and_prints_it_plainly(text: str, plain:
 
 def test_prints_an_age_that_cbt_cannot_say() -> None:
     """An age of microseconds, which only the API can set, is printed as it is."""
-    assert format_policy(GcRule(max_age=timedelta(microseconds=1500))) == "maxage=1.5ms"
+    assert format_policy(MaxAge(timedelta(microseconds=1500))) == "maxage=1.5ms"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +148,6 @@ def test_prints_an_age_that_cbt_cannot_say() -> None:
         ("()", "expected at character 2, not ')'"),
         ("(" * 5000 + "maxage=1d" + ")" * 5000, "at most 500 bytes"),
         (" || ".join(["maxage=1d"] * 1000), "at most 500 bytes"),
-        ("maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d", "at most 500 bytes"),
     ],
 )
 def test_says_what_is_wrong_and_where(text: str, problem: str) -> None:
@@ -154,28 +165,34 @@ def test_any_text_is_a_policy_or_a_policy_error_of_one_line(parts: list[str]) ->
 
 
 @given(leaves, st.lists(st.tuples(operators, leaves), max_size=20))
-def test_a_chain_of_operators_is_read_from_left_to_right(first: GcRule, others: list[tuple[str, GcRule]]) -> None:
+def test_a_chain_of_operators_is_read_from_left_to_right(first: Policy, others: list[tuple[str, Policy]]) -> None:
     """However long, a chain without parentheses means what applying its operators one by one means."""
-    text, rule = format_policy(first), first
+    text, policy = format_policy(first), first
     for operator, other in others:
         text += f" {operator} {format_policy(other)}"
-        rule = (union if operator in {"||", "or"} else intersection)(rule, other)
-    assert same_policy(parse_policy(text), rule)
+        policy = (union if operator in {"||", "or"} else intersection)(policy, other)
+    assert same_policy(parse_policy(text), policy)
 
 
-@given(rules)
-def test_what_is_printed_is_read_back_to_the_same_policy(rule: GcRule) -> None:
+@given(policies)
+def test_what_is_printed_is_read_back_to_the_same_policy(policy: Policy) -> None:
     """Printing and reading lose nothing but order-free nesting, and printing again changes nothing."""
-    read_back = parse_policy(format_policy(rule))
-    assert same_policy(read_back, rule)
-    assert format_policy(read_back) == format_policy(rule)
+    read_back = parse_policy(format_policy(policy))
+    assert same_policy(read_back, policy)
+    assert format_policy(read_back) == format_policy(policy)
 
 
-@given(rules, ages, st.integers(0, 65_535))
-def test_what_is_printed_collects_the_same_cells(rule: GcRule, age: timedelta, newer_versions: int) -> None:
-    """The simpler form that is printed decides on every cell as the rule itself does."""
-    printed = parse_policy(format_policy(rule))
-    assert collects(printed, age, newer_versions) == collects(rule, age, newer_versions)
+@given(policies, ages, st.integers(0, 65_535))
+def test_what_is_printed_collects_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
+    """The simpler form that is printed decides on every cell as the policy itself does."""
+    printed = parse_policy(format_policy(policy))
+    assert collects(printed, age, newer_versions) == collects(policy, age, newer_versions)
+
+
+@given(policies)
+def test_simplifying_twice_changes_nothing(policy: Policy) -> None:
+    """The simplest form is its own simplest form, and is what its text is read to."""
+    assert simplified(simplified(policy)) == simplified(policy) == parse_policy(format_policy(policy))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +224,64 @@ def test_another_meaning_is_a_difference(one: str, other: str) -> None:
     assert not same_policy(parse_policy(one), parse_policy(other))
 
 
-def test_a_compound_of_one_rule_is_that_rule() -> None:
-    """A union or an intersection of a single rule, as other tools may have set it, is printed as the rule."""
+def test_a_compound_of_one_policy_is_that_policy() -> None:
+    """A union or an intersection of a single policy, as other tools may have set it, is printed as its member."""
     assert format_policy(union(intersection(DAYS[3]))) == "maxage=3d"
+
+
+@pytest.mark.parametrize("policy", [union(), intersection(), union(intersection()), intersection(DAYS[1], union())])
+def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
+    """A union or an intersection without members is never, and so is an intersection with one of these."""
+    assert simplified(policy) == Never()
+    assert collected_after(policy) is None
+    assert not counts_versions(policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "counts"),
+    [
+        (Never(), False),
+        (DAYS[1], False),
+        (VERSIONS[1], True),
+        (union(DAYS[1], intersection(DAYS[2], VERSIONS[2])), True),
+        (union(DAYS[1], intersection(DAYS[2], DAYS[3])), False),
+        (union(Never(), VERSIONS[1]), True),
+        (intersection(Never(), VERSIONS[1]), False),
+    ],
+)
+def test_tells_whether_newer_versions_matter(policy: Policy, counts: bool) -> None:
+    """A number of versions anywhere in a policy counts, unless it has to wait for never."""
+    assert counts_versions(policy) is counts
+
+
+@given(policies, ages, st.integers(0, 65_535), st.integers(0, 65_535))
+def test_without_versions_only_the_age_decides(policy: Policy, age: timedelta, some: int, others: int) -> None:
+    """A policy that counts no versions says the same of a cell however many newer ones there are."""
+    assert counts_versions(policy) or collects(policy, age, some) == collects(policy, age, others)
+
+
+@pytest.mark.parametrize(
+    ("policy", "age"),
+    [
+        (Never(), None),
+        (VERSIONS[1], None),
+        (DAYS[3], timedelta(days=3)),
+        (union(DAYS[3], DAYS[2], VERSIONS[1]), timedelta(days=2)),
+        (union(VERSIONS[1], Never()), None),
+        (intersection(DAYS[3], DAYS[2]), timedelta(days=3)),
+        (intersection(DAYS[3], VERSIONS[1]), None),
+        (intersection(DAYS[3], Never()), None),
+        (union(DAYS[9], intersection(DAYS[3], VERSIONS[1])), timedelta(days=9)),
+        (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
+    ],
+)
+def test_tells_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
+    """The least age of a union, the greatest of an intersection, none where a number of versions has a veto."""
+    assert collected_after(policy) == age
+
+
+@given(policies, ages)
+def test_a_cell_without_newer_ones_goes_after_that_age_and_not_before(policy: Policy, age: timedelta) -> None:
+    """The newest cell of a column goes as soon as it is older than the age, and never where there is none."""
+    after = collected_after(policy)
+    assert collects(policy, age, 0) == (after is not None and age > after)

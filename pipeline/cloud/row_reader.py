@@ -1,0 +1,246 @@
+"""The rows of a table by ranges of keys, forward or backward: the one way in which readers read rows.
+
+Google's ``data`` client can't read backward: its queries have no such option, and what puts its rows together refuses
+keys that descend. So requests go through the client that it is built on, over its connection, and the chunks that
+the server sends are put together here, as ReadRowsResponse in google/bigtable/v2/bigtable.proto describes them.
+"""
+
+import base64
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from google.api_core.exceptions import (
+    Aborted,
+    DataLoss,
+    DeadlineExceeded,
+    GoogleAPICallError,
+    InternalServerError,
+    RetryError,
+    ServiceUnavailable,
+)
+from google.api_core.retry import Retry
+from google.cloud.bigtable.data import BigtableDataClient
+from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
+
+from pipeline.cloud.errors import explained
+from pipeline.cloud.names import TableName
+from pipeline.core.rows import Cell, KeyRange, Row
+
+PAGE_ROWS = 1000
+TIMEOUT_S = 15.0  # of one page, with all its retries: how long an unreachable server is waited for
+
+# A server refuses to read backward for a client that does not say that it can. The row last scanned is what a page
+# whose filter passes few rows goes on from after a failure.
+_FEATURES = FeatureFlags(reverse_scans=True, last_scanned_row_responses=True)
+_METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
+
+_FIRST_DELAY_S = 0.05  # before a retry, at most: it doubles, and a random part of it is waited for
+_LONGEST_DELAY_S = 1.0
+# How gRPC tells that a connection broke down under a stream; any other INTERNAL error is the server's own.
+_STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
+
+_Request = ReadRowsRequest.pb()  # the plain protobuf class: quicker to fill in than its wrapper
+
+
+class RowReader:
+    """Reads one table. Made by :meth:`open`; any number of threads may read at the same time.
+
+    Attributes:
+        name: which table.
+        requests: how many requests for rows were made so far, retries among them.
+        rows_read: how many rows the server sent so far.
+        cells_read: how many cells these rows had.
+    """
+
+    def __init__(self, client: BigtableClient, name: TableName) -> None:
+        self.name = name
+        self.requests = 0
+        self.rows_read = 0
+        self.cells_read = 0
+        self._client = client
+        self._lock = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def open(cls, name: TableName) -> Iterator["RowReader"]:
+        """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
+
+        Nothing is requested yet: a table that does not exist is told by the first read. Raises ServerProblem where
+        there are no credentials.
+        """
+        with explained(f"table {name}"):
+            connection = BigtableDataClient(project=name.project)
+        with connection:
+            yield cls(BigtableClient(transport=connection.transport), name)
+
+    def read(
+        self, key_range: KeyRange, cells: RowFilter | None = None, limit: int | None = None, *, reverse: bool = False
+    ) -> Iterator[Row]:
+        """The rows of a range, in the order of keys.
+
+        They come in pages of :data:`PAGE_ROWS`, each a request with a deadline of its own: a reader may take its
+        time over what it has, and no more than a page is held. Nothing is requested before the first ``next``.
+
+        Args:
+            key_range: an empty end is the table's; a range that ends before it starts holds nothing.
+            cells: which cells of the rows, as google.cloud.bigtable_v2.types has filters; by default all. A row of
+                which no cell passes is left out.
+            limit: of how many rows, at most.
+            reverse: against the order of keys, the last row of the range first. A row's cells keep their order.
+
+        Raises:
+            ServerProblem: by ``next``, for what the server refuses, or when it is out of reach, which takes at most
+                :data:`TIMEOUT_S` to find out. A failure that can pass is retried until then, behind the last row
+                that is there, so that no row is lost or comes twice.
+        """
+        rest = _Rest(*key_range, reverse)
+        while rest and (limit is None or limit > 0):
+            size = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
+            page = self._page(rest, cells, size)
+            yield from page
+            if len(page) < size:
+                return
+            del page  # before the next one comes
+            limit = None if limit is None else limit - size
+
+    def _page(self, rest: "_Rest", cells: RowFilter | None, size: int) -> list[Row]:
+        """The next rows of what is left, ``size`` of them unless it holds fewer."""
+        page: list[Row] = []
+        failures: list[Exception] = []
+        deadline = time.monotonic() + TIMEOUT_S
+
+        def go_on() -> None:
+            request = rest.request(self.name, cells, size - len(page))
+            try:
+                self._receive(request, deadline - time.monotonic(), rest, page)
+            except GoogleAPICallError as error:
+                if not _is_transient(error) or (rest and len(page) < size):
+                    raise  # else it came behind the last row, and nothing is missing
+
+        retry = Retry(_is_transient, _FIRST_DELAY_S, _LONGEST_DELAY_S, timeout=TIMEOUT_S, on_error=failures.append)
+        with explained(f"table {self.name}"):
+            try:
+                retry(go_on)()
+            except RetryError as error:
+                raise _telling(failures) from error
+        return page
+
+    def _receive(self, request: ReadRowsRequest, timeout_s: float, rest: "_Rest", page: list[Row]) -> None:
+        """One request: moves rows from what is left to the page, as they come."""
+        before = len(page)
+        with self._lock:
+            self.requests += 1
+        try:
+            stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
+            for row in merged(map(ReadRowsResponse.pb, stream)):
+                rest.cut_behind(row.key)
+                if row.cells:
+                    page.append(row)
+        finally:
+            received = page[before:]
+            with self._lock:
+                self.rows_read += len(received)
+                self.cells_read += sum(len(row.cells) for row in received)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What is left to read of a range: less with every row, from the side that is read first. False: nothing."""
+
+    start: bytes
+    end: bytes
+    reverse: bool
+
+    def __bool__(self) -> bool:
+        return not self.end or self.start < self.end
+
+    def cut_behind(self, key: bytes) -> None:
+        """Takes the row away, and all that would have come before it."""
+        if key < self.start or (self.end and key >= self.end):
+            raise DataLoss(f"the server sent row {key!r} out of order")
+        if self.reverse:
+            self.end = key
+        else:
+            self.start = key + b"\x00"
+
+    def request(self, name: TableName, cells: RowFilter | None, limit: int) -> ReadRowsRequest:
+        request = _Request(table_name=str(name), rows_limit=limit, reversed=self.reverse)
+        request.rows.row_ranges.add(start_key_closed=self.start, end_key_open=self.end or None)
+        if cells is not None:
+            request.filter.CopyFrom(RowFilter.pb(cells))
+        return ReadRowsRequest.wrap(request)
+
+
+def merged(responses: Iterable[Any]) -> Iterator[Row]:
+    """The rows of one stream of responses, put together from their chunks.
+
+    Args:
+        responses: ReadRowsResponse as plain protobuf, all of one request.
+
+    Yields:
+        every row when it is complete; and, without a cell, every row that the server says it has scanned and left out.
+
+    Raises:
+        Aborted: the responses end in the middle of a row.
+        DataLoss: a chunk does not fit what came before it.
+    """
+    key = b""  # of the row that is being put together; empty between rows
+    cells: list[Cell] = []
+    family: str | None = None
+    qualifier: bytes | None = None
+    begun: list[bytes] = []  # what there is of a value that is split over chunks
+    timestamp_us = 0
+    for response in responses:
+        if response.last_scanned_row_key:
+            if key:
+                raise DataLoss(f"the server sent row {key!r} in part and went on")
+            yield Row(response.last_scanned_row_key, [])
+        for chunk in response.chunks:
+            if chunk.reset_row:
+                key, cells, family, qualifier, begun = b"", [], None, None, []
+                continue
+            chunk_key = chunk.row_key
+            if not key:
+                key = chunk_key
+            if not key or (chunk_key and chunk_key != key):
+                raise DataLoss(f"the server sent a cell of row {chunk_key!r} as one of row {key!r}")
+            # An absent family or column is the last chunk's; an empty one is a name like any other.
+            if chunk.HasField("family_name"):
+                family, qualifier = chunk.family_name.value, None
+            if chunk.HasField("qualifier"):
+                qualifier = chunk.qualifier.value
+            if family is None or qualifier is None:
+                raise DataLoss(f"the server sent a cell of row {key!r} without its column")
+            if not begun:
+                timestamp_us = chunk.timestamp_micros
+            value = chunk.value
+            if chunk.value_size:
+                begun.append(value)
+            else:
+                if begun:
+                    value = b"".join((*begun, value))
+                    begun = []
+                cells.append(Cell(family, qualifier, timestamp_us, value))
+            if chunk.commit_row:
+                if begun:
+                    raise DataLoss(f"the server sent row {key!r} with a value in part")
+                yield Row(key, cells)
+                key, cells, family, qualifier = b"", [], None, None
+    if key:
+        raise Aborted(f"the server stopped in the middle of row {key!r}")
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, InternalServerError):
+        return any(text in error.message.lower() for text in _STREAM_RESETS)
+    return isinstance(error, (Aborted, DeadlineExceeded, ServiceUnavailable))
+
+
+def _telling(failures: list[Exception]) -> Exception:
+    """Of the tries until the time was up, why the last one failed that says more than that the time was up."""
+    return next((error for error in reversed(failures) if not isinstance(error, DeadlineExceeded)), failures[-1])

@@ -1,0 +1,50 @@
+"""What flags say of a table's schema, held against what the table says of itself."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline.core.schema.changes import changes
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.windows import HOURLY, Window
+
+
+@dataclass(frozen=True)
+class Said:
+    """What flags say of a schema. None is what they leave to the table.
+
+    Args:
+        default: whether it has to be the default schema (``--schema=default``).
+        raw: the family of readings.
+        stats: the family of aggregates of the shortest window.
+        meta: the family of metadata.
+        window: the shortest window of aggregates.
+    """
+
+    default: bool = False
+    raw: str | None = None
+    stats: str | None = None
+    meta: str | None = None
+    window: Window | None = None
+
+    def schema(self) -> TableSchema:
+        """The default schema with what is said. Raises SchemaError where two families are the same."""
+        return TableSchema.default(self.raw or "raw", self.stats or "stats", self.meta or "meta", self.window or HOURLY)
+
+    def disagreements(self, schema: TableSchema) -> Iterator[str]:
+        """Where the schema is not as it is said to be, a phrase each; nothing is asked of policies and rates."""
+        if self.default:
+            for change in changes(schema, self.schema()):
+                if not change.key.startswith(("policies", "rate")):
+                    yield f"--schema=default: {change}"
+            return
+        yield from _differs("--raw_family", self.raw, ", ".join(schema.metrics.families))
+        yield from _differs("--meta_family", self.meta, ", ".join(schema.metadata.families))
+        yield from _differs("--stats_family", self.stats, schema.tiers[0].family if schema.tiers else "")
+        yield from _differs(
+            "--window", self.window and self.window.text, schema.tiers[0].window.text if schema.tiers else ""
+        )
+
+
+def _differs(flag: str, said: str | None, actual: str) -> Iterator[str]:
+    if said is not None and said != actual:
+        yield f"{flag} is {said}, the table's is {actual or 'none'}"

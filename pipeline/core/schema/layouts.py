@@ -1,0 +1,302 @@
+"""Layouts: which rows and cells an event becomes, and which events rows and cells were.
+
+Those with a name on Google's page "Schema design for time series data" (Bigtable documentation) are what it describes.
+A cell's timestamp is its event's time in every layout, so that age-based collection follows the data's own time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from pipeline.core.events import Event, deserialized, serialized
+from pipeline.core.records import RawRecord
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.template import KeyTemplate, RawKey
+from pipeline.core.schema.tokens import CalendarToken, parse_token
+from pipeline.core.values import Values
+
+EVENT_QUALIFIER = b"event"  # of a serialized event's one column
+
+_EVENT_TIME = parse_token("iso_us")  # of a serialized event's column in a bucket
+assert isinstance(_EVENT_TIME, CalendarToken)  # noqa: S101 (for the type checker)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a layout has to know of its table."""
+
+    key: KeyTemplate
+    values: Values
+    metrics: Routes
+    metadata: Routes
+
+
+class Wanted(NamedTuple):
+    """The cells that a query needs, for the server to leave the others out."""
+
+    families: tuple[str, ...]
+    qualifiers: tuple[bytes, ...] | None = None  # None: all
+    qualifier_range: tuple[bytes, bytes] | None = None  # the end exclusive
+    times_us: tuple[int, int] | None = None  # of cells, in whole milliseconds, the end exclusive
+    versions: int | None = None  # the newest so many of each column; None: all
+
+
+class Layout:
+    """One layout. Stateless; the six of them are :data:`LAYOUTS`.
+
+    Attributes:
+        name: as it stands in a schema.
+        row_a_metric: whether the key needs ``{metric}``.
+        bucketed: whether a row holds the events of a span of time, and so must not be told by its key alone.
+        serializes: whether events are kept as protobuf, in one family.
+    """
+
+    name: ClassVar[str]
+    row_a_metric: ClassVar[bool] = False
+    bucketed: ClassVar[bool] = False
+    serializes: ClassVar[bool] = False
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        """The rows of an event that has passed the schema's check."""
+        raise NotImplementedError
+
+    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        """The events in a row, or their parts in it, in no order. Raises ValueError for cells that are no such."""
+        raise NotImplementedError
+
+    def wanted(
+        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> Wanted:
+        """The cells of events from ``start_us`` to ``end_us``, exclusive, at most the ``limit`` newest of each column.
+
+        With ``metrics``, the cells of these alone, and no metadata.
+        """
+        families = columns.metrics.families + (columns.metadata.families if metrics is None else ())
+        if self.by_key_alone(columns):
+            times, versions = None, 1
+        else:
+            times, versions = (_up_to_ms(start_us), _up_to_ms(end_us)), limit
+        qualifiers = None if metrics is None else tuple(metric.encode() for metric in metrics)
+        return Wanted(families, qualifiers, None, times, versions)
+
+    def by_key_alone(self, columns: Columns) -> bool:
+        """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
+        return not self.bucketed and columns.key.grain_us == 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return layout_called, (self.name,)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Wide(Layout):
+    """A row an event, a column a metric: single-timestamp rows, unserialised."""
+
+    name = "wide"
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        timestamp_us = _to_ms(event.event_time_us)
+        encode, family_of = columns.values.encode, columns.metrics.family_of
+        cells = [
+            Cell(family_of(name) or "", name.encode(), timestamp_us, encode(x)) for name, x in event.readings.items()
+        ]
+        cells += _metadata_cells(columns, event, timestamp_us)
+        return [Row(columns.key.render(event), cells)]
+
+    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        parts = {key.time_us: cells} if self.by_key_alone(columns) else _by_timestamp(cells)
+        return [_record(columns, key, time_us, of_event) for time_us, of_event in parts.items()]
+
+
+class Tall(Wide):
+    """A row an event and metric, with one reading."""
+
+    name = "tall"
+    row_a_metric = True
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        timestamp_us = _to_ms(event.event_time_us)
+        metadata = _metadata_cells(columns, event, timestamp_us)
+        return [
+            Row(
+                columns.key.render(event, metric),
+                [
+                    Cell(
+                        columns.metrics.family_of(metric) or "", metric.encode(), timestamp_us, columns.values.encode(x)
+                    ),
+                    *metadata,
+                ],
+            )
+            for metric, x in event.readings.items()
+        ]
+
+
+class Serialized(Layout):
+    """A row an event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised."""
+
+    name = "serialized"
+    serializes = True
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        return [Row(columns.key.render(event), [_serialized_cell(columns, EVENT_QUALIFIER, event)])]
+
+    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
+        return [_deserialized_record(cell.value) for cell in cells]
+
+    def wanted(
+        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> Wanted:
+        wanted = super().wanted(columns, metrics, start_us, end_us, limit)
+        # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too.
+        times_us = wanted.times_us and (_to_ms(start_us), wanted.times_us[1])
+        return wanted._replace(qualifiers=None, times_us=times_us)
+
+
+class BucketCells(Wide):
+    """A row a sensor and bucket, a column a metric, a timestamped cell an event: new cells for new events."""
+
+    name = "bucket_cells"
+    bucketed = True
+
+
+class BucketColumns(Layout):
+    """A row a sensor, metric and bucket; the value is the column, the cell is empty: new columns for new events."""
+
+    name = "bucket_columns"
+    row_a_metric = True
+    bucketed = True
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        timestamp_us = _to_ms(event.event_time_us)
+        metadata = _metadata_cells(columns, event, timestamp_us)
+        return [
+            Row(
+                columns.key.render(event, metric),
+                [
+                    Cell(columns.metrics.family_of(metric) or "", columns.values.encode(value), timestamp_us, b""),
+                    *metadata,
+                ],
+            )
+            for metric, value in event.readings.items()
+        ]
+
+    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        decode = columns.values.decode
+        named = (
+            cell if cell.family in columns.metadata.families else cell._replace(qualifier=b"", value=cell.qualifier)
+            for cell in cells
+        )
+        return [
+            RawRecord(
+                key.sensor_id,
+                time_us,
+                {key.metric: decode(value) for _, qualifier, _, value in of_event if not qualifier},  # noqa: B035
+                {cell.qualifier.decode(): cell.value.decode() for cell in of_event if cell.qualifier}
+                | dict(key.metadata),
+                key.event_id,
+            )
+            for time_us, of_event in _by_timestamp(named).items()
+        ]
+
+    def wanted(
+        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> Wanted:
+        return super().wanted(columns, metrics, start_us, end_us, limit)._replace(qualifiers=None)
+
+
+class BucketSerialized(Serialized):
+    """A row a sensor and bucket; a column an event, called by its time, with the ``SensorEvent``."""
+
+    name = "bucket_serialized"
+    bucketed = True
+
+    def rows(self, columns: Columns, event: Event) -> list[Row]:
+        qualifier = _EVENT_TIME.render(event.event_time_us).encode()
+        return [Row(columns.key.render(event), [_serialized_cell(columns, qualifier, event)])]
+
+    def wanted(
+        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> Wanted:
+        start, end = (_EVENT_TIME.render(time_us).encode() for time_us in (start_us, end_us))
+        wanted = super().wanted(columns, metrics, start_us, end_us, limit)
+        return wanted._replace(qualifier_range=(start, end), times_us=None, versions=1)
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    layout.name: layout for layout in (Wide(), Tall(), Serialized(), BucketCells(), BucketColumns(), BucketSerialized())
+}
+
+
+def layout_called(name: str) -> Layout:
+    """The layout of that name. Raises KeyError where there is none."""
+    return LAYOUTS[name]
+
+
+def merged(parts: Iterable[RawRecord]) -> list[RawRecord]:
+    """Events put together from their parts, the newest first."""
+    whole: dict[tuple[str, int, str], RawRecord] = {}
+    for part in parts:
+        identity = part.sensor_id, part.event_time_us, part.event_id
+        known = whole.get(identity)
+        if known is not None:
+            readings, metadata = known.readings | part.readings, known.metadata | part.metadata
+            part = RawRecord(*identity[:2], _sorted(readings), _sorted(metadata), part.event_id)
+        whole[identity] = part
+    return sorted(whole.values(), key=_newest_first)
+
+
+def _newest_first(record: RawRecord) -> tuple[int, str]:
+    return -record.event_time_us, record.event_id
+
+
+def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
+    readings, metadata = {}, dict(key.metadata)
+    in_metadata, decode = columns.metadata.families, columns.values.decode
+    for family, qualifier, _, value in cells:
+        if family in in_metadata:
+            metadata[qualifier.decode()] = value.decode()
+        else:
+            readings[qualifier.decode()] = decode(value)
+    return RawRecord(key.sensor_id, time_us, _sorted(readings), _sorted(metadata), key.event_id)
+
+
+def _serialized_cell(columns: Columns, qualifier: bytes, event: Event) -> Cell:
+    return Cell(columns.metrics.families[0], qualifier, _to_ms(event.event_time_us), serialized(event))
+
+
+def _deserialized_record(data: bytes) -> RawRecord:
+    event = deserialized(data)
+    return RawRecord(
+        event.sensor_id, event.event_time_us, _sorted(event.readings), _sorted(event.metadata), event.event_id
+    )
+
+
+def _metadata_cells(columns: Columns, event: Event, timestamp_us: int) -> list[Cell]:
+    """A column a field, but for those that the key has already."""
+    return [
+        Cell(columns.metadata.family_of(name) or "", name.encode(), timestamp_us, text.encode())
+        for name, text in event.metadata.items()
+        if name not in columns.key.metadata_names
+    ]
+
+
+def _by_timestamp(cells: Iterable[Cell]) -> dict[int, list[Cell]]:
+    by_timestamp = defaultdict(list)
+    for cell in cells:
+        by_timestamp[cell.timestamp_us].append(cell)
+    return by_timestamp
+
+
+def _sorted(values: dict) -> dict:
+    return dict(sorted(values.items())) if len(values) > 1 else values
+
+
+def _to_ms(time_us: int) -> int:
+    return time_us - time_us % 1000
+
+
+def _up_to_ms(time_us: int) -> int:
+    return time_us + -time_us % 1000

@@ -1,0 +1,33 @@
+"""Which column family takes which metric or metadata field, by glob."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Families and the globs (``log_*``) of what each of them takes; the first that matches takes it."""
+
+    globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Every family, in order."""
+        return tuple(family for family, _ in self.globs)
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether some family takes whatever the others do not."""
+        return any("*" in globs for _, globs in self.globs)
+
+    def family_of(self, name: str) -> str | None:
+        """The family that takes what is called so; None where none does."""
+        if len(self.globs) == 1 and self.globs[0][1] == ("*",):
+            return self.globs[0][0]
+        return _family_of(self.globs, name)
+
+
+@lru_cache(maxsize=1 << 14)
+def _family_of(routes: tuple[tuple[str, tuple[str, ...]], ...], name: str) -> str | None:
+    return next((family for family, globs in routes if any(fnmatchcase(name, glob) for glob in globs)), None)

@@ -1,0 +1,116 @@
+"""What a schema would cost at the declared rate: what can't work is refused with the arithmetic, what hurts is told.
+
+Sizes are reckoned, not measured: a name is taken as 16 bytes, a value as 8, a cell's timestamp as 8.
+"""
+
+from collections.abc import Iterator
+
+from pipeline.core.durations import format_interval
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
+from pipeline.core.schema.tokens import DAY_US, WEEK_US
+
+MOST_ROW_BYTES = 100_000_000  # that Bigtable's documentation recommends
+MOST_CELL_BYTES = 10_000_000
+
+_NAME_BYTES = 16
+_VALUE_BYTES = 8
+_TIMESTAMP_BYTES = 8
+_EVENT_COLUMN_BYTES = 26  # the time that calls a serialized event's column in a bucket
+_BUCKETS_US = [WEEK_US, DAY_US] + [
+    seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
+]
+_TELLING_US = 1_000_000  # from which grain on events of one sensor are likely to share a row
+
+
+def refuse_sizes(schema: TableSchema) -> None:
+    """Raises SchemaError for a schema whose rows or cells would be too large, or hold two events, at its rate."""
+    rate = schema.rate
+    if rate is None:
+        return
+    grain_us, layout = schema.key.grain_us, schema.layout
+    every, grain = format_interval(rate.every_us), format_interval(grain_us)
+    if not layout.bucketed and grain_us > rate.every_us and not schema.key.tells_events:
+        raise SchemaError(
+            "key",
+            f"{schema.key} tells events apart by {grain}, and there is one every {every}: two would fall on one cell; "
+            "take a finer time, or a layout of buckets",
+        )
+    if layout.bucketed and not layout.serializes and rate.every_us < 1000:
+        raise SchemaError(
+            "layout",
+            f"{layout.name} tells events apart by a cell's timestamp, 1ms, and there is one every {every}: "
+            "two would fall on one cell; take bucket_serialized, or a row an event",
+        )
+    if layout.serializes and _event_bytes(rate) > MOST_CELL_BYTES:
+        raise SchemaError(
+            "rate.event_bytes",
+            f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MOST_CELL_BYTES)} that "
+            "Bigtable recommends at most; take a layout with a column a metric",
+        )
+    events = -(-grain_us // rate.every_us) if layout.bucketed else 1
+    row_bytes = events * _bytes_an_event(schema, rate)
+    if row_bytes > MOST_ROW_BYTES:
+        raise SchemaError(
+            "key",
+            f"a row of {schema.key} would be {events:,} events × {_bytes_an_event(schema, rate)} bytes = "
+            f"{_size(row_bytes)}, over the {_size(MOST_ROW_BYTES)} that Bigtable recommends at most; "
+            f"{_bucket_that_fits(schema, rate)}",
+        )
+
+
+def warnings(schema: TableSchema) -> Iterator[str]:
+    """What is known to hurt, a line each."""
+    key, layout = schema.key, schema.layout
+    if key.time_first:
+        yield (
+            f"key: {key} begins with the time: all sensors write to one tablet at a time, and a sensor's range is "
+            "searched among everybody's rows; put {sensor_id} first"
+        )
+    if key.spread > 1:
+        yield f"key: {key} spreads sensors over {key.spread:,} ranges: a scan of several sensors takes as many"
+    if not schema.metrics.exhaustive:
+        yield 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others'
+    if not schema.metadata.exhaustive and not layout.serializes:
+        yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
+    if schema.rate is None and layout.bucketed:
+        yield f"rate: is not declared, so that nothing says how large a row of {format_interval(key.grain_us)} becomes"
+    elif schema.rate is None and key.grain_us >= _TELLING_US and not key.tells_events:
+        yield (
+            f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
+            "told apart by their cells' timestamps alone"
+        )
+
+
+def _bytes_an_event(schema: TableSchema, rate: Rate) -> int:
+    """What one event adds to a row."""
+    layout = schema.layout
+    if layout.serializes:
+        return _event_bytes(rate) + _TIMESTAMP_BYTES + _EVENT_COLUMN_BYTES
+    metadata = rate.metadata * (_NAME_BYTES + _NAME_BYTES + _TIMESTAMP_BYTES)
+    if layout.row_a_metric:
+        return (0 if layout.bucketed else _NAME_BYTES) + _VALUE_BYTES + _TIMESTAMP_BYTES + metadata
+    return rate.metrics * (_NAME_BYTES + _VALUE_BYTES + _TIMESTAMP_BYTES) + metadata
+
+
+def _event_bytes(rate: Rate) -> int:
+    """An event serialized: 32 bytes, and what each entry of a map takes in protobuf."""
+    if rate.event_bytes is not None:
+        return rate.event_bytes
+    return 32 + rate.metrics * (_NAME_BYTES + _VALUE_BYTES + 5) + rate.metadata * (2 * _NAME_BYTES + 6)
+
+
+def _bucket_that_fits(schema: TableSchema, rate: Rate) -> str:
+    an_event = _bytes_an_event(schema, rate)
+    for bucket_us in _BUCKETS_US:
+        row_bytes = -(-bucket_us // rate.every_us) * an_event
+        if row_bytes <= MOST_ROW_BYTES:
+            text = "1w" if bucket_us == WEEK_US else format_interval(bucket_us)
+            return f"{{bucket:{text}}} would fit, with {_size(row_bytes)}"
+    return "no bucket would fit; keep less of each event"
+
+
+def _size(count: int) -> str:
+    for unit, length in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 1000)):
+        if count >= length:
+            return f"{count / length:,.3g} {unit}"
+    return f"{count:,} bytes"

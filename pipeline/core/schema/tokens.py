@@ -1,0 +1,388 @@
+"""The tokens of a row-key template: how each is written into a key, found in one, and sorted by time.
+
+A time token is of fixed width, so that keys sort by it byte for byte. A token of any other width is text without
+``#``, and ends at one.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+from pipeline.core.durations import parse_duration
+from pipeline.core.times import from_datetime, to_datetime
+
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
+DAY_US = 24 * HOUR_US
+WEEK_US = 7 * DAY_US
+
+
+class TemplateError(ValueError):
+    """A row-key template that can't be. ``str()`` is one line: which token, what is wrong, and what would do."""
+
+
+class Token:
+    """One token: its text in a template, and the regular expression of what it writes into a key."""
+
+    text: str
+    pattern: str
+
+
+# Text
+
+
+@dataclass(frozen=True)
+class SensorToken(Token):
+    """``{sensor_id}``, as it is."""
+
+    text: ClassVar[str] = "{sensor_id}"
+    pattern: ClassVar[str] = "[^#]+"
+
+
+@dataclass(frozen=True)
+class MetricToken(Token):
+    """``{metric}``, as it is: in layouts with a row a metric."""
+
+    text: ClassVar[str] = "{metric}"
+    pattern: ClassVar[str] = "[^#]+"
+
+
+@dataclass(frozen=True)
+class EventIdToken(Token):
+    """``{event_id}``, the publisher's id, where events of one microsecond must be told apart."""
+
+    text: ClassVar[str] = "{event_id}"
+    pattern: ClassVar[str] = "[^#]+"
+
+
+@dataclass(frozen=True)
+class MetadataToken(Token):
+    """``{metadata.NAME}``, a metadata field that is promoted to the key, as it is."""
+
+    name: str
+    pattern: ClassVar[str] = "[^#]+"
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"{{metadata.{self.name}}}"
+
+
+TEXT_TOKENS = (SensorToken, MetricToken, EventIdToken, MetadataToken)
+"""Those whose width is not fixed."""
+
+
+# What spreads sensors over the table
+
+
+@dataclass(frozen=True)
+class SaltToken(Token):
+    """``{salt:N}``: the first N hexadecimal digits of the MD5 of the sensor's id."""
+
+    digits: int
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"{{salt:{self.digits}}}"
+
+    @property
+    def pattern(self) -> str:  # type: ignore[override]
+        return f"[0-9a-f]{{{self.digits}}}"
+
+    @property
+    def values(self) -> list[str]:
+        """Every value, in the order of keys."""
+        return [f"{number:0{self.digits}x}" for number in range(16**self.digits)]
+
+    def render(self, sensor_id: str) -> str:
+        return _md5(sensor_id)[: self.digits]
+
+
+@dataclass(frozen=True)
+class ShardToken(Token):
+    """``{shard:COUNT}``: the first 64 bits of the MD5 of the sensor's id, modulo COUNT, zero-padded."""
+
+    count: int
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"{{shard:{self.count}}}"
+
+    @property
+    def pattern(self) -> str:  # type: ignore[override]
+        return f"[0-9]{{{self._width}}}"
+
+    @property
+    def values(self) -> list[str]:
+        """Every value, in the order of keys."""
+        return [f"{number:0{self._width}d}" for number in range(self.count)]
+
+    def render(self, sensor_id: str) -> str:
+        return f"{int(_md5(sensor_id)[:16], 16) % self.count:0{self._width}d}"
+
+    @property
+    def _width(self) -> int:
+        return len(str(self.count - 1))
+
+
+SPREADING_TOKENS = (SaltToken, ShardToken)
+
+
+@lru_cache(maxsize=1 << 17)
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+# Time
+
+
+class TimeToken(Token):
+    """A token that says when, to its grain: all instants of one grain are written alike.
+
+    Attributes:
+        newest_first: whether a later time sorts first.
+        grain_us: the longest that one grain is, in microseconds; months and years differ.
+    """
+
+    newest_first: bool
+    grain_us: int
+
+    def render(self, time_us: int) -> str:
+        raise NotImplementedError
+
+    def parse(self, text: str) -> int:
+        """The first instant, in microseconds, that is written so. Raises ValueError for what never is."""
+        raise NotImplementedError
+
+    def floor(self, time_us: int) -> int:
+        """The first instant of the grain that holds the instant."""
+        return self.parse(self.render(time_us))
+
+    def next(self, time_us: int) -> int:
+        """The first instant of the grain behind the one that holds the instant."""
+        return self.floor(self.floor(time_us) + self.grain_us)
+
+
+@dataclass(frozen=True)
+class ReverseToken(TimeToken):
+    """``{reverse_s}``, ``{reverse_ms}``, ``{reverse_us}``: all nines less the time, in that unit."""
+
+    unit: str
+
+    UNITS: ClassVar[dict[str, tuple[int, int]]] = {"s": (SECOND_US, 10), "ms": (1000, 13), "us": (1, 16)}
+    newest_first: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"{{reverse_{self.unit}}}"
+
+    @property
+    def pattern(self) -> str:  # type: ignore[override]
+        return f"[0-9]{{{self._digits}}}"
+
+    @cached_property
+    def grain_us(self) -> int:  # type: ignore[override]
+        return self.UNITS[self.unit][0]
+
+    def render(self, time_us: int) -> str:
+        return f"{self._nines - time_us // self.grain_us:0{self._digits}d}"
+
+    def parse(self, text: str) -> int:
+        return (self._nines - int(text)) * self.grain_us
+
+    @cached_property
+    def _digits(self) -> int:
+        return self.UNITS[self.unit][1]
+
+    @cached_property
+    def _nines(self) -> int:
+        return 10**self._digits - 1
+
+
+@dataclass(frozen=True)
+class CalendarToken(TimeToken):
+    """A time in UTC by a format of ``strftime`` that sorts by time.
+
+    Args:
+        text: the token as it stands in the template.
+        format: directives from the coarsest to the finest, such as ``%Y-%m-%d``; ``%f`` has six digits.
+        bucket_us: the length of buckets, of whose starts alone the format is asked; 0 where the format is the grain.
+        cut: how many of the last digits are left out: 3 makes milliseconds of ``%f``.
+    """
+
+    text: str
+    format: str
+    bucket_us: int = 0
+    cut: int = 0
+
+    newest_first: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_order(self.text, self._directives)
+
+    @cached_property
+    def pattern(self) -> str:  # type: ignore[override]
+        return "".join(
+            f"[0-9]{{{_WIDTHS[part[1]] - (self.cut if part == '%f' else 0)}}}"
+            if part in _DIRECTIVE_PARTS
+            else re.escape(part.replace("%%", "%"))
+            for part in self._parts
+        )
+
+    @cached_property
+    def grain_us(self) -> int:  # type: ignore[override]
+        return self.bucket_us or _GRAINS_US[self._directives[-1]] * 10**self.cut
+
+    def render(self, time_us: int) -> str:
+        if self.bucket_us:
+            # Weeks begin on a Monday, and the epoch was a Thursday; the starts of all others fall on the epoch's.
+            offset_us = 3 * DAY_US if self.bucket_us == WEEK_US else 0
+            time_us -= (time_us + offset_us) % self.bucket_us
+        text = to_datetime(time_us).strftime(self.format)
+        return text[: -self.cut] if self.cut else text
+
+    def parse(self, text: str) -> int:
+        found = self._fields.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not of the form {self.text}")
+        fields = {name: int(digits) for name, digits in found.groupdict().items()}
+        clock = (fields.get("H", 0), fields.get("M", 0), fields.get("S", 0), fields.get("f", 0) * 10**self.cut)
+        if "G" in fields:
+            day = date.fromisocalendar(fields["G"], fields.get("V", 1), fields.get("u", 1))
+        else:
+            day = date(fields["Y"], fields.get("m", 1), fields.get("d", 1))
+            day += timedelta(days=fields.get("j", 1) - 1)
+        return from_datetime(datetime(day.year, day.month, day.day, *clock))
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        return re.findall(r"%.|[^%]+", self.format)
+
+    @cached_property
+    def _directives(self) -> list[str]:
+        return [part[1] for part in self._parts if part in _DIRECTIVE_PARTS]
+
+    @cached_property
+    def _fields(self) -> re.Pattern[str]:
+        parts = iter(re.split(r"(\[0-9\]\{\d\})", self.pattern))
+        named = iter(self._directives)
+        return re.compile(
+            "".join(f"(?P<{next(named)}>{part})" if part.startswith("[0-9]{") else part for part in parts)
+        )
+
+
+# What each directive must follow, so that text sorts by time; and how wide it is.
+_CHAINS = ("YmdHMSf", "YjHMSf", "GVuHMSf")
+_WIDTHS = {"Y": 4, "G": 4, "j": 3, "f": 6} | dict.fromkeys("mdHMSV", 2) | {"u": 1}
+_DIRECTIVE_PARTS = frozenset(f"%{directive}" for directive in _WIDTHS)
+_GRAINS_US = {
+    "Y": 366 * DAY_US,
+    "G": 53 * WEEK_US,
+    "m": 31 * DAY_US,
+    "V": WEEK_US,
+    "d": DAY_US,
+    "j": DAY_US,
+    "u": DAY_US,
+    "H": HOUR_US,
+    "M": 60 * SECOND_US,
+    "S": SECOND_US,
+    "f": 1,
+}
+_NAMES = {
+    "Y": "year", "G": "ISO year", "m": "month", "V": "ISO week", "d": "day", "j": "day of the year",
+    "u": "day of the week", "H": "hour", "M": "minute", "S": "second", "f": "microsecond",
+}  # fmt: skip
+
+
+def _check_order(text: str, directives: list[str]) -> None:
+    said = "".join(directives)
+    in_order = max(n for n in range(len(said) + 1) if any(chain.startswith(said[:n]) for chain in _CHAINS))
+    if in_order == 0:
+        problem = "it has to begin with the year"
+    elif in_order < len(said):
+        before, after = said[in_order - 1], said[in_order]
+        problem = f"%{after} ({_NAMES[after]}) can't follow %{before} ({_NAMES[before]})"
+    else:
+        return
+    raise TemplateError(f"{text} does not sort by time: {problem}; write one like {{time:%Y-%m-%d-%H%M}}")
+
+
+# Reading a token
+
+
+_ISO_SECOND = "%Y-%m-%dT%H:%M:%S"
+_FIXED = {
+    "sensor_id": SensorToken(),
+    "metric": MetricToken(),
+    "event_id": EventIdToken(),
+    "reverse_s": ReverseToken("s"),
+    "reverse_ms": ReverseToken("ms"),
+    "reverse_us": ReverseToken("us"),
+    "iso_s": CalendarToken("{iso_s}", _ISO_SECOND),
+    "iso_ms": CalendarToken("{iso_ms}", f"{_ISO_SECOND}.%f", cut=3),
+    "iso_us": CalendarToken("{iso_us}", f"{_ISO_SECOND}.%f"),
+}
+_METADATA = re.compile(r"metadata\.([A-Za-z_][A-Za-z0-9_.-]{0,127})")
+_KNOWN = (
+    "{sensor_id}, {metric}, {metadata.NAME}, {event_id}, {salt:N}, {shard:COUNT}, {reverse_s|ms|us}, {iso_s|ms|us}, "
+    "{time:FORMAT}, {bucket:DURATION}"
+)
+_MOST_SALT_DIGITS = 4
+_MOST_SHARDS = 10_000
+
+
+def parse_token(text: str) -> Token:
+    """The token that a template has between braces, given without them.
+
+    Raises:
+        TemplateError: there is no such token, or its argument does not do.
+    """
+    if text in _FIXED:
+        return _FIXED[text]
+    if metadata := _METADATA.fullmatch(text):
+        return MetadataToken(metadata[1])
+    name, colon, argument = text.partition(":")
+    if colon:
+        match name:
+            case "salt":
+                return SaltToken(_number(text, argument, 1, _MOST_SALT_DIGITS, "digits"))
+            case "shard":
+                return ShardToken(_number(text, argument, 2, _MOST_SHARDS, "shards"))
+            case "time":
+                return _calendar(argument)
+            case "bucket":
+                return _bucket(argument)
+    raise TemplateError(f"{{{text}}} is no token; there are {_KNOWN}")
+
+
+def _number(text: str, argument: str, least: int, most: int, what: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", argument) or not least <= int(argument) <= most:
+        raise TemplateError(f"{{{text}}} takes {least} to {most} {what}")
+    return int(argument)
+
+
+def _calendar(argument: str) -> CalendarToken:
+    text = f"{{time:{argument}}}"
+    expanded = argument.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
+    for part in re.findall(r"%.?|[^%]+", expanded):
+        if part.startswith("%") and part not in _DIRECTIVE_PARTS and part != "%%":
+            raise TemplateError(
+                f"{text} has {part}, which does not sort by time or has no fixed width; "
+                f"there are {', '.join(f'%{directive}' for directive in _WIDTHS)}, %F, %T and %%"
+            )
+    return CalendarToken(text, expanded)
+
+
+def _bucket(argument: str) -> CalendarToken:
+    text = f"{{bucket:{argument}}}"
+    if argument == "1w":
+        return CalendarToken(text, "%G-W%V", WEEK_US)
+    try:
+        length_us = parse_duration(argument) // timedelta(microseconds=1)
+    except ValueError as error:
+        raise TemplateError(f"{text}: {error}, or 1w for ISO weeks") from None
+    if not length_us or DAY_US % length_us:
+        raise TemplateError(f"{text} does not divide a day; use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks")
+    return CalendarToken(text, {HOUR_US: "%Y-%m-%dT%H", DAY_US: "%Y-%m-%d"}.get(length_us, _ISO_SECOND), length_us)

@@ -1,0 +1,174 @@
+"""A schema as TOML: what a user writes, what a table stores of itself, and what ``table describe`` prints.
+
+    key = "{sensor_id}#{reverse_us}"
+    layout = "wide"                       # or tall, serialized, bucket_cells, bucket_columns, bucket_serialized
+    values = "text"                       # or float64
+
+    [metrics]                             # family = globs; the first that matches takes the metric
+    raw = ["*"]
+
+    [metadata]
+    meta = ["*"]
+
+    [tiers]                               # window = family
+    1h = "stats"
+
+    [policies]                            # family = policy, as cbt setgcpolicy takes it
+    raw = "maxage=90d"
+
+    [rate]                                # what is expected of one sensor; all but every may be left out
+    every = "1s"
+    metrics = 3
+    metadata = 0
+    event_bytes = 120
+
+What is left out is as in the default schema; a serializing layout has no ``[metadata]``.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import tomlkit
+
+from pipeline.core.durations import format_interval, parse_interval
+from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
+from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.values import Values
+from pipeline.core.windows import Window
+
+_T = TypeVar("_T")
+
+_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate")
+_RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
+
+
+def parse_schema(text: str) -> TableSchema:
+    """The schema that the TOML says.
+
+    Raises:
+        SchemaError: it is no TOML, or no schema; the message begins with the key at fault.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SchemaError("schema", f"it is not TOML: {error}") from None
+    return schema_of(document)
+
+
+def schema_of(document: Mapping[str, Any]) -> TableSchema:
+    """The schema that a document, as TOML reads it, says. Raises SchemaError."""
+    for key in document:
+        if key not in _KEYS:
+            raise SchemaError(key, f"there is no such key; there are {', '.join(_KEYS)}")
+    layout_name = _text(document, "layout", "wide")
+    if layout_name not in LAYOUTS:
+        raise SchemaError("layout", f"{layout_name!r} is none of {', '.join(LAYOUTS)}")
+    layout = LAYOUTS[layout_name]
+    return TableSchema(
+        key=_parsed("key", _text(document, "key", "{sensor_id}#{reverse_us}"), KeyTemplate.parse),
+        layout=layout,
+        values=_parsed("values", _text(document, "values", Values.TEXT), _values),
+        metrics=_routes(document, "metrics", {"raw": ["*"]}),
+        metadata=_routes(document, "metadata", {} if layout.serializes else {"meta": ["*"]}),
+        tiers=_tiers(document),
+        policies=_policies(document),
+        rate=_rate(document),
+    )
+
+
+def document_of(schema: TableSchema) -> dict[str, Any]:
+    """The whole of a schema, defaults and all, as TOML would read it."""
+    document: dict[str, Any] = {"key": schema.key.text, "layout": schema.layout.name}
+    if not schema.layout.serializes:
+        document["values"] = str(schema.values)
+    document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs}
+    if not schema.layout.serializes:
+        document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
+    document["tiers"] = {tier.window.text: tier.family for tier in schema.tiers}
+    document["policies"] = {family: format_policy(schema.policies[family]) for family in schema.families}
+    if rate := schema.rate:
+        document["rate"] = {"every": format_interval(rate.every_us), "metrics": rate.metrics, "metadata": rate.metadata}
+        if rate.event_bytes is not None:
+            document["rate"]["event_bytes"] = rate.event_bytes
+    return document
+
+
+def format_schema(schema: TableSchema) -> str:
+    """The schema as TOML, the same text for the same schema. ``parse_schema`` reads it back."""
+    return tomlkit.dumps(document_of(schema))
+
+
+def _values(text: str) -> Values:
+    try:
+        return Values(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is none of {', '.join(Values)}") from None
+
+
+def _routes(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> Routes:
+    routes = _table(document, key, default)
+    for family, globs in routes.items():
+        if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) and glob for glob in globs):
+            raise SchemaError(f"{key}.{family}", 'takes a list of globs, like ["temperature", "log_*"]')
+    return Routes(tuple((family, tuple(globs)) for family, globs in routes.items()))
+
+
+def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
+    tiers = _table(document, "tiers", {"1h": "stats"})
+    return tuple(
+        Tier(_parsed(f"tiers.{window}", window, Window.parse), _text(tiers, window, "", "tiers.")) for window in tiers
+    )
+
+
+def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:
+    policies = _table(document, "policies", {})
+    return {
+        family: _parsed(f"policies.{family}", _text(policies, family, "", "policies."), parse_policy)
+        for family in policies
+    }
+
+
+def _rate(document: Mapping[str, Any]) -> Rate | None:
+    if "rate" not in document:
+        return None
+    rate = _table(document, "rate", {})
+    for key in rate:
+        if key not in _RATE_KEYS:
+            raise SchemaError(f"rate.{key}", f"there is no such key; there are {', '.join(_RATE_KEYS)}")
+    if "every" not in rate:
+        raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
+    every_us = _parsed("rate.every", _text(rate, "every", "", "rate."), parse_interval)
+    event_bytes = _number(rate, "event_bytes", 1) if "event_bytes" in rate else None
+    return Rate(every_us, _number(rate, "metrics", 1, 1), _number(rate, "metadata", 0, 0), event_bytes)
+
+
+def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
+    value = document.get(key, default)
+    if not isinstance(value, dict):
+        raise SchemaError(key, f"is a table: [{key}]")
+    return value
+
+
+def _text(document: Mapping[str, Any], key: str, default: str, within: str = "") -> str:
+    value = document.get(key, default)
+    if not isinstance(value, str) or not value:
+        raise SchemaError(f"{within}{key}", f"{value!r} is not a text")
+    return value
+
+
+def _number(rate: Mapping[str, Any], key: str, least: int, default: int = 0) -> int:
+    value = rate.get(key, default)
+    if type(value) is not int or value < least:
+        raise SchemaError(f"rate.{key}", f"{value!r} is not a whole number from {least} up")
+    return value
+
+
+def _parsed(key: str, text: str, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(text)
+    except (ValueError, PolicyError) as error:
+        raise SchemaError(key, str(error)) from None
