@@ -1,234 +1,351 @@
-"""The table as a reader sees it: a sensor's readings and aggregates, each by a bounded range scan.
+"""The table as a reader sees it: sensors' readings and aggregates, each by bounded ranges of keys.
 
-Nothing here reads a table from end to end. A long range comes in pages of :data:`PAGE_ROWS` rows, each page a
-request with a deadline of its own: a reader may take its time over what it has, and never holds more than a page.
+What the table looks like it says itself; the very schema by which rows are written finds and reads them. Nothing here
+reads a table from end to end.
 """
 
-import logging
 import re
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from heapq import merge
+from itertools import islice
+from typing import TypeVar, overload
 
-from google.api_core.exceptions import DeadlineExceeded
-from google.cloud.bigtable import data
-from google.cloud.bigtable.data import row_filters
+from google.cloud.bigtable_v2.types import ColumnRange, RowFilter, TimestampRange
 
-from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
-from pipeline.core import rows
+from pipeline.cloud.row_reader import RowReader
+from pipeline.cloud.schema_store import schema_of
+from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
-from pipeline.core.rows import Families, KeyRange
+from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.layouts import Wanted, newest_first
+from pipeline.core.schema.reading import ForeignRow, Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.values import parse_value
+from pipeline.core.windows import Window
 
-_Record = TypeVar("_Record")
+_T = TypeVar("_T")
 
-PAGE_ROWS = 1000
-TIMEOUT_S = 15.0  # of one request, with all its retries: how long an unreachable server is waited for
+_THREADS = 8  # that read at a time where several sensors are asked for
+_AHEAD = 8000  # records that are read ahead, over all sensors
 
-DEFAULT_FAMILIES = Families()
-
-_TO_THE_END = b""  # as the end of a range, in Bigtable's own convention
-_KEYS_ONLY = row_filters.RowFilterChain(
-    [row_filters.CellsRowLimitFilter(1), row_filters.StripValueTransformerFilter(flag=True)]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RawRecord:
-    """One event, as its raw row has it. Readings and metadata are sorted by name."""
-
-    sensor_id: str
-    event_time_us: int
-    readings: dict[str, float]
-    metadata: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSummary:
-    """The statistics of one metric in one window. A sum that overflowed is infinite; nothing is NaN."""
-
-    count: int
-    sum: float
-    min: float
-    max: float
-    avg: float
-    stddev: float
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateRecord:
-    """One window of one sensor, as its aggregate row has it. Metrics are sorted by name."""
-
-    sensor_id: str
-    start_us: int
-    window: Window
-    reading_count: int
-    metrics: dict[str, MetricSummary]
+NOTHING_SAID = Said()
+_NO_METADATA: Mapping[str, str] = {}
 
 
 class SensorTable:
-    """Reads one table. Made by :meth:`open`.
+    """Reads one table, whatever its schema. Made by :meth:`open`.
 
-    Of every cell the newest version is read, and of every row the families that are asked for; the server leaves
-    the others out. Times are microseconds since the epoch; one outside what a row key can hold, 1970 to 2286,
-    stands for the nearest that it can.
+    Of a row only the families, columns, versions and times that are asked for leave the server. Times are microseconds
+    since the epoch; one outside what a row key can hold, 1970 to 2286, stands for the nearest that it can. Where row
+    keys are made of metadata (``{metadata.location}``), it has to be said as ``metadata={"location": …}``: a sensor is
+    never searched for in the whole table.
 
-    Every method raises ServerProblem for what the server refuses or when it is out of reach, which takes at most
-    :data:`TIMEOUT_S` to find out, and ValueError for a text that can't be a sensor's id and for a range of time
-    that does not end after it starts. Where an iterator is returned, the ValueError comes from the call and the
-    ServerProblem from the iterator.
+    Every method raises ServerProblem for what the server refuses or when it is out of reach, and ValueError for what
+    can't be answered: a text that is no sensor's id, a range of time that does not end after it starts, metadata that
+    has to be said, a tier that the table does not have. Where an iterator is returned, the ValueError comes from the
+    call and the ServerProblem from the iterator.
+
+    Attributes:
+        schema: what the table says of itself.
+        rows: the rows that it is read by; their reader counts what the server returned.
     """
 
-    def __init__(self, table: data.Table, name: TableName, families: Families) -> None:
-        self._table = table
-        self._name = name
-        self._families = families
+    def __init__(self, rows: RowReader, schema: TableSchema, threads: ThreadPoolExecutor) -> None:
+        self.rows = rows
+        self.schema = schema
+        self._threads = threads
 
     @classmethod
     @contextmanager
-    def open(
-        cls, project: str, instance: str, table: str, families: Families = DEFAULT_FAMILIES
-    ) -> Iterator["SensorTable"]:
+    def open(cls, project: str, instance: str, table: str, said: Said = NOTHING_SAID) -> Iterator["SensorTable"]:
         """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
 
-        Nothing is read yet: a table that does not exist is told by the first read.
+        Reads the table's schema. Where there is none, ``said`` has to be ``Said(default=True)``, or the table empty.
+
+        Raises:
+            ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
         """
         name = TableName(project, instance, table)
-        with explained(f"table {name}"):
-            client = _client(project)
-        with client:
-            yield cls(client.get_table(instance, table), name, families)
+        schema = schema_of(name, said)
+        with RowReader.open(name) as rows, ThreadPoolExecutor(_THREADS) as threads:
+            yield cls(rows, schema, threads)
 
-    def latest(self, sensor_id: str) -> RawRecord | None:
-        """The sensor's newest event; None where it has none. Reads one row."""
-        _check_sensor_id(sensor_id)
-        scan = self._scan(rows.sensor_range(sensor_id), self._raw_cells(), limit=1)
-        return next(self._records(scan, self._raw_record), None)
+    # Readings
 
-    def range(self, sensor_id: str, start_us: int, end_us: int, limit: int | None = None) -> Iterator[RawRecord]:
-        """The sensor's events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
+    @overload
+    def latest(  # type: ignore[overload-overlap] # a str is an Iterable[str] too, and is one sensor
+        self, sensors: str, *, metrics: Iterable[str] | None = None, metadata: Mapping[str, str] = _NO_METADATA
+    ) -> RawRecord | None: ...
 
-        Scans the keys of that range alone, and stops after ``limit`` rows, which are the newest.
+    @overload
+    def latest(
+        self,
+        sensors: Iterable[str],
+        *,
+        metrics: Iterable[str] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords: ...
+
+    def latest(
+        self,
+        sensors: str | Iterable[str],
+        *,
+        metrics: Iterable[str] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecord | RawRecords | None:
+        """The newest event of a sensor, None where it has none; of several sensors, an iterator in their order.
+
+        With ``metrics``, the newest event that has one of them, with these readings alone.
         """
-        _check_sensor_id(sensor_id)
-        start_us, end_us = _within_keys(start_us, end_us)
-        if start_us == end_us:
-            return iter(())
-        scan = self._scan(rows.raw_range(sensor_id, start_us, end_us), self._raw_cells(), limit)
-        return self._records(scan, self._raw_record)
+        query = Query(metrics=_names(metrics), limit=1, metadata=metadata)
+        if isinstance(sensors, str):
+            return next(self._events(sensors, query), None)
+        each = [self._ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
+        return RawRecords(record for records in each for record in records)
 
-    def aggregates(
-        self, sensor_id: str, start_us: int, end_us: int, window: Window = HOURLY
-    ) -> Iterator[AggregateRecord]:
-        """The sensor's windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
+    def range(
+        self,
+        sensors: str | Iterable[str],
+        start_us: int,
+        end_us: int,
+        *,
+        metrics: Iterable[str] | None = None,
+        limit: int | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords:
+        """The events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
 
-        Scans the keys of that range alone.
+        Of several sensors, all of them in one order of time, read in parallel.
 
         Args:
-            sensor_id: of which sensor.
+            sensors: of which sensor, or sensors.
+            start_us: the earliest event time.
+            end_us: the first that is too late.
+            metrics: these readings alone, without metadata; by default everything.
+            limit: stop after so many, which are the newest.
+            metadata: of the sensors, where row keys are made of it.
+        """
+        start_us, end_us = _within_keys(start_us, end_us)
+        query = Query(start_us, end_us, _names(metrics), limit, metadata)
+        if isinstance(sensors, str):
+            return RawRecords(self._events(sensors, query))
+        listed = _listed(sensors)
+        size = max(_AHEAD // max(len(listed), 1), 10)
+        each = [self._ahead(self._events(sensor, query), size) for sensor in listed]
+        return RawRecords(islice(merge(*each, key=newest_first), limit))
+
+    def prefix(
+        self,
+        start_us: int,
+        end_us: int,
+        *,
+        sensors: str = "",
+        metrics: Iterable[str] | None = None,
+        limit: int | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords:
+        """The events of many sensors by one scan: those of a location, say, or whose ids begin alike.
+
+        Sensor by sensor in the order of keys (against it where keys sort the oldest first), each the newest first.
+        The scan passes over all times of these sensors; the server returns those from ``start_us``, inclusive, to
+        ``end_us``, exclusive.
+
+        Args:
+            start_us: the earliest event time.
+            end_us: the first that is too late.
+            sensors: what their ids begin with.
+            metrics: these readings alone, without metadata; by default everything.
+            limit: stop after so many.
+            metadata: what row keys begin with, where they are made of metadata.
+
+        Raises:
+            ValueError: also where keys do not have such sensors side by side.
+        """
+        start_us, end_us = _within_keys(start_us, end_us)
+        query = Query(start_us, end_us, _names(metrics), limit, metadata)
+        return RawRecords(self._ours(events_of_prefix(self.schema, self._read, sensors, query)))
+
+    def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
+        """Every sensor that has a raw row, in the order of keys, or of those whose ids begin with ``prefix``.
+
+        Costs one seek a sensor, however many rows it has: each reads the key of the first row behind the sensor before.
+        One more finds the end, and one each jumps over the rows that are no sensor's. Where something else comes before
+        the sensor in row keys, one seek for each of its combinations with a sensor.
+
+        Where keys begin with the time, the sensors are those that have an aggregate, read the same way; ValueError where
+        the table has no aggregates either.
+        """
+        if not self.schema.key.time_first:
+            return self._ours(sensors_of(self.schema, self._read, prefix, metadata))
+        if not self.schema.tiers:
+            raise ValueError(f"keys of {self.schema.key} begin with the time: sensors can't be listed by them")
+        return self._ours(self._aggregated_sensors(prefix))
+
+    # Aggregates
+
+    def aggregates(
+        self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | None = None
+    ) -> AggregateRecords:
+        """The windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
+
+        Of several sensors, all of them in one order of time, read in parallel.
+
+        Args:
+            sensors: of which sensor, or sensors.
             start_us: the earliest start of a window.
             end_us: the first instant that is too late for one.
-            window: as the job that wrote them was given it: the keys of ``90m`` and ``5400s`` are not the same.
+            tier: which windows; by default the shortest that the table has.
         """
-        _check_sensor_id(sensor_id)
+        of_tier = self._tier(tier)
         start_us, end_us = _within_keys(start_us, end_us)
-        scan = self._scan(rows.aggregate_range(window, sensor_id, start_us, end_us), self._aggregate_cells())
-        return self._records(scan, partial(_aggregate_record, window))
+        if isinstance(sensors, str):
+            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us))
+        listed = _listed(sensors)
+        size = max(_AHEAD // max(len(listed), 1), 10)
+        each = [self._ahead(self._aggregates(of_tier, sensor, start_us, end_us), size) for sensor in listed]
+        return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
-    def sensors(self) -> Iterator[str]:
-        """Every sensor that has a raw row, in the order of keys.
+    def _tier(self, window: Window | None) -> Tier:
+        tiers = self.schema.tiers
+        wanted = window and aggregates.aggregate_prefix(window)  # 60m is 1h, by its keys, and 5400s is not 90m
+        found = next((tier for tier in tiers if wanted in (None, aggregates.aggregate_prefix(tier.window))), None)
+        if found is None:
+            there_are = ", ".join(tier.window.text for tier in tiers) or "none"
+            asked = f"of {window.text}" if window else "at all"
+            raise ValueError(f"the table has no aggregates {asked}; its tiers: {there_are}")
+        return found
 
-        Costs one seek a sensor, however many rows it has: each reads the key, without a value, of the first row
-        behind the sensor before. One more finds the end, and one each jumps over the rows that are no sensor's.
-        """
-        start = b""
-        while page := self._read(KeyRange(start, _TO_THE_END), _KEYS_ONLY, limit=1):
-            (segment,) = self._records(page, lambda row: rows.first_segment(row.row_key))
-            if segment not in RESERVED_SENSOR_IDS:
-                yield segment
-            start = rows.after_first_segment(segment)
+    def _aggregates(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[AggregateRecord]:
+        _check_sensor_id(sensor_id)
+        key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
+        rows = self.rows.read(key_range, _filter(Wanted((tier.family,), versions=1)))
+        return self._ours(_each(rows, partial(_aggregate_record, tier.window)))
 
-    def _records(self, scan: Iterable[data.Row], parse: Callable[[data.Row], _Record]) -> Iterator[_Record]:
-        for row in scan:
+    def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
+        tier = self.schema.tiers[0]
+        start, end = prefix_range((aggregates.aggregate_prefix(tier.window) + prefix).encode())
+        while row := next(self._read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
+            key = next(_each([row], lambda row: aggregates.parse_aggregate_key(tier.window, row.key)))
+            yield key.sensor_id
+            start = after_prefix(f"{aggregates.aggregate_prefix(tier.window)}{key.sensor_id}#".encode())
+
+    # How it is read
+
+    def _events(self, sensor_id: str, query: Query) -> Iterator[RawRecord]:
+        _check_sensor_id(sensor_id)
+        if query.start_us == query.end_us:  # outside what keys can hold
+            return iter(())
+        return self._ours(events_of(self.schema, self._read, sensor_id, query))
+
+    def _read(
+        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+    ) -> Iterator[Row]:
+        return self.rows.read(key_range, _filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+
+    def _ours(self, records: Iterator[_T]) -> Iterator[_T]:
+        """The records, or a ServerProblem where a row is not as the schema has it."""
+
+        def told() -> Iterator[_T]:
             try:
-                yield parse(row)
-            except (ValueError, KeyError) as error:
-                raise ServerProblem(f"table {self._name}: row {row.row_key!r} is not one of Tidetable's") from error
+                yield from records
+            except ForeignRow as problem:
+                raise ServerProblem(f"table {self.rows.name}: {problem}") from problem
 
-    def _scan(self, key_range: KeyRange, cells: row_filters.RowFilter, limit: int | None = None) -> Iterator[data.Row]:
-        """The rows of a range in the order of keys, at most ``limit``, a page at a time."""
-        start, end = key_range
-        while start < end and limit != 0:
-            size = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
-            page = self._read(KeyRange(start, end), cells, size)
-            yield from page
-            if len(page) < size:
-                return
-            start = page[-1].row_key + b"\x00"
-            limit = None if limit is None else limit - size
+        return told()
 
-    def _read(self, key_range: KeyRange, cells: row_filters.RowFilter, limit: int) -> list[data.Row]:
-        query = data.ReadRowsQuery(
-            row_ranges=data.RowRange(key_range.start, key_range.end), row_filter=cells, limit=limit
-        )
-        with explained(f"table {self._name}"):
-            try:
-                return self._table.read_rows(query, operation_timeout=TIMEOUT_S)
-            except DeadlineExceeded as error:
-                raise _last_failure(error) from error
+    def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
+        """The same records, the next ``size`` of which another thread has begun to read."""
+        batch = self._threads.submit(list, islice(records, size))
 
-    def _raw_cells(self) -> row_filters.RowFilter:
-        return _newest_of(self._families.raw, self._families.meta)
+        def batches() -> Iterator[_T]:
+            nonlocal batch
+            while ready := batch.result():
+                batch = self._threads.submit(list, islice(records, size))
+                yield from ready
 
-    def _aggregate_cells(self) -> row_filters.RowFilter:
-        return _newest_of(self._families.stats)
-
-    def _raw_record(self, row: data.Row) -> RawRecord:
-        key = rows.parse_raw_key(row.row_key)
-        readings = {}
-        metadata = {}
-        for cell in row.cells:
-            if cell.family == self._families.raw:
-                readings[cell.qualifier.decode()] = rows.parse_value(cell.value)
-            else:
-                metadata[cell.qualifier.decode()] = cell.value.decode()
-        return RawRecord(key.sensor_id, key.event_time_us, readings, metadata)
+        return batches()
 
 
-def _aggregate_record(window: Window, row: data.Row) -> AggregateRecord:
-    key = rows.parse_aggregate_key(window, row.row_key)
+def _each(rows: Iterable[Row], parse: Callable[[Row], _T]) -> Iterator[_T]:
+    for row in rows:
+        try:
+            yield parse(row)
+        except (ValueError, KeyError) as error:
+            raise ForeignRow(row, error) from error
+
+
+def _aggregate_record(window: Window, row: Row) -> AggregateRecord:
+    key = aggregates.parse_aggregate_key(window, row.key)
     reading_count = 0
     statistics: dict[str, dict[str, float]] = defaultdict(dict)
     for cell in row.cells:
-        qualifier, value = cell.qualifier.decode(), rows.parse_value(cell.value)
-        if qualifier == rows.READING_COUNT:
+        qualifier, value = cell.qualifier.decode(), parse_value(cell.value)
+        if qualifier == aggregates.READING_COUNT:
             reading_count = int(value)
         else:
-            statistic, metric = rows.split_aggregate_qualifier(qualifier)
+            statistic, metric = aggregates.split_qualifier(qualifier)
             statistics[metric][statistic] = value
     metrics = {metric: _metric_summary(of_metric) for metric, of_metric in statistics.items()}
     return AggregateRecord(key.sensor_id, key.start_us, window, reading_count, metrics)
 
 
 def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
-    count, *others = (statistics[name] for name in rows.STATISTICS)
+    count, *others = (statistics[name] for name in aggregates.STATISTICS)
     return MetricSummary(int(count), *others)
 
 
-def _newest_of(*families: str) -> row_filters.RowFilter:
-    """A filter for the newest version of every cell of these families."""
-    return row_filters.RowFilterChain(
-        [
-            row_filters.FamilyNameRegexFilter("|".join(map(re.escape, families))),
-            row_filters.CellsColumnLimitFilter(1),
-        ]
-    )
+_KEY_ALONE = Wanted((), keys_only=True)
+
+
+def _filter(wanted: Wanted, pattern: str | None = None) -> RowFilter:
+    """What the server is to leave out, the cheapest to decide first."""
+    filters = []
+    if pattern is not None:
+        filters.append(RowFilter(row_key_regex_filter=pattern.encode()))
+    if wanted.keys_only:
+        filters += [RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)]
+    else:
+        filters.append(RowFilter(family_name_regex_filter="|".join(map(re.escape, wanted.families))))
+    if wanted.qualifiers is not None:
+        alternatives = b"|".join(map(re.escape, wanted.qualifiers))
+        filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
+    if wanted.qualifier_range is not None:
+        start, end = wanted.qualifier_range
+        columns = ColumnRange(family_name=wanted.families[0], start_qualifier_closed=start, end_qualifier_open=end)
+        filters.append(RowFilter(column_range_filter=columns))
+    if wanted.times_us is not None:
+        start_us, end_us = wanted.times_us
+        times = TimestampRange(start_timestamp_micros=start_us, end_timestamp_micros=end_us)
+        filters.append(RowFilter(timestamp_range_filter=times))
+    if wanted.versions is not None:
+        filters.append(RowFilter(cells_per_column_limit_filter=wanted.versions))
+    return RowFilter(chain=RowFilter.Chain(filters=filters)) if len(filters) > 1 else filters[0]
+
+
+def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
+    if metrics is None:
+        return None
+    named = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+    if not named or not all(named):
+        raise ValueError("metrics names none; leave it out for all of them")
+    return named
+
+
+def _listed(sensors: Iterable[str]) -> list[str]:
+    listed = list(dict.fromkeys(sensors))
+    for sensor_id in listed:
+        _check_sensor_id(sensor_id)
+    return listed
 
 
 def _check_sensor_id(text: str) -> None:
@@ -242,19 +359,3 @@ def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:
     if start_us >= end_us:
         raise ValueError(f"no range of time: {format_time(start_us)} is not before {format_time(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
-
-
-def _last_failure(error: DeadlineExceeded) -> Exception:
-    """Of a request that was tried until its time was up, why the last try failed: that says more than the time."""
-    tries = error.__cause__
-    return tries.exceptions[-1] if isinstance(tries, ExceptionGroup) else error
-
-
-def _client(project: str) -> data.BigtableDataClient:
-    # The client sends metrics of its own to Cloud Monitoring and can't be told not to. Where that fails, above all
-    # for want of a permission that reading a table does not need, it is nothing to bother a reader with.
-    logging.getLogger("google.cloud.bigtable.data._metrics").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # Whoever sets BIGTABLE_EMULATOR_HOST knows; the warning would be the first line of every command.
-        warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-        return data.BigtableDataClient(project=project)

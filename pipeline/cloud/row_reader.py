@@ -45,6 +45,7 @@ _LONGEST_DELAY_S = 1.0
 _STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
 
 _Request = ReadRowsRequest.pb()  # the plain protobuf class: quicker to fill in than its wrapper
+_new = tuple.__new__  # makes a Cell in half the time that its own constructor takes
 
 
 class RowReader:
@@ -79,7 +80,13 @@ class RowReader:
             yield cls(BigtableClient(transport=connection.transport), name)
 
     def read(
-        self, key_range: KeyRange, cells: RowFilter | None = None, limit: int | None = None, *, reverse: bool = False
+        self,
+        key_range: KeyRange,
+        cells: RowFilter | None = None,
+        limit: int | None = None,
+        *,
+        page_rows: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[Row]:
         """The rows of a range, in the order of keys.
 
@@ -91,7 +98,9 @@ class RowReader:
             cells: which cells of the rows, as google.cloud.bigtable_v2.types has filters; by default all. A row of
                 which no cell passes is left out.
             limit: of how many rows, at most.
-            reverse: against the order of keys, the last row of the range first. A row's cells keep their order.
+            page_rows: how many rows a page has; by default, and at most, :data:`PAGE_ROWS`.
+            reverse: against the order of keys, the last row of the range first. A row's cells come as ever: newest
+                first within a column, columns in order within a family.
 
         Raises:
             ServerProblem: by ``next``, for what the server refuses, or when it is out of reach, which takes at most
@@ -99,8 +108,9 @@ class RowReader:
                 that is there, so that no row is lost or comes twice.
         """
         rest = _Rest(*key_range, reverse)
+        most = min(page_rows or PAGE_ROWS, PAGE_ROWS)
         while rest and (limit is None or limit > 0):
-            size = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
+            size = most if limit is None else min(limit, most)
             page = self._page(rest, cells, size)
             yield from page
             if len(page) < size:
@@ -210,10 +220,10 @@ def merged(responses: Iterable[Any]) -> Iterator[Row]:
             if not key or (chunk_key and chunk_key != key):
                 raise DataLoss(f"the server sent a cell of row {chunk_key!r} as one of row {key!r}")
             # An absent family or column is the last chunk's; an empty one is a name like any other.
-            if chunk.HasField("family_name"):
-                family, qualifier = chunk.family_name.value, None
-            if chunk.HasField("qualifier"):
-                qualifier = chunk.qualifier.value
+            if (name := chunk.family_name.value) or chunk.HasField("family_name"):
+                family, qualifier = name, None
+            if (column := chunk.qualifier.value) or chunk.HasField("qualifier"):
+                qualifier = column
             if family is None or qualifier is None:
                 raise DataLoss(f"the server sent a cell of row {key!r} without its column")
             if not begun:
@@ -225,7 +235,7 @@ def merged(responses: Iterable[Any]) -> Iterator[Row]:
                 if begun:
                     value = b"".join((*begun, value))
                     begun = []
-                cells.append(Cell(family, qualifier, timestamp_us, value))
+                cells.append(_new(Cell, (family, qualifier, timestamp_us, value)))
             if chunk.commit_row:
                 if begun:
                     raise DataLoss(f"the server sent row {key!r} with a value in part")

@@ -1,7 +1,8 @@
 """A table as its administrator sees it: families and their garbage collection.
 
 Every function makes one call of Bigtable's admin API, on the emulator where BIGTABLE_EMULATOR_HOST says so,
-and raises :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach.
+and raises :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach;
+:func:`create` writes the schema's row as well.
 Those that set policies raise :class:`~pipeline.core.schema.policies.PolicyError` for one too long for Bigtable, before
 the server is asked.
 """
@@ -13,17 +14,22 @@ from dataclasses import dataclass
 from google.api_core.exceptions import AlreadyExists, NotFound
 from google.cloud import bigtable
 from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
-from google.cloud.bigtable_admin_v2.types import Table
+from google.cloud.bigtable_admin_v2.types import CreateTableRequest, Table
 
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.gc_rules import from_rule, to_rule
 from pipeline.cloud.names import TableName
-from pipeline.core.rows import Families
-from pipeline.core.schema.policies import Policy, format_policy, parse_policy, same_policy
+from pipeline.cloud.schema_store import write_schema
+from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 # Seconds. A read is tried once, so this is how long an unreachable server is waited for.
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 60.0
+
+# A tablet for each value of {salt:2}. Bigtable's reference of CreateTableRequest.initial_splits names no limit; more
+# would be no gain, as tablets move between servers whole and Bigtable splits and merges them by load later on.
+MOST_SPLITS = 255
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,9 @@ class Difference:
         return f"family {self.family}: policy is {format_policy(self.actual)}, wanted {format_policy(self.wanted)}"
 
 
-def default_policies(families: Families) -> dict[str, Policy]:
-    """Each family's policy where nobody asks for another."""
-    return {
-        families.raw: parse_policy("maxage=90d"),
-        families.stats: parse_policy("maxage=730d"),
-        families.meta: parse_policy("maxage=90d"),
-    }
+def policies_of(schema: TableSchema) -> dict[str, Policy]:
+    """Every family of a table with that schema, the table's own among them, and its policy."""
+    return {family: schema.policies[family] for family in schema.families} | {SCHEMA_FAMILY: Never()}
 
 
 def find(name: TableName) -> dict[str, Policy] | None:
@@ -82,16 +84,39 @@ def describe(name: TableName) -> dict[str, Policy]:
     return families
 
 
-def create(name: TableName, policies: Mapping[str, Policy]) -> bool:
-    """Creates the table with these families; False where somebody else's is there by now."""
-    families = {family: {"gc_rule": to_rule(policy)} for family, policy in policies.items()}
+def create(name: TableName, schema: TableSchema) -> bool:
+    """Creates the table with its families and splits, and stores the schema in it.
+
+    Returns:
+        False where somebody else's table is there by now, which is left alone.
+
+    Raises:
+        ServerProblem: also where the table was created and its schema could not be stored, which the message says.
+    """
+    if not create_bare(name, policies_of(schema), schema.key.split_keys(MOST_SPLITS)):
+        return False
+    try:
+        write_schema(name, schema)
+    except ServerProblem as problem:
+        raise ServerProblem(
+            f"{problem}; the table was created, but does not hold its schema yet: the same once more with --apply "
+            "stores it"
+        ) from problem
+    return True
+
+
+def create_bare(name: TableName, policies: Mapping[str, Policy], split_keys: Iterable[bytes] = ()) -> bool:
+    """Creates the table with these families and nothing in it; False where somebody else's is there by now."""
+    request = CreateTableRequest(
+        parent=name.parent,
+        table_id=name.table,
+        table={"column_families": {family: {"gc_rule": to_rule(policy)} for family, policy in policies.items()}},
+        initial_splits=[{"key": key} for key in split_keys],
+    )
     # What the server can miss when it creates a table is the instance.
     with _admin(name, asked=f"instance {name.parent}") as admin:
         try:
-            admin.create_table(
-                {"parent": name.parent, "table_id": name.table, "table": {"column_families": families}},
-                timeout=CHANGE_TIMEOUT_S,
-            )
+            admin.create_table(request, timeout=CHANGE_TIMEOUT_S)
         except AlreadyExists:
             return False
     return True

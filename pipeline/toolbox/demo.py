@@ -20,7 +20,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.rows import Families
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import parse_time
 from pipeline.toolbox.charts import BandPoint, save_band, terminal_band
 from pipeline.toolbox.console import err, out, progress_bar
@@ -143,7 +143,7 @@ def _create_resources() -> _Resources:
         subscriber.create_subscription(name=subscription, topic=topic)
     publisher.stop()
     subscriber.close()
-    tables.create(resources.table, tables.default_policies(Families()))
+    tables.create(resources.table, TableSchema.default())
     return resources
 
 
@@ -261,6 +261,7 @@ def _read_table(name: TableName) -> dict[str, dict[str, str]]:
             for qualifier, cells in columns.items()
         }
         for row in table.read_rows()
+        if not row.row_key.startswith(b"schema#")  # what the table says of itself is nobody's reading
     }
 
 

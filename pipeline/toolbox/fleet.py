@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.dead_letters import RENAMED_ENCODING
-from pipeline.core.events import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, Reason
+from pipeline.core.events import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, REASONS_OF_A_SCHEMA, Reason, sensor_event
 from pipeline.core.messages import MESSAGE_TYPE, Message
-from pipeline.core.outgoing import message_of, sensor_event
+from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _SECOND = 1_000_000
@@ -32,6 +32,9 @@ _PLACES = {
 }
 _MODELS = ("TH-200", "TH-210", "WX-5")
 
+MALFORMED = tuple(reason for reason in Reason if reason not in REASONS_OF_A_SCHEMA)
+"""Every way to be malformed for any table."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -45,7 +48,7 @@ class Plan:
     batch: int = 1
     """Events in a message."""
     malformed: float = 0.01
-    """Share of broken events and messages; where it is not zero, every reason occurs at least once."""
+    """Share of broken events and messages; where it is not zero, all of :data:`MALFORMED` occur at least once."""
     late: float = 0.01
     """Share of events that arrive ten minutes to six hours late."""
 
@@ -61,14 +64,14 @@ class Simulated(NamedTuple):
 def simulate(plan: Plan) -> Iterator[Simulated]:
     """The fleet's messages in the order of their arrival."""
     chance = random.Random(f"{plan.seed} malformed")
-    pending = list(Reason) if plan.malformed else []
+    pending = list(MALFORMED) if plan.malformed else []
     batch: list[SensorEvent] = []
     reasons: list[Reason] = []
     bad: list[SensorEvent] = []
     for event in _arrivals(plan):
         batch.append(event)
         if chance.random() < plan.malformed:
-            reason = pending.pop() if pending else chance.choice(list(Reason))
+            reason = pending.pop() if pending else chance.choice(MALFORMED)
             if reason in _BREAK_EVENT and plan.batch > 1:
                 bad.append(_broken_event(reason, event))
                 reasons.append(reason)

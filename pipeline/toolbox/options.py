@@ -1,4 +1,4 @@
-"""Options that commands share: which table, and what its families are called."""
+"""Options that commands share: which table, and what is said of its schema."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cloud.names import TableName
-from pipeline.core.rows import Families
+from pipeline.core.schema.agreement import Said
 
 Command = Callable[..., Any]
 
@@ -26,19 +26,36 @@ def table_options(command: Command) -> Command:
     return with_table
 
 
-def family_options(command: Command) -> Command:
-    """Adds ``--raw-family``, ``--stats-family`` and ``--meta-family``; the command is given ``families``."""
+def schema_options(command: Command) -> Command:
+    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; the command is given ``said``.
 
-    @_family_option("--raw-family", Families.raw, "readings")
-    @_family_option("--stats-family", Families.stats, "aggregates")
-    @_family_option("--meta-family", Families.meta, "metadata")
+    What is said is a :class:`~pipeline.core.schema.agreement.Said`: nothing, as a rule, for the table says it itself.
+    """
+
+    @click.option(
+        "--schema",
+        type=click.Choice(["default"]),
+        help="Say that the table has the default schema: for one with rows that does not say its schema itself.",
+    )
+    @_family_option("--raw-family", "readings")
+    @_family_option("--stats-family", "aggregates")
+    @_family_option("--meta-family", "metadata")
     @functools.wraps(command)
-    def with_families(*args: Any, raw_family: str, stats_family: str, meta_family: str, **kwargs: Any) -> Any:
-        if len({raw_family, stats_family, meta_family}) < 3:
+    def with_said(
+        *args: Any,
+        schema: str | None,
+        raw_family: str | None,
+        stats_family: str | None,
+        meta_family: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        families = [family for family in (raw_family, stats_family, meta_family) if family is not None]
+        if len(set(families)) < len(families):
             raise click.UsageError("--raw-family, --stats-family and --meta-family must differ")
-        return command(*args, families=Families(raw_family, stats_family, meta_family), **kwargs)
+        said = Said(schema == "default", raw_family, stats_family, meta_family)
+        return command(*args, said=said, **kwargs)
 
-    return with_families
+    return with_said
 
 
 class Parsed(click.ParamType):
@@ -55,14 +72,16 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-def _family_option(flag: str, default: str, holds: str) -> Callable[[Command], Command]:
+def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
     return click.option(
-        flag, default=default, show_default=True, callback=_identifier, help=f"The column family of {holds}."
+        flag,
+        callback=_identifier,
+        help=f"The column family of {holds} in the default schema; must agree with the table's own schema.",
     )
 
 
-def _identifier(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's signature)
+def _identifier(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
     # The emulator takes any text for an id, and in a path an id with a slash would name something else.
-    if not re.fullmatch(r"[^\s/]+", value):
+    if value is not None and not re.fullmatch(r"[^\s/]+", value):
         raise click.BadParameter(f"{value!r} is not an id; it takes the id alone, without the path around it")
     return value

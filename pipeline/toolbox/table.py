@@ -1,88 +1,104 @@
-"""``tidetable table``: creates, describes and deletes a table."""
+"""``tidetable table``: creates, compares, describes and deletes a table."""
 
 import sys
-from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
-from pipeline.cloud import tables
-from pipeline.cloud.gc_rules import to_rule
+from pipeline.cloud import schema_store, tables
 from pipeline.cloud.names import TableName
-from pipeline.core.rows import Families
-from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, format_policy, parse_policy
-from pipeline.toolbox.console import out, print_json_line
-from pipeline.toolbox.options import family_options, table_options
-
-
-class FamilyPolicy(click.ParamType):
-    """``FAMILY=POLICY``, read to the family's name and its policy."""
-
-    name = "family=policy"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Policy]:
-        family, equals, text = value.partition("=")
-        if not equals:
-            self.fail(f"{value!r} names no policy; it takes FAMILY=POLICY, as in raw=maxage=30d", param, ctx)
-        try:
-            policy = parse_policy(text)
-            to_rule(policy)  # one too long for Bigtable is refused before anything is created
-        except PolicyError as error:
-            self.fail(f"family {family}: {error}", param, ctx)
-        return family, policy
+from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.sizing import warnings
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import format_schema
+from pipeline.toolbox.console import print_json_line
+from pipeline.toolbox.options import table_options
+from pipeline.toolbox.schema_flags import SchemaFlags, schema_flags
+from pipeline.toolbox.table_comparison import Comparison, summary
+from pipeline.toolbox.table_description import description_of, print_description
 
 
 @click.group()
 def table() -> None:
-    """Create, describe or delete a table."""
+    """Create, compare, describe or delete a table."""
 
 
 @table.command()
 @table_options
-@family_options
-@click.option(
-    "--gc",
-    "policies",
-    type=FamilyPolicy(),
-    multiple=True,
-    help=f"A family's garbage collection, as cbt setgcpolicy takes it: raw=maxage=30d, or 'raw={EXAMPLE}'. Repeatable.",
-)
+@schema_flags
 @click.option(
     "--apply",
     "apply_changes",
     is_flag=True,
-    help="Make a table that differs as wanted: adds families, and sets policies to what --gc or the default says. "
-    "Drops no family.",
+    help="Make a table that differs as wanted: adds families, sets policies and stores the schema. Drops no family, "
+    "and makes no change that would lose what is written already.",
 )
-def create(table: TableName, families: Families, policies: tuple[tuple[str, Policy], ...], apply_changes: bool) -> None:
-    """Create the table with its families, or tell how the one that is there differs.
+def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
+    """Create the table with its families and its schema, or tell how the one that is there differs.
 
-    A table that differs is left as it is, with exit code 1, unless --apply is given.
+    What no flag says is as in the schema that the table has of itself, or else as in the default schema. A table that
+    differs is left as it is, with exit code 1, unless --apply is given.
     """
-    wanted = _wanted_policies(families, policies)
-    if tables.find(table) is None and tables.create(table, wanted):
-        click.echo(f"table {table} created")
-        for family, policy in wanted.items():
-            click.echo(f"family {family}: policy is {format_policy(policy)}")
-        return
-    _compare(table, wanted, apply_changes=apply_changes)
+    present = tables.find(table)
+    if present is None:
+        wanted = flags.wanted(None)
+        _warn(wanted)
+        if tables.create(table, wanted):
+            _print_created(table, wanted)
+            return
+    comparison = Comparison.of(table, flags)
+    if present is not None:
+        _warn(comparison.wanted)
+    for difference in comparison.lines():
+        click.echo(difference)
+    if comparison.same:
+        click.echo(f"table {table} has what is wanted: nothing to do")
+    elif apply_changes:
+        _apply(comparison)
+    elif comparison.refusals:
+        click.echo(f"table {table} is unchanged; --apply would not make these changes: not all of them are safe")
+        sys.exit(1)
+    else:
+        click.echo(f"table {table} is unchanged; --apply would make these changes")
+        sys.exit(1)
+
+
+@table.command()
+@table_options
+@schema_flags
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each difference.")
+def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
+    """Print how the table differs from what is wanted, as create takes it. Changes nothing.
+
+    Without a word about what is wanted, that is what the table says of itself. The exit code is 0 for a table that has
+    what is wanted, and 1 for one that differs.
+    """
+    comparison = Comparison.of(table, flags)
+    if as_json:
+        for record in comparison.records():
+            print_json_line(record)
+    else:
+        for difference in comparison.lines():
+            click.echo(difference)
+    sys.exit(0 if comparison.same else 1)
 
 
 @table.command()
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def describe(table: TableName, as_json: bool) -> None:
-    """Print the table's families and their garbage collection."""
-    policies = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
+@click.option("--toml", "as_toml", is_flag=True, help="Print the schema alone, as create --schema takes it.")
+def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
+    """Print the table's schema, what its row keys look like, and its families with their garbage collection."""
+    families = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
+    schema = schema_store.read_schema(table)
     if as_json:
-        print_json_line({"table": str(table), "families": policies})
-        return
-    grid = Table("family", "policy", box=box.SIMPLE)
-    for family, policy in policies.items():
-        grid.add_row(family, policy)
-    click.echo(f"table {table}")
-    out.print(grid)
+        of_schema = {"schema": None} if schema is None else description_of(schema)
+        print_json_line({"table": str(table), **of_schema, "families": families})
+    elif as_toml:
+        if schema is None:
+            raise click.ClickException(f"table {table} has no schema of its own")
+        click.echo(format_schema(schema), nl=False)
+    else:
+        print_description(table, schema, families)
 
 
 @table.command()
@@ -96,26 +112,33 @@ def delete(table: TableName, yes: bool) -> None:
     click.echo(f"table {table} deleted")
 
 
-def _wanted_policies(families: Families, policies: tuple[tuple[str, Policy], ...]) -> dict[str, Policy]:
-    wanted = tables.default_policies(families)
-    for family, policy in policies:
-        if family not in wanted:
-            raise click.UsageError(f"--gc {family}=…: the table's families are {', '.join(wanted)}")
-        wanted[family] = policy
-    return wanted
+def _warn(schema: TableSchema) -> None:
+    for warning in warnings(schema):
+        click.echo(f"warning: {warning}", err=True)
 
 
-def _compare(table: TableName, wanted: dict[str, Policy], *, apply_changes: bool) -> None:
-    """Prints how the table differs; changes it where that is asked for, and else exits with 1."""
-    differences = tables.differences(tables.describe(table), wanted)
-    for difference in differences:
-        click.echo(str(difference))
-    changes = [difference for difference in differences if not difference.left_alone]
-    if not changes:
-        click.echo(f"table {table} has what is wanted: nothing to do")
-    elif apply_changes:
-        tables.apply(table, changes)
-        click.echo(f"table {table} changed: it has what is wanted now")
-    else:
-        click.echo(f"table {table} is unchanged; --apply would make these changes")
+def _print_created(table: TableName, schema: TableSchema) -> None:
+    click.echo(f"table {table} created")
+    click.echo(f"schema: {summary(schema)}")
+    for family, policy in tables.policies_of(schema).items():
+        click.echo(f"family {family}: policy is {format_policy(policy)}")
+    if splits := schema.key.split_keys(tables.MOST_SPLITS):
+        click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
+
+
+def _apply(comparison: Comparison) -> None:
+    """Makes the changes, or none of them, where some are not safe."""
+    table = comparison.table
+    if comparison.refusals:
+        for refusal in comparison.refusals:
+            click.echo(refusal, err=True)
+        click.echo(f"table {table} is unchanged", err=True)
+        if not schema_store.has_rows(table):
+            click.echo("It has no rows: it can be deleted and created anew.", err=True)
         sys.exit(1)
+    family_changes = [difference for difference in comparison.families if not difference.left_alone]
+    if family_changes:
+        tables.apply(table, family_changes)
+    if comparison.stored is None or comparison.schema:
+        schema_store.write_schema(table, comparison.wanted)  # last: it never names a family that is not there
+    click.echo(f"table {table} changed: it has what is wanted now")

@@ -3,9 +3,11 @@
 Run with ``.venv/bin/python -m tests.benchmarks.sizes``.
 """
 
-from pipeline.core.events import Event, validate
-from pipeline.core.outgoing import message_of, sensor_event
-from pipeline.core.rows import Families, Row, aggregate_row, raw_row
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event, sensor_event, validate
+from pipeline.core.outgoing import message_of
+from pipeline.core.rows import Row
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import HOURLY
 
@@ -33,9 +35,9 @@ def sizes() -> dict[str, int]:
     return {
         "message of one event": len(message_of(_events(1)).data),
         "event in a message of a hundred": len(message_of(_events(100)).data) // 100,
-        "raw row": _bytes(raw_row(event, Families())),
+        "raw row": _bytes(*TableSchema.default().rows(event)),
         "aggregate row": _bytes(
-            aggregate_row(HOURLY, event.sensor_id, HOURLY.start_of(event.event_time_us), stats, Families())
+            aggregate_row(HOURLY, event.sensor_id, HOURLY.start_of(event.event_time_us), stats, "stats")
         ),
     }
 

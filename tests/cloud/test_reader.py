@@ -3,18 +3,21 @@ import math
 import uuid
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 import pytest
 from google.cloud.bigtable import data
 
-from pipeline.cloud import reader, tables
+from pipeline.cloud import row_reader, tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import AggregateRecord, MetricSummary, RawRecord, SensorTable
+from pipeline.cloud.reader import NOTHING_SAID, SensorTable
+from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
-from pipeline.core.rows import Cell, Families, Row, aggregate_row, raw_row
-from pipeline.core.schema.policies import parse_policy
+from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
@@ -34,38 +37,20 @@ OTHER_ROWS = [
 ]
 
 
-class Read(NamedTuple):
-    """One request for rows: at most how many, and the cells that the server sent."""
-
-    limit: int
-    cells: list[data.Cell]
-
-
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """An empty table."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
-    tables.create(name, tables.default_policies(Families()))
+    """An empty table of the default schema, with two more tiers."""
+    return created(parse_schema('tiers = { 15m = "quarters", 1h = "stats", 1d = "days" }'))
+
+
+def created(schema: TableSchema) -> TableName:
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, schema)
     return name
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
-    """Every request for rows that Google's client is asked to make, in order."""
-    seen = []
-    read_rows = data.Table.read_rows
-
-    def recorded(self: data.Table, query: data.ReadRowsQuery, **options: float) -> list[data.Row]:
-        found = read_rows(self, query, **options)
-        seen.append(Read(query.limit, [cell for row in found for cell in row.cells]))
-        return found
-
-    monkeypatch.setattr(data.Table, "read_rows", recorded)
-    return seen
-
-
-def opened(name: TableName, families: Families = reader.DEFAULT_FAMILIES) -> AbstractContextManager[SensorTable]:
-    return SensorTable.open(name.project, name.instance, name.table, families)
+def opened(name: TableName, said: Said = NOTHING_SAID) -> AbstractContextManager[SensorTable]:
+    return SensorTable.open(name.project, name.instance, name.table, said)
 
 
 def write(name: TableName, rows: Iterable[Row]) -> None:
@@ -80,15 +65,27 @@ def write(name: TableName, rows: Iterable[Row]) -> None:
         client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
 
 
+def raw_row(event: Event) -> Row:
+    [row] = TableSchema.default().rows(event)
+    return row
+
+
 def event(sensor_id: str, time_us: int, value: float = 1.0) -> Row:
-    return raw_row(Event(sensor_id, time_us, {"t": value}, {}), Families())
+    return raw_row(Event(sensor_id, time_us, {"t": value}, {}))
 
 
-def window_row(window: Window, sensor_id: str, start_us: int, *readings: dict[str, float]) -> Row:
+def window_row(
+    window: Window, sensor_id: str, start_us: int, *readings: dict[str, float], family: str = "stats"
+) -> Row:
     stats = WindowStats()
     for reading in readings:
         stats.add(reading)
-    return aggregate_row(window, sensor_id, start_us, stats, Families())
+    return aggregate_row(window, sensor_id, start_us, stats, family)
+
+
+def returned(table: SensorTable) -> tuple[int, int, int]:
+    """How many requests were made, and how many rows and cells the server sent."""
+    return table.rows.requests, table.rows.rows_read, table.rows.cells_read
 
 
 def times(records: Iterable[RawRecord]) -> list[int]:
@@ -101,17 +98,17 @@ def times(records: Iterable[RawRecord]) -> list[int]:
 def test_latest_is_the_newest_event_whole(name: TableName) -> None:
     """The newest event comes back as it was written: time to the microsecond, readings and metadata."""
     newest = Event("s", T + 250_001, {"t": 23.5, "p": 1e22, "h": -0.0}, {"place": "Köln, Dach", "model": "x"})
-    write(name, [event("s", T), raw_row(newest, Families()), event("s", T + 250_000)])
+    write(name, [event("s", T), raw_row(newest), event("s", T + 250_000)])
     with opened(name) as table:
-        assert table.latest("s") == RawRecord(*newest)
+        assert table.latest("s") == RawRecord(*newest[:4])
 
 
-def test_latest_asks_for_one_row(name: TableName, reads: list[Read]) -> None:
+def test_latest_asks_for_one_row(name: TableName) -> None:
     """However many events a sensor has, its latest is one request for one row."""
     write(name, [event("s", T + i) for i in range(20)])
     with opened(name) as table:
         table.latest("s")
-    assert [(read.limit, len(read.cells)) for read in reads] == [(1, 1)]
+        assert returned(table) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("sensor", NEIGHBOURS)
@@ -155,29 +152,27 @@ def test_times_beyond_the_keys_stand_for_all_time(name: TableName) -> None:
         assert list(table.range("s", parse_time("1900-01-01"), 0)) == []
 
 
-def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName, reads: list[Read]) -> None:
+def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName) -> None:
     """Of a limited range the server sends the limit's rows, the newest ones."""
     write(name, [event("s", T + i) for i in range(10)])
     with opened(name) as table:
         assert times(table.range("s", T, T + 9, limit=3)) == [8, 7, 6]
-    assert [(read.limit, len(read.cells)) for read in reads] == [(3, 3)]
+        assert returned(table) == (1, 3, 3)
 
 
-@pytest.mark.parametrize(
-    ("limit", "asked"), [(None, [3, 3, 3]), (7, [3, 3, 1]), (6, [3, 3]), (5, [3, 2]), (100, [3, 3, 3])]
-)
+@pytest.mark.parametrize(("limit", "requests"), [(None, 3), (7, 3), (6, 2), (3, 1), (100, 3)])
 def test_a_long_range_comes_in_pages(
-    name: TableName, reads: list[Read], monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
+    name: TableName, monkeypatch: pytest.MonkeyPatch, limit: int | None, requests: int
 ) -> None:
     """Rows come a page a request, each once; the limit counts over all pages."""
-    monkeypatch.setattr(reader, "PAGE_ROWS", 3)
+    monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
     write(name, [event("s", T + i) for i in range(8)])
     with opened(name) as table:
-        assert times(table.range("s", T, T + 8, limit)) == [7, 6, 5, 4, 3, 2, 1, 0][:limit]
-    assert [read.limit for read in reads] == asked
+        assert times(table.range("s", T, T + 8, limit=limit)) == [7, 6, 5, 4, 3, 2, 1, 0][:limit]
+        assert table.rows.requests == requests
 
 
-def test_the_newest_version_of_a_cell_counts(name: TableName, reads: list[Read]) -> None:
+def test_the_newest_version_of_a_cell_counts(name: TableName) -> None:
     """Of several versions of a cell the server sends one, the newest."""
     newest = event("s", T, 3.0)
     write(name, [newest])
@@ -185,20 +180,19 @@ def test_the_newest_version_of_a_cell_counts(name: TableName, reads: list[Read])
         write(name, [Row(newest.key, [Cell("raw", b"t", T - age_us, b"99")])])
     with opened(name) as table:
         assert table.latest("s") == RawRecord("s", T, {"t": 3.0}, {})
-    assert [len(read.cells) for read in reads] == [1]
+        assert table.rows.cells_read == 1
 
 
-def test_families_that_are_not_asked_for_stay_on_the_server(name: TableName, reads: list[Read]) -> None:
+def test_families_that_are_not_asked_for_stay_on_the_server(bigtable: str) -> None:
     """Families go by their exact names, of which a dot is a part and no pattern, and no others are sent."""
-    families = Families("r.w", "s", "m-1")
-    other = TableName(name.project, name.instance, f"{name.table}-2")
-    tables.create(other, {family: parse_policy("never") for family in ("r.w", "m-1", "raw", "r.w2", "meta")})
-    row = raw_row(Event("s", T, {"t": 1.5}, {"place": "lab"}), families)
-    strangers = [Cell(family, b"t", T, b"9") for family in ("raw", "r.w2", "meta")]
-    write(other, [row._replace(cells=row.cells + strangers)])
-    with opened(other, families) as table:
+    schema = TableSchema.default("r.w", "s", "m-1")
+    families = """metrics = { "r.w" = ["*"], r-w = ["x"] }\nmetadata = { m-1 = ["*"] }\ntiers = { 1h = "s" }"""
+    name = created(parse_schema(families))
+    [row] = schema.rows(Event("s", T, {"t": 1.5}, {"place": "lab"}))
+    write(name, [row._replace(cells=[*row.cells, Cell("s", b"t", T, b"9")])])
+    with opened(name) as table:
         assert table.latest("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
-    assert [len(read.cells) for read in reads] == [2]
+        assert table.rows.cells_read == 2
 
 
 # Aggregates
@@ -208,7 +202,7 @@ def test_an_aggregate_comes_back_as_it_was_written(name: TableName) -> None:
     """The number of readings and each metric's six statistics: counts are whole numbers, an overflow is infinite."""
     write(name, [window_row(HOURLY, "s", T, {"t_avg": 1.0, "p": 1e308}, {"t_avg": 2.0, "p": 1e308}, {"t_avg": 6.0})])
     with opened(name) as table:
-        [record] = table.aggregates("s", T, T + 1)
+        [record] = table.aggregates("s", T, T + 1, tier=HOURLY)
     expected = {
         "p": MetricSummary(2, math.inf, 1e308, 1e308, 1e308, 0.0),
         "t_avg": MetricSummary(3, 9.0, 1.0, 6.0, 3.0, math.sqrt(14 / 3)),
@@ -225,7 +219,7 @@ def test_windows_are_chosen_by_their_start(name: TableName, start: int, end: int
     """A window belongs to [start, end) when it starts there, to the microsecond; oldest first."""
     write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1, 2)])
     with opened(name) as table:
-        found = table.aggregates("s", T + start, T + end)
+        found = table.aggregates("s", T + start, T + end, tier=HOURLY)
         assert [record.start_us - T for record in found] == expected
 
 
@@ -233,10 +227,18 @@ def test_windows_of_other_lengths_and_sensors_stay_apart(name: TableName) -> Non
     """Hours, days and quarters of an hour of one sensor are read each for itself, and no neighbour's with them."""
     day = DAILY.start_of(T)
     written = [(HOURLY, T), (QUARTERLY, T), (QUARTERLY, T + QUARTERLY.length_us), (DAILY, day)]
-    write(name, [window_row(window, sensor, start, {"t": 1.0}) for sensor in NEIGHBOURS for window, start in written])
+    families = {HOURLY: "stats", QUARTERLY: "quarters", DAILY: "days"}
+    write(
+        name,
+        [
+            window_row(window, sensor, start, {"t": 1.0}, family=families[window])
+            for sensor in NEIGHBOURS
+            for window, start in written
+        ],
+    )
     with opened(name) as table:
         for sensor, window in itertools.product(NEIGHBOURS, (HOURLY, QUARTERLY, DAILY)):
-            found = table.aggregates(sensor, 0, LATEST_US, window)
+            found = table.aggregates(sensor, 0, LATEST_US, tier=window)
             expected = [(sensor, start) for length, start in written if length == window]
             assert [(record.sensor_id, record.start_us) for record in found] == expected
 
@@ -244,15 +246,14 @@ def test_windows_of_other_lengths_and_sensors_stay_apart(name: TableName) -> Non
 # Sensors
 
 
-def test_sensors_cost_one_seek_each(name: TableName, reads: list[Read]) -> None:
+def test_sensors_cost_one_seek_each(name: TableName) -> None:
     """One request for one key a sensor, one for each kind of other row, one for the end; values stay on the server."""
     write(name, [event(sensor, T + i) for sensor in NEIGHBOURS for i in range(5)])
     write(name, OTHER_ROWS)
     with opened(name) as table:
         assert list(table.sensors()) == sorted(NEIGHBOURS, key=lambda sensor: f"{sensor}#")
-    assert len(reads) == len(NEIGHBOURS) + 3 + 1
-    assert all(read.limit == 1 for read in reads)
-    assert all(len(read.cells) <= 1 and not any(cell.value for cell in read.cells) for read in reads)
+        assert returned(table) == (len(NEIGHBOURS) + 3 + 1,) + 2 * (len(NEIGHBOURS) + 3,)
+        assert list(table.sensors("a-")) == ["a-1"]
 
 
 # Nothing there
@@ -290,7 +291,7 @@ def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, e
 @pytest.mark.parametrize(
     "row",
     [
-        Row(b"odd#abc", [Cell("raw", b"t", 0, b"1")]),
+        Row(b"odd#82286757998", [Cell("raw", b"t", 0, b"1")]),
         Row(b"odd#8228675799876543", [Cell("raw", b"t", 0, b"warm")]),
         Row(b"odd#8228675799876543", [Cell("raw", b"\xff", 0, b"1")]),
     ],
@@ -299,12 +300,12 @@ def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, e
 def test_a_row_that_is_none_of_ours_is_a_problem_of_the_table(name: TableName, row: Row) -> None:
     """What somebody else wrote under a sensor's prefix is named, and is no fault of whoever asks."""
     write(name, [row])
-    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of Tidetable's"):
+    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of this schema"):
         table.latest("odd")
 
 
 def test_a_key_that_is_no_text_is_a_problem_of_the_table(name: TableName) -> None:
     """The same goes for a key that ends the list of sensors."""
     write(name, [Row(b"\xff\xfe", [Cell("raw", b"t", 0, b"1")])])
-    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of Tidetable's"):
+    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of this schema"):
         list(table.sensors())

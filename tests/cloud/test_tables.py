@@ -3,12 +3,15 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from google.cloud.bigtable_admin_v2.types import CreateTableRequest
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.core.rows import Families
+from pipeline.cloud.schema_store import read_schema
 from pipeline.core.schema.policies import format_policy, parse_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 
 
 @pytest.fixture
@@ -34,28 +37,98 @@ def texts(found: dict | None) -> dict[str, str]:
     return {family: format_policy(policy) for family, policy in found.items()}
 
 
-def test_the_default_policies_follow_the_families_names() -> None:
+@pytest.fixture
+def asked_splits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys at which the server was last asked to split a table: the emulator has but one tablet to show."""
+    create_table = tables.BaseBigtableTableAdminClient.create_table
+    keys: list[bytes] = []
+
+    def noted(self: object, request: CreateTableRequest, **kwargs: object) -> object:
+        keys[:] = [split.key for split in request.initial_splits]
+        return create_table(self, request, **kwargs)
+
+    monkeypatch.setattr(tables.BaseBigtableTableAdminClient, "create_table", noted)
+    return keys
+
+
+def test_a_schemas_policies_and_the_tables_own() -> None:
     """Readings and metadata stay 90 days and aggregates two years, whatever the families are called."""
-    assert texts(tables.default_policies(Families())) == {
-        "raw": "maxage=90d",
-        "stats": "maxage=730d",
-        "meta": "maxage=90d",
+    assert texts(tables.policies_of(TableSchema.default("r", "s", "m"))) == {
+        "r": "maxage=90d",
+        "m": "maxage=90d",
+        "s": "maxage=730d",
+        "tidetable": "never",
     }
-    assert list(tables.default_policies(Families("r", "s", "m"))) == ["r", "s", "m"]
+
+
+def test_a_table_is_created_with_its_schema(name: TableName) -> None:
+    """Families and policies are those of the schema, and the table says the schema of itself."""
+    schema = parse_schema('layout = "serialized"\n[tiers]\n1h = "hours"\n1d = "days"\n[policies]\nraw = "maxage=1d"')
+    assert tables.create(name, schema)
+    assert texts(tables.describe(name)) == {
+        "days": "maxage=730d",
+        "hours": "maxage=730d",
+        "raw": "maxage=1d",
+        "tidetable": "never",
+    }
+    assert read_schema(name) == schema
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "first", "last"),
+    [
+        ("{sensor_id}#{reverse_us}", 0, None, None),
+        ("{salt:1}#{sensor_id}#{reverse_us}", 15, b"1#", b"f#"),
+        ("{salt:2}#{sensor_id}#{reverse_us}", 255, b"01", b"ff"),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", 31, b"shard-01#", b"shard-31#"),
+        ("{shard:10000}#{sensor_id}#{iso_s}", 249, b"0040", b"9960"),
+    ],
+)
+def test_a_table_is_split_between_salts_or_shards(
+    name: TableName, asked_splits: list[bytes], key: str, count: int, first: bytes | None, last: bytes | None
+) -> None:
+    """A tablet for each salt or shard, or for as many side by side as there are tablets enough."""
+    assert tables.create(name, parse_schema(f'key = "{key}"'))
+    assert len(asked_splits) == count
+    assert asked_splits == sorted(asked_splits)
+    if asked_splits:
+        assert (asked_splits[0], asked_splits[-1]) == (first, last)
+
+
+def test_a_table_whose_schema_cannot_be_stored_says_so(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is there by then; the message says what is missing, and how it comes."""
+
+    def fail(*_: object) -> None:
+        raise ServerProblem("the server cannot be reached")
+
+    monkeypatch.setattr(tables, "write_schema", fail)
+    with pytest.raises(ServerProblem, match=r"^the server cannot be reached; the table was created, but .* --apply"):
+        tables.create(name, TableSchema.default())
+    assert set(tables.describe(name)) == {"meta", "raw", "stats", "tidetable"}
+    assert read_schema(name) is None
+
+
+def test_a_table_that_is_there_keeps_its_schema(name: TableName) -> None:
+    """Of two programs that create a table, the second is told so and changes nothing."""
+    first, second = TableSchema.default(), TableSchema.default("r")
+    assert tables.create(name, first)
+    assert not tables.create(name, second)
+    assert read_schema(name) == first
+    assert "r" not in tables.describe(name)
 
 
 def test_a_created_table_is_described_as_it_was_asked_for(name: TableName) -> None:
     """Families and policies come back from the server as they went in, by name."""
     wanted = {"raw": "maxage=30d || (maxage=3d && maxversions=2)", "meta": "never", "stats": "maxversions=1"}
-    assert tables.create(name, policies(**wanted))
+    assert tables.create_bare(name, policies(**wanted))
     assert texts(tables.describe(name)) == wanted
     assert list(tables.describe(name)) == ["meta", "raw", "stats"]
 
 
-def test_creating_a_table_that_is_there_leaves_it_alone(name: TableName) -> None:
+def test_creating_a_bare_table_that_is_there_leaves_it_alone(name: TableName) -> None:
     """Of two programs that create a table, the second is told so and changes nothing."""
-    tables.create(name, policies(raw="maxage=1d"))
-    assert not tables.create(name, policies(raw="maxage=2d", more="never"))
+    tables.create_bare(name, policies(raw="maxage=1d"))
+    assert not tables.create_bare(name, policies(raw="maxage=2d", more="never"))
     assert texts(tables.describe(name)) == {"raw": "maxage=1d"}
 
 
@@ -69,7 +142,7 @@ def test_a_missing_table_is_found_missing(name: TableName) -> None:
 
 def test_a_deleted_table_is_gone(name: TableName) -> None:
     """Deleting a table leaves nothing to be found."""
-    tables.create(name, policies(raw="never"))
+    tables.create_bare(name, policies(raw="never"))
     tables.delete(name)
     assert tables.find(name) is None
 
@@ -99,7 +172,7 @@ def test_never_is_a_policy_like_any_other() -> None:
 
 def test_applying_the_differences_leaves_only_what_is_left_alone(name: TableName) -> None:
     """Families are added and policies changed, to never as well; a family nobody asked for stays."""
-    tables.create(name, policies(raw="maxage=30d", stats="maxage=1d", extra="maxage=5d"))
+    tables.create_bare(name, policies(raw="maxage=30d", stats="maxage=1d", extra="maxage=5d"))
     wanted = policies(raw="maxage=90d", stats="never", meta="maxage=90d")
     tables.apply(name, tables.differences(tables.describe(name), wanted))
     assert texts(tables.describe(name)) == {

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from pipeline.core.events import Event, decode, validate
 from pipeline.core.messages import Message
-from pipeline.core.outgoing import sensor_event
+from pipeline.core.events import sensor_event
 from pipeline.core.times import parse_time
 from pipeline.toolbox.cli import main
 from pipeline.toolbox.publish import batches

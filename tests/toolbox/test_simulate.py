@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from google.cloud import pubsub_v1
 
 from pipeline.cloud.publisher import Pacer
-from pipeline.core.events import Reason
+from pipeline.toolbox.fleet import MALFORMED
 from pipeline.toolbox.cli import main
 from tests.waiting import eventually
 
@@ -57,7 +57,7 @@ def test_publishes_what_it_says(feed):
     )
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
-    assert summary["malformed"].keys() == {reason.value for reason in Reason}
+    assert summary["malformed"].keys() == {reason.value for reason in MALFORMED}
     assert len(pull(summary["messages"])) == summary["messages"]
     assert 100 <= summary["events"] <= 180
 

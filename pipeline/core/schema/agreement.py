@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.core.schema.changes import changes
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import TableSchema, canonical
 from pipeline.core.windows import HOURLY, Window
 
 
@@ -39,10 +39,10 @@ class Said:
             return
         yield from _differs("--raw_family", self.raw, ", ".join(schema.metrics.families))
         yield from _differs("--meta_family", self.meta, ", ".join(schema.metadata.families))
-        yield from _differs("--stats_family", self.stats, schema.tiers[0].family if schema.tiers else "")
-        yield from _differs(
-            "--window", self.window and self.window.text, schema.tiers[0].window.text if schema.tiers else ""
-        )
+        shortest = schema.tiers[0] if schema.tiers else None
+        yield from _differs("--stats_family", self.stats, shortest.family if shortest else "")
+        window = canonical(self.window).text if self.window else None
+        yield from _differs("--window", window, shortest.window.text if shortest else "")
 
 
 def _differs(flag: str, said: str | None, actual: str) -> Iterator[str]:

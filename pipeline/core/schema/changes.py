@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.schema.policies import same_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 
@@ -51,11 +52,26 @@ class Change:
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
     """What would have to change, in the order of the TOML's keys."""
     before, after = dict(_flat(document_of(actual))), dict(_flat(document_of(wanted)))
+    same = {f"policies.{family}" for family in actual.families if _same_policy(actual, wanted, family)}
     return [
+        *_reordered("metrics", actual.metrics.families, wanted.metrics.families),
+        *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
+    ] + [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*after, *before])
-        if before.get(key) != after.get(key)
+        if before.get(key) != after.get(key) and key not in same
     ]
+
+
+def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Change]:
+    """The first family that matches takes a name, so that their order says something too."""
+    before, after = [f for f in actual if f in wanted], [f for f in wanted if f in actual]
+    if before != after:
+        yield Change(key, before, after)
+
+
+def _same_policy(actual: TableSchema, wanted: TableSchema, family: str) -> bool:
+    return family in wanted.families and same_policy(actual.policies[family], wanted.policies[family])
 
 
 def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:

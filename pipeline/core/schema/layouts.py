@@ -14,13 +14,10 @@ from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
-from pipeline.core.schema.tokens import CalendarToken, parse_token
+from pipeline.core.schema.tokens import ISO_US
 from pipeline.core.values import Values
 
 EVENT_QUALIFIER = b"event"  # of a serialized event's one column
-
-_EVENT_TIME = parse_token("iso_us")  # of a serialized event's column in a bucket
-assert isinstance(_EVENT_TIME, CalendarToken)  # noqa: S101 (for the type checker)
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Wanted(NamedTuple):
     qualifier_range: tuple[bytes, bytes] | None = None  # the end exclusive
     times_us: tuple[int, int] | None = None  # of cells, in whole milliseconds, the end exclusive
     versions: int | None = None  # the newest so many of each column; None: all
+    keys_only: bool = False  # one cell of each row, without its value
 
 
 class Layout:
@@ -74,12 +72,10 @@ class Layout:
         With ``metrics``, the cells of these alone, and no metadata.
         """
         families = columns.metrics.families + (columns.metadata.families if metrics is None else ())
-        if self.by_key_alone(columns):
-            times, versions = None, 1
-        else:
-            times, versions = (_up_to_ms(start_us), _up_to_ms(end_us)), limit
         qualifiers = None if metrics is None else tuple(metric.encode() for metric in metrics)
-        return Wanted(families, qualifiers, None, times, versions)
+        if self.by_key_alone(columns):
+            return Wanted(families, qualifiers, versions=1)
+        return Wanted(families, qualifiers, times_us=(_up_to_ms(start_us), _up_to_ms(end_us)), versions=limit)
 
     def by_key_alone(self, columns: Columns) -> bool:
         """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
@@ -99,9 +95,9 @@ class Wide(Layout):
 
     def rows(self, columns: Columns, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        encode, family_of = columns.values.encode, columns.metrics.family_of
+        pack, family_of = columns.values.pack, columns.metrics.family_of
         cells = [
-            Cell(family_of(name) or "", name.encode(), timestamp_us, encode(x)) for name, x in event.readings.items()
+            Cell(family_of(name) or "", name.encode(), timestamp_us, pack(x)) for name, x in event.readings.items()
         ]
         cells += _metadata_cells(columns, event, timestamp_us)
         return [Row(columns.key.render(event), cells)]
@@ -125,7 +121,7 @@ class Tall(Wide):
                 columns.key.render(event, metric),
                 [
                     Cell(
-                        columns.metrics.family_of(metric) or "", metric.encode(), timestamp_us, columns.values.encode(x)
+                        columns.metrics.family_of(metric) or "", metric.encode(), timestamp_us, columns.values.pack(x)
                     ),
                     *metadata,
                 ],
@@ -176,7 +172,7 @@ class BucketColumns(Layout):
             Row(
                 columns.key.render(event, metric),
                 [
-                    Cell(columns.metrics.family_of(metric) or "", columns.values.encode(value), timestamp_us, b""),
+                    Cell(columns.metrics.family_of(metric) or "", columns.values.pack(value), timestamp_us, b""),
                     *metadata,
                 ],
             )
@@ -184,7 +180,7 @@ class BucketColumns(Layout):
         ]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        decode = columns.values.decode
+        unpack = columns.values.unpack
         named = (
             cell if cell.family in columns.metadata.families else cell._replace(qualifier=b"", value=cell.qualifier)
             for cell in cells
@@ -193,7 +189,7 @@ class BucketColumns(Layout):
             RawRecord(
                 key.sensor_id,
                 time_us,
-                {key.metric: decode(value) for _, qualifier, _, value in of_event if not qualifier},  # noqa: B035
+                {key.metric: unpack(value) for _, qualifier, _, value in of_event if not qualifier},  # noqa: B035
                 {cell.qualifier.decode(): cell.value.decode() for cell in of_event if cell.qualifier}
                 | dict(key.metadata),
                 key.event_id,
@@ -214,13 +210,13 @@ class BucketSerialized(Serialized):
     bucketed = True
 
     def rows(self, columns: Columns, event: Event) -> list[Row]:
-        qualifier = _EVENT_TIME.render(event.event_time_us).encode()
+        qualifier = ISO_US.render(event.event_time_us).encode()
         return [Row(columns.key.render(event), [_serialized_cell(columns, qualifier, event)])]
 
     def wanted(
         self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> Wanted:
-        start, end = (_EVENT_TIME.render(time_us).encode() for time_us in (start_us, end_us))
+        start, end = (ISO_US.render(time_us).encode() for time_us in (start_us, end_us))
         wanted = super().wanted(columns, metrics, start_us, end_us, limit)
         return wanted._replace(qualifier_range=(start, end), times_us=None, versions=1)
 
@@ -245,21 +241,22 @@ def merged(parts: Iterable[RawRecord]) -> list[RawRecord]:
             readings, metadata = known.readings | part.readings, known.metadata | part.metadata
             part = RawRecord(*identity[:2], _sorted(readings), _sorted(metadata), part.event_id)
         whole[identity] = part
-    return sorted(whole.values(), key=_newest_first)
+    return sorted(whole.values(), key=newest_first)
 
 
-def _newest_first(record: RawRecord) -> tuple[int, str]:
+def newest_first(record: RawRecord) -> tuple[int, str]:
+    """What events of one sensor are sorted by."""
     return -record.event_time_us, record.event_id
 
 
 def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
-    in_metadata, decode = columns.metadata.families, columns.values.decode
+    in_metadata, unpack = columns.metadata.families, columns.values.unpack
     for family, qualifier, _, value in cells:
         if family in in_metadata:
             metadata[qualifier.decode()] = value.decode()
         else:
-            readings[qualifier.decode()] = decode(value)
+            readings[qualifier.decode()] = unpack(value)
     return RawRecord(key.sensor_id, time_us, _sorted(readings), _sorted(metadata), key.event_id)
 
 

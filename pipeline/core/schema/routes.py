@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -11,21 +11,24 @@ class Routes:
 
     globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    @property
+    @cached_property
     def families(self) -> tuple[str, ...]:
         """Every family, in order."""
         return tuple(family for family, _ in self.globs)
 
-    @property
+    @cached_property
     def exhaustive(self) -> bool:
         """Whether some family takes whatever the others do not."""
         return any("*" in globs for _, globs in self.globs)
 
+    @cached_property
+    def takes_all(self) -> str | None:
+        """The family that takes everything, being the first; None where names decide."""
+        return self.globs[0][0] if self.globs and "*" in self.globs[0][1] else None
+
     def family_of(self, name: str) -> str | None:
         """The family that takes what is called so; None where none does."""
-        if len(self.globs) == 1 and self.globs[0][1] == ("*",):
-            return self.globs[0][0]
-        return _family_of(self.globs, name)
+        return self.takes_all or _family_of(self.globs, name)
 
 
 @lru_cache(maxsize=1 << 14)

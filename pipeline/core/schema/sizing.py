@@ -112,5 +112,5 @@ def _bucket_that_fits(schema: TableSchema, rate: Rate) -> str:
 def _size(count: int) -> str:
     for unit, length in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 1000)):
         if count >= length:
-            return f"{count / length:,.3g} {unit}"
+            return f"{count / length:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
     return f"{count:,} bytes"

@@ -13,7 +13,7 @@ from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.values import Values
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 
 SCHEMA_FAMILY = "tidetable"
 """The family of the table's own rows; never collected."""
@@ -29,7 +29,7 @@ class SchemaError(ValueError):
     """A schema that can't be. ``str()`` is one line that begins with the key at fault."""
 
     def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"{key}: {problem}")
+        super().__init__(f"{key if key.isprintable() else shown(key)}: {problem}")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Tier:
 
     window: Window
     family: str
+
+
+def canonical(window: Window) -> Window:
+    """The window as row keys call it: an hour and a day are one, however they were written; others go by their text."""
+    return next((known for known in (HOURLY, DAILY) if known.length == window.length), window)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ class TableSchema:
         )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tiers", tuple(sorted(self.tiers, key=lambda tier: tier.window.length)))
+        tiers = (Tier(canonical(tier.window), tier.family) for tier in self.tiers)
+        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=lambda tier: tier.window.length)))
         self._check_families()
         self._check_layout()
         self._check_tiers()

@@ -6,7 +6,7 @@ end; whatever else tells rows apart stands before the first time or behind the l
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -34,7 +34,8 @@ from pipeline.core.schema.tokens import (
 MAX_KEY_BYTES = 4096  # of Bigtable
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
-_LITERAL = re.compile(r"[!-z|~]+")  # printable ASCII without braces
+_PRINTABLE = re.compile(r"[!-~]+")  # ASCII
+_MOST_BYTES = 1024  # so that with the longest sensor id and metric a key has room
 
 
 class RawKey(NamedTuple):
@@ -65,7 +66,7 @@ class Scan(NamedTuple):
         pattern: a regular expression (RE2) that a whole key matches, where the ranges hold rows of others as well.
     """
 
-    ranges: list[KeyRange]
+    ranges: Iterable[KeyRange]
     reverse: bool
     pattern: str | None
 
@@ -84,14 +85,16 @@ class KeyTemplate:
         Raises:
             TemplateError: a token that is none, or a template whose rows could not be told apart or found again.
         """
-        parts: list[Token | str] = []
+        if len(text) > _MOST_BYTES:
+            raise TemplateError(f"{shown(text)} has {len(text):,} characters, at most {_MOST_BYTES:,} leave a key room")
+        if not _PRINTABLE.fullmatch(text):
+            raise TemplateError(f"{shown(text)} is not printable ASCII without blanks")
         if "".join(found[0] for found in _PART.finditer(text)) != text:
             raise TemplateError(f"{text!r} has a brace without its partner")
-        for found in _PART.finditer(text):
-            token, literal = found.groups()
-            if literal is not None and not _LITERAL.fullmatch(literal):
-                raise TemplateError(f"{literal!r} in the template is not printable ASCII")
-            parts.append(parse_token(token) if literal is None else literal)
+        parts = [
+            parse_token(token) if literal is None else literal
+            for token, literal in (found.groups() for found in _PART.finditer(text))
+        ]
         template = cls(text, tuple(parts))
         template._check()
         return template
@@ -129,6 +132,11 @@ class KeyTemplate:
         return all(token.newest_first for token in self._times)
 
     @cached_property
+    def coarse_time(self) -> TimeToken | None:
+        """The first time, where a finer one stands behind it; None where there is one alone."""
+        return self._times[0] if len(self._times) > 1 else None
+
+    @cached_property
     def time_first(self) -> bool:
         """Whether the keys of all sensors begin with the time."""
         return self._index(TimeToken) < self._index(SensorToken)
@@ -140,9 +148,9 @@ class KeyTemplate:
 
     @cached_property
     def spread(self) -> int:
-        """Over how many ranges of keys the sensors are spread by salt and shard; 1 for none."""
+        """Over how many ranges of keys the sensors are spread by the salt and shard before them; 1 for none."""
         spread = 1
-        for part in self.parts:
+        for part in self.parts[: self._index(SensorToken)]:
             if isinstance(part, SPREADING_TOKENS):
                 spread *= len(part.values)
         return spread
@@ -160,10 +168,10 @@ class KeyTemplate:
         key = self.render(event, max(event.readings, key=len) if self.has(MetricToken) else "")
         if len(key) > MAX_KEY_BYTES:
             raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes, at most {MAX_KEY_BYTES}")
-        for metric in event.readings if isinstance(self.parts[0], MetricToken) else [""]:
+        for metric in event.readings if self._reservable and self.has(MetricToken) else [""]:
             segment = first_segment(self.render(event, metric))
             if segment in RESERVED_SENSOR_IDS:
-                raise BadData(Reason.RESERVED_KEY, f"the row key begins with {segment}#, the table's own rows do")
+                raise BadData(Reason.RESERVED_KEY, f"the row key begins with {segment}#, as the table's own rows do")
 
     def render(self, event: Event, metric: str = "") -> bytes:
         """The key of the event, or of the reading of it; the event has passed :meth:`check`."""
@@ -185,7 +193,7 @@ class KeyTemplate:
                     time_us = token.parse(text)
                 case MetricToken():
                     metric = text
-                case MetadataToken(name):
+                case MetadataToken(name=name):
                     metadata[name] = text
                 case EventIdToken():
                     event_id = text
@@ -248,12 +256,19 @@ class KeyTemplate:
     def scan(self, known: Known, start_us: int, end_us: int) -> Scan:
         """Where events from ``start_us``, inclusive, to ``end_us``, exclusive, lie, by the grain of the keys.
 
-        Needs 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1, and :meth:`unknown` to be None: everything before the time
-        is known. Where the grain is coarse, the ranges hold events outside these times too.
+        Needs 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1, and everything before the last time to be known:
+        :meth:`unknown` to be None, and the sensor. Where the grain is coarse, the ranges hold events outside these
+        times too.
         """
         first = self._index(TimeToken)
         ranges = list(self._ranges(first, self.prefix(known), known, start_us, end_us - 1))
         return Scan(ranges, not self._times[-1].newest_first, self._pattern_of(known))
+
+    def coarse_range(self, known: Known, start_us: int, end_us: int) -> KeyRange:
+        """All keys whose first time, by its own grain, is within these; as for :meth:`scan`."""
+        least, most = sorted((self._times[0].render(start_us), self._times[0].render(end_us - 1)))
+        prefix = self.prefix(known)
+        return KeyRange(prefix + least.encode(), after_prefix(prefix + most.encode()))
 
     def _ranges(self, index: int, prefix: bytes, known: Known, start_us: int, last_us: int) -> Iterator[KeyRange]:
         """From the time token at ``index`` on, the newest first; both instants inclusive."""
@@ -312,7 +327,17 @@ class KeyTemplate:
     @cached_property
     def _demanding(self) -> bool:
         """Whether an event can lack what the key is made of, or make a key that can't be."""
-        return bool(self.metadata_names) or self.has(EventIdToken) or isinstance(self.parts[0], MetricToken)
+        return bool(self.metadata_names) or self.has(EventIdToken) or self._reservable
+
+    @cached_property
+    def _reservable(self) -> bool:
+        """Whether a key can begin as the table's own rows do; a sensor's id alone never does."""
+        beginning = "".join(
+            re.escape(part) if isinstance(part, str) else part.pattern for part in self.parts
+        ).partition("\\#")[0]
+        return not isinstance(self.parts[0], SensorToken) and any(
+            re.fullmatch(beginning, segment) for segment in RESERVED_SENSOR_IDS
+        )
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -360,7 +385,7 @@ class KeyTemplate:
         for part in self.parts[first:last]:
             if isinstance(part, MetricToken | MetadataToken):
                 raise TemplateError(f"{part.text} stands between two times; put it before {self._times[0].text}")
-        if EventIdToken() in self.parts[:last]:
+        if any(isinstance(part, EventIdToken) for part in self.parts[:last]):
             raise TemplateError(
                 f"{{event_id}} has to stand behind {self._times[-1].text}: it tells events of one moment apart"
             )
@@ -368,7 +393,7 @@ class KeyTemplate:
 
 def first_segment(key: bytes) -> str:
     """What a key says before its first '#'."""
-    return key.partition(b"#")[0].decode()
+    return key.partition(b"#")[0].decode(errors="backslashreplace")
 
 
 def _check_field(name: str, text: str) -> None:
@@ -384,12 +409,13 @@ def _renderer(token: Token) -> Callable[[Event, str], str]:
         case SensorToken():
             return lambda event, _: event.sensor_id
         case TimeToken():
-            return lambda event, _: token.render(event.event_time_us)
+            render = token.render
+            return lambda event, _: render(event.event_time_us)
         case SaltToken() | ShardToken():
             return lambda event, _: token.render(event.sensor_id)
         case MetricToken():
             return lambda _, metric: metric
-        case MetadataToken(name):
+        case MetadataToken(name=name):
             return lambda event, _: event.metadata[name]
         case EventIdToken():
             return lambda event, _: event.event_id
@@ -404,6 +430,6 @@ def _of_known(token: Token, known: Known) -> str | None:
             return None if known.sensor_id is None else token.render(known.sensor_id)
         case MetricToken():
             return known.metric
-        case MetadataToken(name):
+        case MetadataToken(name=name):
             return known.metadata.get(name)
     return None

@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
-from typing import ClassVar
 
 from pipeline.core.durations import parse_duration
 from pipeline.core.times import from_datetime, to_datetime
@@ -24,50 +23,42 @@ class TemplateError(ValueError):
     """A row-key template that can't be. ``str()`` is one line: which token, what is wrong, and what would do."""
 
 
+@dataclass(frozen=True)
 class Token:
-    """One token: its text in a template, and the regular expression of what it writes into a key."""
+    """One token.
+
+    Attributes:
+        text: as it stands in a template.
+        pattern: the regular expression, Python's and RE2's, of what it writes into a key.
+    """
 
     text: str
-    pattern: str
+
+    @property
+    def pattern(self) -> str:
+        return "[^#]+"
 
 
-# Text
+# Text, as it is
 
 
-@dataclass(frozen=True)
 class SensorToken(Token):
-    """``{sensor_id}``, as it is."""
-
-    text: ClassVar[str] = "{sensor_id}"
-    pattern: ClassVar[str] = "[^#]+"
+    """``{sensor_id}``."""
 
 
-@dataclass(frozen=True)
 class MetricToken(Token):
-    """``{metric}``, as it is: in layouts with a row a metric."""
-
-    text: ClassVar[str] = "{metric}"
-    pattern: ClassVar[str] = "[^#]+"
+    """``{metric}``: in layouts with a row a metric."""
 
 
-@dataclass(frozen=True)
 class EventIdToken(Token):
     """``{event_id}``, the publisher's id, where events of one microsecond must be told apart."""
-
-    text: ClassVar[str] = "{event_id}"
-    pattern: ClassVar[str] = "[^#]+"
 
 
 @dataclass(frozen=True)
 class MetadataToken(Token):
-    """``{metadata.NAME}``, a metadata field that is promoted to the key, as it is."""
+    """``{metadata.NAME}``, a metadata field that is promoted to the key."""
 
     name: str
-    pattern: ClassVar[str] = "[^#]+"
-
-    @property
-    def text(self) -> str:  # type: ignore[override]
-        return f"{{metadata.{self.name}}}"
 
 
 TEXT_TOKENS = (SensorToken, MetricToken, EventIdToken, MetadataToken)
@@ -84,11 +75,7 @@ class SaltToken(Token):
     digits: int
 
     @property
-    def text(self) -> str:  # type: ignore[override]
-        return f"{{salt:{self.digits}}}"
-
-    @property
-    def pattern(self) -> str:  # type: ignore[override]
+    def pattern(self) -> str:
         return f"[0-9a-f]{{{self.digits}}}"
 
     @property
@@ -107,11 +94,7 @@ class ShardToken(Token):
     count: int
 
     @property
-    def text(self) -> str:  # type: ignore[override]
-        return f"{{shard:{self.count}}}"
-
-    @property
-    def pattern(self) -> str:  # type: ignore[override]
+    def pattern(self) -> str:
         return f"[0-9]{{{self._width}}}"
 
     @property
@@ -138,16 +121,18 @@ def _md5(text: str) -> str:
 # Time
 
 
+@dataclass(frozen=True)
 class TimeToken(Token):
     """A token that says when, to its grain: all instants of one grain are written alike.
 
     Attributes:
-        newest_first: whether a later time sorts first.
         grain_us: the longest that one grain is, in microseconds; months and years differ.
+        newest_first: whether a later time sorts first.
     """
 
-    newest_first: bool
     grain_us: int
+
+    newest_first = False
 
     def render(self, time_us: int) -> str:
         raise NotImplementedError
@@ -169,36 +154,29 @@ class TimeToken(Token):
 class ReverseToken(TimeToken):
     """``{reverse_s}``, ``{reverse_ms}``, ``{reverse_us}``: all nines less the time, in that unit."""
 
-    unit: str
+    digits: int
 
-    UNITS: ClassVar[dict[str, tuple[int, int]]] = {"s": (SECOND_US, 10), "ms": (1000, 13), "us": (1, 16)}
-    newest_first: ClassVar[bool] = True
-
-    @property
-    def text(self) -> str:  # type: ignore[override]
-        return f"{{reverse_{self.unit}}}"
+    newest_first = True
 
     @property
-    def pattern(self) -> str:  # type: ignore[override]
-        return f"[0-9]{{{self._digits}}}"
-
-    @cached_property
-    def grain_us(self) -> int:  # type: ignore[override]
-        return self.UNITS[self.unit][0]
+    def pattern(self) -> str:
+        return f"[0-9]{{{self.digits}}}"
 
     def render(self, time_us: int) -> str:
-        return f"{self._nines - time_us // self.grain_us:0{self._digits}d}"
+        return self._form % (self._nines - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"{text!r} is not of the form {self.text}")
         return (self._nines - int(text)) * self.grain_us
 
     @cached_property
-    def _digits(self) -> int:
-        return self.UNITS[self.unit][1]
+    def _nines(self) -> int:
+        return 10**self.digits - 1
 
     @cached_property
-    def _nines(self) -> int:
-        return 10**self._digits - 1
+    def _form(self) -> str:
+        return f"%0{self.digits}d"
 
 
 @dataclass(frozen=True)
@@ -207,33 +185,19 @@ class CalendarToken(TimeToken):
 
     Args:
         text: the token as it stands in the template.
+        grain_us: how long one grain is at most.
         format: directives from the coarsest to the finest, such as ``%Y-%m-%d``; ``%f`` has six digits.
         bucket_us: the length of buckets, of whose starts alone the format is asked; 0 where the format is the grain.
         cut: how many of the last digits are left out: 3 makes milliseconds of ``%f``.
     """
 
-    text: str
     format: str
     bucket_us: int = 0
     cut: int = 0
 
-    newest_first: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_order(self.text, self._directives)
-
     @cached_property
-    def pattern(self) -> str:  # type: ignore[override]
-        return "".join(
-            f"[0-9]{{{_WIDTHS[part[1]] - (self.cut if part == '%f' else 0)}}}"
-            if part in _DIRECTIVE_PARTS
-            else re.escape(part.replace("%%", "%"))
-            for part in self._parts
-        )
-
-    @cached_property
-    def grain_us(self) -> int:  # type: ignore[override]
-        return self.bucket_us or _GRAINS_US[self._directives[-1]] * 10**self.cut
+    def pattern(self) -> str:
+        return "".join(self._patterns)
 
     def render(self, time_us: int) -> str:
         if self.bucket_us:
@@ -254,27 +218,42 @@ class CalendarToken(TimeToken):
         else:
             day = date(fields["Y"], fields.get("m", 1), fields.get("d", 1))
             day += timedelta(days=fields.get("j", 1) - 1)
-        return from_datetime(datetime(day.year, day.month, day.day, *clock))
+        time_us = from_datetime(datetime(day.year, day.month, day.day, *clock))
+        if self.render(time_us) != text:  # in the middle of a bucket, or day 366 of a common year
+            raise ValueError(f"{text!r} is not the start of a grain of {self.text}")
+        return time_us
 
     @cached_property
-    def _parts(self) -> list[str]:
-        return re.findall(r"%.|[^%]+", self.format)
-
-    @cached_property
-    def _directives(self) -> list[str]:
-        return [part[1] for part in self._parts if part in _DIRECTIVE_PARTS]
+    def _patterns(self) -> list[str]:
+        """A regular expression for each part of the format."""
+        return [
+            f"[0-9]{{{_WIDTHS[part[1]] - (self.cut if part == '%f' else 0)}}}"
+            if part in _DIRECTIVE_PARTS
+            else re.escape(part.replace("%%", "%"))
+            for part in _parts(self.format)
+        ]
 
     @cached_property
     def _fields(self) -> re.Pattern[str]:
-        parts = iter(re.split(r"(\[0-9\]\{\d\})", self.pattern))
-        named = iter(self._directives)
         return re.compile(
-            "".join(f"(?P<{next(named)}>{part})" if part.startswith("[0-9]{") else part for part in parts)
+            "".join(
+                f"(?P<{part[1]}>{pattern})" if part in _DIRECTIVE_PARTS else pattern
+                for part, pattern in zip(_parts(self.format), self._patterns, strict=True)
+            )
         )
+
+
+def _parts(time_format: str) -> list[str]:
+    return re.findall(r"%.|[^%]+", time_format)
+
+
+def _directives(time_format: str) -> str:
+    return "".join(part[1] for part in _parts(time_format) if part in _DIRECTIVE_PARTS)
 
 
 # What each directive must follow, so that text sorts by time; and how wide it is.
 _CHAINS = ("YmdHMSf", "YjHMSf", "GVuHMSf")
+_SHORTHANDS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S"}
 _WIDTHS = {"Y": 4, "G": 4, "j": 3, "f": 6} | dict.fromkeys("mdHMSV", 2) | {"u": 1}
 _DIRECTIVE_PARTS = frozenset(f"%{directive}" for directive in _WIDTHS)
 _GRAINS_US = {
@@ -296,8 +275,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _check_order(text: str, directives: list[str]) -> None:
-    said = "".join(directives)
+def _check_order(text: str, said: str) -> None:
     in_order = max(n for n in range(len(said) + 1) if any(chain.startswith(said[:n]) for chain in _CHAINS))
     if in_order == 0:
         problem = "it has to begin with the year"
@@ -313,16 +291,20 @@ def _check_order(text: str, directives: list[str]) -> None:
 
 
 _ISO_SECOND = "%Y-%m-%dT%H:%M:%S"
+ISO_US = CalendarToken("{iso_us}", 1, f"{_ISO_SECOND}.%f")
 _FIXED = {
-    "sensor_id": SensorToken(),
-    "metric": MetricToken(),
-    "event_id": EventIdToken(),
-    "reverse_s": ReverseToken("s"),
-    "reverse_ms": ReverseToken("ms"),
-    "reverse_us": ReverseToken("us"),
-    "iso_s": CalendarToken("{iso_s}", _ISO_SECOND),
-    "iso_ms": CalendarToken("{iso_ms}", f"{_ISO_SECOND}.%f", cut=3),
-    "iso_us": CalendarToken("{iso_us}", f"{_ISO_SECOND}.%f"),
+    token.text.strip("{}"): token
+    for token in (
+        SensorToken("{sensor_id}"),
+        MetricToken("{metric}"),
+        EventIdToken("{event_id}"),
+        ReverseToken("{reverse_s}", SECOND_US, 10),
+        ReverseToken("{reverse_ms}", 1000, 13),
+        ReverseToken("{reverse_us}", 1, 16),
+        CalendarToken("{iso_s}", SECOND_US, _ISO_SECOND),
+        CalendarToken("{iso_ms}", 1000, f"{_ISO_SECOND}.%f", cut=3),
+        ISO_US,
+    )
 }
 _METADATA = re.compile(r"metadata\.([A-Za-z_][A-Za-z0-9_.-]{0,127})")
 _KNOWN = (
@@ -342,14 +324,14 @@ def parse_token(text: str) -> Token:
     if text in _FIXED:
         return _FIXED[text]
     if metadata := _METADATA.fullmatch(text):
-        return MetadataToken(metadata[1])
+        return MetadataToken(f"{{{text}}}", metadata[1])
     name, colon, argument = text.partition(":")
     if colon:
         match name:
             case "salt":
-                return SaltToken(_number(text, argument, 1, _MOST_SALT_DIGITS, "digits"))
+                return SaltToken(f"{{{text}}}", _number(text, argument, 1, _MOST_SALT_DIGITS, "digits"))
             case "shard":
-                return ShardToken(_number(text, argument, 2, _MOST_SHARDS, "shards"))
+                return ShardToken(f"{{{text}}}", _number(text, argument, 2, _MOST_SHARDS, "shards"))
             case "time":
                 return _calendar(argument)
             case "bucket":
@@ -365,24 +347,29 @@ def _number(text: str, argument: str, least: int, most: int, what: str) -> int:
 
 def _calendar(argument: str) -> CalendarToken:
     text = f"{{time:{argument}}}"
-    expanded = argument.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
+    if "#" in argument:
+        raise TemplateError(f"{text} has '#', which parts a key; leave it out or use two times")
+    expanded = re.sub("%.", lambda found: _SHORTHANDS.get(found[0], found[0]), argument)
     for part in re.findall(r"%.?|[^%]+", expanded):
         if part.startswith("%") and part not in _DIRECTIVE_PARTS and part != "%%":
             raise TemplateError(
                 f"{text} has {part}, which does not sort by time or has no fixed width; "
                 f"there are {', '.join(f'%{directive}' for directive in _WIDTHS)}, %F, %T and %%"
             )
-    return CalendarToken(text, expanded)
+    directives = _directives(expanded)
+    _check_order(text, directives)
+    return CalendarToken(text, _GRAINS_US[directives[-1]], expanded)
 
 
 def _bucket(argument: str) -> CalendarToken:
     text = f"{{bucket:{argument}}}"
     if argument == "1w":
-        return CalendarToken(text, "%G-W%V", WEEK_US)
+        return CalendarToken(text, WEEK_US, "%G-W%V", WEEK_US)
     try:
         length_us = parse_duration(argument) // timedelta(microseconds=1)
     except ValueError as error:
         raise TemplateError(f"{text}: {error}, or 1w for ISO weeks") from None
     if not length_us or DAY_US % length_us:
         raise TemplateError(f"{text} does not divide a day; use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks")
-    return CalendarToken(text, {HOUR_US: "%Y-%m-%dT%H", DAY_US: "%Y-%m-%d"}.get(length_us, _ISO_SECOND), length_us)
+    time_format = {HOUR_US: "%Y-%m-%dT%H", DAY_US: "%Y-%m-%d"}.get(length_us, _ISO_SECOND)
+    return CalendarToken(text, length_us, time_format, length_us)

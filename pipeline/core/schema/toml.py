@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import tomlkit
 
 from pipeline.core.durations import format_interval, parse_interval
+from pipeline.core.events import MAX_METADATA, MAX_READINGS
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.routes import Routes
@@ -44,6 +45,7 @@ _T = TypeVar("_T")
 
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate")
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
+_MOST_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million, so that what is too much is told as such
 
 
 def parse_schema(text: str) -> TableSchema:
@@ -54,8 +56,9 @@ def parse_schema(text: str) -> TableSchema:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError("schema", f"it is not TOML: {error}") from None
+    # Besides TOMLDecodeError: numbers of thousands of digits, and arrays nested as deep.
+    except (ValueError, RecursionError) as error:
+        raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}") from None
     return schema_of(document)
 
 
@@ -142,8 +145,12 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
     if "every" not in rate:
         raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
     every_us = _parsed("rate.every", _text(rate, "every", "", "rate."), parse_interval)
-    event_bytes = _number(rate, "event_bytes", 1) if "event_bytes" in rate else None
-    return Rate(every_us, _number(rate, "metrics", 1, 1), _number(rate, "metadata", 0, 0), event_bytes)
+    return Rate(
+        every_us,
+        metrics=_number(rate, "metrics", 1, MAX_READINGS) if "metrics" in rate else 1,
+        metadata=_number(rate, "metadata", 0, MAX_METADATA) if "metadata" in rate else 0,
+        event_bytes=_number(rate, "event_bytes", 1, _MOST_EVENT_BYTES) if "event_bytes" in rate else None,
+    )
 
 
 def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
@@ -156,14 +163,14 @@ def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> di
 def _text(document: Mapping[str, Any], key: str, default: str, within: str = "") -> str:
     value = document.get(key, default)
     if not isinstance(value, str) or not value:
-        raise SchemaError(f"{within}{key}", f"{value!r} is not a text")
+        raise SchemaError(f"{within}{key}", f"takes a text, not {value!r:.80}")
     return value
 
 
-def _number(rate: Mapping[str, Any], key: str, least: int, default: int = 0) -> int:
-    value = rate.get(key, default)
-    if type(value) is not int or value < least:
-        raise SchemaError(f"rate.{key}", f"{value!r} is not a whole number from {least} up")
+def _number(rate: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = rate[key]
+    if type(value) is not int or not least <= value <= most:
+        raise SchemaError(f"rate.{key}", f"takes a whole number from {least} to {most:,}, not {value!r:.80}")
     return value
 
 

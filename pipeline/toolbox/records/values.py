@@ -6,8 +6,7 @@ from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events import shown, validate
-from pipeline.core.outgoing import sensor_event
+from pipeline.core.events import sensor_event, shown, validate
 from pipeline.core.times import parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

@@ -1,0 +1,244 @@
+"""Queries: which rows answer them, and the events that these rows are, the newest first on every schema.
+
+Pure: rows come from a function of the caller's, so that a table and a list of rows are read alike.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import chain, groupby, islice
+from typing import Protocol
+
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.records import RawRecord
+from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.layouts import Wanted, merged, newest_first
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.template import Known, RawKey, Scan, first_segment
+from pipeline.core.schema.tokens import MetricToken, SensorToken, TimeToken, Token
+
+_PAGE_BUCKETS = 8  # a bucket's row holds the events of a whole span of time
+_ROWS_AN_EVENT = 8  # where there is a row a metric: a guess, so that a few events are had by one request
+
+# With more coarse times than this before the fine one, those that have rows are looked up, one seek each.
+_MOST_RANGES = 100
+
+_KEY_ALONE = Wanted(families=(), keys_only=True)
+
+
+class ReadRows(Protocol):
+    """What rows are had by."""
+
+    def __call__(
+        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+    ) -> Iterator[Row]:
+        """The rows of a range in the order of keys, or against it, with the wanted cells.
+
+        Args:
+            key_range: which keys.
+            wanted: which of their cells; a row without any is left out.
+            pattern: what the whole key has to match (RE2); None for any.
+            page_rows: how many rows will probably be taken, where that is known; there may be more.
+            reverse: whether from the last to the first.
+        """
+
+
+class ForeignRow(Exception):
+    """A row that the schema does not write. ``str()`` says which, and how it is not."""
+
+    def __init__(self, row: Row, error: Exception) -> None:
+        super().__init__(f"row {row.key!r} is not one of this schema: {error}")
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which events are wanted.
+
+    Args:
+        start_us: the earliest event time.
+        end_us: the first that is too late.
+        metrics: these readings alone, and no metadata; None for everything.
+        limit: the newest so many; None for all.
+        metadata: what is known of the sensor's metadata, where row keys are made of it.
+    """
+
+    start_us: int = 0
+    end_us: int = LATEST_US + 1
+    metrics: tuple[str, ...] | None = None
+    limit: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def events_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query) -> Iterator[RawRecord]:
+    """One sensor's events, the newest first; several parts of one event are put together.
+
+    Raises:
+        ValueError: at once, where row keys are made of metadata that is not known.
+        ForeignRow: while reading.
+    """
+    known = Known(sensor_id, None, query.metadata)
+    if missing := schema.key.missing(known):
+        raise ValueError(
+            f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
+            + ", ".join(f"{name}=…" for name in missing)
+        )
+    return islice(_events_of(schema, read, known, query), query.limit)
+
+
+def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query) -> Iterator[RawRecord]:
+    """The events of all sensors whose ids begin so, by one scan: sensor by sensor, each the newest first.
+
+    Raises:
+        ValueError: at once, where row keys do not have such sensors side by side, or nothing narrows the scan.
+        ForeignRow: while reading.
+    """
+    key, known = schema.key, Known(None, None, query.metadata)
+    unknown = key.unknown(known)
+    if not key.prefix_scans or not isinstance(unknown, SensorToken):
+        raise ValueError(
+            f"keys of {key} do not have these sensors side by side"
+            + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
+            + "; list the sensors and read each of them"
+        )
+    prefix = key.prefix(known, sensor_prefix)
+    if not prefix:
+        raise ValueError("a prefix is needed: the whole table is never read")
+    wanted = _wanted(schema, query)
+    if wanted.qualifier_range is None:
+        start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
+        wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
+    scan = Scan([prefix_range(prefix)], not key.newest_first, None)
+    return islice(_records(schema, read, scan, wanted, query), query.limit)
+
+
+def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata: Mapping[str, str]) -> Iterator[str]:
+    """Every sensor that has a raw row and whose id begins so, each once, in the order of keys: one seek a sensor.
+
+    Where something else comes before the sensor in keys, one seek for each of its combinations with a sensor. Not for
+    keys that begin with the time: that would be a seek for every row.
+    """
+    seen = set()
+    for raw_key in _distinct(schema, read, Known(None, None, metadata), SensorToken, sensor_prefix):
+        if raw_key.sensor_id.startswith(sensor_prefix) and raw_key.sensor_id not in seen:
+            seen.add(raw_key.sensor_id)
+            yield raw_key.sensor_id
+
+
+def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[RawRecord]:
+    wanted = _wanted(schema, query)
+    streams = [
+        _records(schema, read, scan, wanted, query)
+        for each in _by_metric(schema, read, known, query)
+        if (scan := _scan(schema, read, each, query))
+    ]
+    if len(streams) == 1:
+        return streams[0]
+    parts = merge(*streams, key=newest_first)
+    return chain.from_iterable(merged(same) for _, same in groupby(parts, key=newest_first))
+
+
+def _by_metric(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[Known]:
+    """What is known, once for each metric where rows have to be looked for metric by metric."""
+    key = schema.key
+    if not key.has(MetricToken):
+        yield known
+    elif query.metrics is not None:
+        yield from (replace(known, metric=metric) for metric in query.metrics)
+    elif isinstance(key.unknown(known), MetricToken):
+        for raw_key in _distinct(schema, read, known, MetricToken):
+            yield replace(known, metric=raw_key.metric)
+    else:
+        yield known
+
+
+def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Scan:
+    """Where the events lie; where keys have a coarse time before the fine one, by looking up those that have rows."""
+    key, start_us, end_us = schema.key, query.start_us, query.end_us
+    coarse = key.coarse_time
+    if coarse is None or (end_us - start_us) // coarse.grain_us <= _MOST_RANGES:
+        return key.scan(known, start_us, end_us)
+
+    def ranges() -> Iterator[KeyRange]:
+        least, most = key.coarse_range(known, start_us, end_us)
+        while row := next(read(KeyRange(least, most), _KEY_ALONE, None, 1, reverse=True), None):
+            prefix = _through(schema, TimeToken, row)
+            first_us = coarse.parse(prefix[-len(coarse.render(0)) :].decode())
+            yield from key.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
+            most = prefix
+
+    return key.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
+
+
+def _distinct(
+    schema: TableSchema, read: ReadRows, known: Known, kind: type[Token], sensor_prefix: str = ""
+) -> Iterator[RawKey]:
+    """The first key of each beginning that ends with a token of that kind: one seek each, and one for the end."""
+    start, end = prefix_range(schema.key.prefix(known, sensor_prefix))
+    while row := next(read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
+        segment = first_segment(row.key)
+        if segment in RESERVED_SENSOR_IDS:
+            start = after_prefix(f"{segment}#".encode())
+        else:
+            yield _raw_key(schema, row)
+            start = after_prefix(_through(schema, kind, row))
+        if end and start >= end:
+            return
+
+
+def _records(schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query) -> Iterator[RawRecord]:
+    """The events of a scan. What several rows say of one event is put together where these rows lie side by side."""
+    most = _PAGE_BUCKETS if schema.layout.bucketed else None
+    wanted_rows = query.limit and query.limit * (_ROWS_AN_EVENT if schema.key.has(MetricToken) else 1)
+    page_rows = min((rows for rows in (most, wanted_rows) if rows), default=None)
+    for key_range in scan.ranges:
+        rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
+        for parts in _side_by_side(schema, rows):
+            yield from _asked_for(parts, query)
+
+
+def _side_by_side(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
+    """The events of the rows, row by row; where a row is only a part of them, those of the rows of one time."""
+    keyed = ((_raw_key(schema, row), row) for row in rows)
+    if not schema.key.has(MetricToken):
+        for raw_key, row in keyed:
+            records = _parts(schema, raw_key, row)
+            yield records if len(records) < 2 else merged(records)
+        return
+    for _, same in groupby(keyed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
+        yield merged(chain.from_iterable(_parts(schema, raw_key, row) for raw_key, row in same))
+
+
+def _asked_for(records: list[RawRecord], query: Query) -> Iterator[RawRecord]:
+    """Those that are, with what of them is: rows hold events of other times where keys are coarse."""
+    for record in records:
+        if not query.start_us <= record.event_time_us < query.end_us:
+            continue
+        if query.metrics is None:
+            yield record
+        elif readings := {name: record.readings[name] for name in query.metrics if name in record.readings}:
+            yield replace(record, readings=readings, metadata={})
+
+
+def _wanted(schema: TableSchema, query: Query) -> Wanted:
+    return schema.layout.wanted(schema.columns, query.metrics, query.start_us, query.end_us, query.limit)
+
+
+def _raw_key(schema: TableSchema, row: Row) -> RawKey:
+    try:
+        return schema.key.parse_key(row.key)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error
+
+
+def _through(schema: TableSchema, kind: type[Token], row: Row) -> bytes:
+    try:
+        return schema.key.through(kind, row.key)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error
+
+
+def _parts(schema: TableSchema, raw_key: RawKey, row: Row) -> list[RawRecord]:
+    try:
+        return schema.layout.records(schema.columns, raw_key, row.cells)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error

@@ -1,0 +1,174 @@
+import uuid
+
+import pytest
+from google.cloud import bigtable
+
+from pipeline.cloud import tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.row_reader import RowReader
+from pipeline.cloud.schema_store import SCHEMA_KEY, has_rows, read_schema, schema_of, write_schema
+from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.policies import Never
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
+from pipeline.core.schema.toml import format_schema, parse_schema
+from pipeline.core.windows import Window
+
+DEFAULT = TableSchema.default()
+TALL = parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
+OTHERS = parse_schema('[metrics]\nr = ["*"]\n[metadata]\nm = ["*"]\n[tiers]\n15m = "s"')
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:
+    """A table with the families of raw rows and of the schema, and nothing in it."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create_bare(name, {"raw": Never(), SCHEMA_FAMILY: Never()})
+    return name
+
+
+def write(name: TableName, key: bytes, family: str = "raw", column: bytes = b"c", value: bytes = b"1") -> None:
+    """Writes a cell as cbt does, at the time of day."""
+    row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(key)
+    row.set_cell(family, column, value)
+    assert row.commit().code == 0
+
+
+def rows(name: TableName) -> list[Row]:
+    with RowReader.open(name) as reader:
+        return list(reader.read(KeyRange(b"", b"")))
+
+
+@pytest.mark.parametrize("schema", [DEFAULT, TALL, OTHERS])
+def test_what_is_written_is_read(name: TableName, schema: TableSchema) -> None:
+    """A schema comes back as the same value."""
+    write_schema(name, schema)
+    assert read_schema(name) == schema
+
+
+def test_the_schema_is_one_cell_of_toml(name: TableName) -> None:
+    """It lies where every tool can read it, under an explicit timestamp; the next one takes its place."""
+    write_schema(name, DEFAULT)
+    write_schema(name, TALL)
+    value = format_schema(TALL).encode()
+    assert rows(name) == [Row(b"schema#current", [Cell("tidetable", b"schema.toml", 0, value)])]
+
+
+def test_a_schema_replaces_what_a_person_wrote(name: TableName) -> None:
+    """What cbt set, at the time of day, is read; and it does not hide what is stored after it."""
+    write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", format_schema(OTHERS).encode())
+    assert read_schema(name) == OTHERS
+    write_schema(name, TALL)
+    assert read_schema(name) == TALL
+
+
+def test_a_table_can_have_no_schema(name: TableName) -> None:
+    """Neither other columns of the row nor other rows are taken for it."""
+    write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schemaxtoml")
+    write(name, SCHEMA_KEY, "raw", b"schema.toml")
+    write(name, b"schema#currently", SCHEMA_FAMILY, b"schema.toml")
+    assert read_schema(name) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"key =\nlayout = 1", "schema: it is not TOML: .*line 1"),
+        (b'colour = "red"', "colour: there is no such key"),
+        (b'layout = "square"', "layout: 'square' is none of wide"),
+        (b"\xff", "codec can't decode"),
+        (b"", None),
+    ],
+)
+def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str | None) -> None:
+    """A text that is no schema is one line that names the table, the row and the key at fault; an empty one is TOML."""
+    write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", value)
+    if problem is None:
+        assert read_schema(name) == DEFAULT
+        return
+    with pytest.raises(ServerProblem, match=f"^table {name}: what its row schema#current holds .*{problem}") as caught:
+        read_schema(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_table_is_told(name: TableName) -> None:
+    """Whatever is asked of a table that is not there, one line says so."""
+    tables.delete(name)
+    asks = (read_schema, has_rows, lambda name: write_schema(name, DEFAULT), lambda name: schema_of(name, Said()))
+    for ask in asks:
+        with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
+            ask(name)
+
+
+def test_a_schema_needs_its_family(name: TableName) -> None:
+    """A table without the family can't hold a schema, and says so."""
+    other = TableName(name.project, name.instance, f"t-{uuid.uuid4().hex}")
+    tables.create_bare(other, {"raw": Never()})
+    with pytest.raises(ServerProblem, match=f"^table {other}"):
+        write_schema(other, DEFAULT)
+    assert read_schema(other) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "counts"),
+    [(b"a", True), (b"schema", True), (b"schema#old", False), (b"schema$", True), (b"\xff\xff", True)],
+)
+def test_the_tables_own_rows_are_no_rows(name: TableName, key: bytes, counts: bool) -> None:
+    """Only keys that begin with schema# are the table's own."""
+    write_schema(name, DEFAULT)
+    assert not has_rows(name)
+    write(name, key)
+    assert has_rows(name) is counts
+
+
+@pytest.mark.parametrize("said", [Said(), Said(raw="r", stats="s", meta="m", window=Window.parse("15m"))])
+def test_a_tables_own_schema_is_taken(name: TableName, said: Said) -> None:
+    """The table says it, and flags that say the same do no harm; rows make no difference."""
+    write_schema(name, OTHERS)
+    write(name, b"s#1")
+    assert schema_of(name, said) == OTHERS
+
+
+def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
+    """One line names the table, each difference, and what to do."""
+    write_schema(name, OTHERS)
+    with pytest.raises(ServerProblem) as caught:
+        schema_of(name, Said(raw="raw", window=Window.parse("1h")))
+    assert str(caught.value) == (
+        f"table {name} has another schema than the flags say: --raw_family is raw, the table's is r; --window is 1h, "
+        "the table's is 15m; leave these flags out, as the table says it itself, or take the table that they are for"
+    )
+
+
+def test_the_default_schema_can_be_insisted_on(name: TableName) -> None:
+    """Who says --schema=default gets it, or hears in what the table differs."""
+    write_schema(name, DEFAULT)
+    assert schema_of(name, Said(default=True)) == DEFAULT
+    write_schema(name, TALL)
+    with pytest.raises(ServerProblem, match="--schema=default: layout is 'tall', wanted 'wide'"):
+        schema_of(name, Said(default=True))
+
+
+def test_an_empty_table_is_what_flags_say(name: TableName) -> None:
+    """Nothing was written yet by any schema."""
+    assert schema_of(name, Said()) == DEFAULT
+    assert schema_of(name, Said(raw="r")) == TableSchema.default("r")
+
+
+def test_rows_without_a_schema_are_refused(name: TableName) -> None:
+    """Nobody knows how they were written, until somebody says it; the line names the ways out."""
+    write(name, b"s#1")
+    with pytest.raises(ServerProblem) as caught:
+        schema_of(name, Said())
+    which = f"--project test-project --instance test-instance --table {name.table}"
+    for part in (f"table {name} has rows", "--schema=default", f"tidetable table create {which} --apply"):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert schema_of(name, Said(default=True, raw="r")) == TableSchema.default("r")
+
+
+def test_flags_that_say_no_schema_are_told(name: TableName) -> None:
+    """Flags that only make sense with another schema than the table's are one line too."""
+    with pytest.raises(ServerProblem, match=f"^table {name}: the flags say no schema that can be: tiers: family stats"):
+        schema_of(name, Said(raw="stats"))

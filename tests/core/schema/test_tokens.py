@@ -1,0 +1,428 @@
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.schema.tokens import (
+    DAY_US,
+    HOUR_US,
+    SECOND_US,
+    WEEK_US,
+    EventIdToken,
+    MetadataToken,
+    MetricToken,
+    SaltToken,
+    SensorToken,
+    ShardToken,
+    TemplateError,
+    TimeToken,
+    parse_token,
+)
+from tests.core.strategies import sensor_ids, times
+
+
+def at(*fields):
+    return (datetime(*fields, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+TEN_THIRTY = at(2026, 2, 17, 10, 30, 15, 123456)
+
+TIME_TOKENS = [
+    "reverse_s",
+    "reverse_ms",
+    "reverse_us",
+    "iso_s",
+    "iso_ms",
+    "iso_us",
+    "bucket:1s",
+    "bucket:90s",
+    "bucket:15m",
+    "bucket:1h",
+    "bucket:6h",
+    "bucket:1d",
+    "bucket:1w",
+    "time:%Y",
+    "time:%Y-%m",
+    "time:%Y%m%d",
+    "time:%F",
+    "time:%FT%T",
+    "time:%Y-%m-%d-%H%M",
+    "time:%Y.%m.%d_%H.%M.%S.%f",
+    "time:%Y/%j",
+    "time:%Y-%j-%H",
+    "time:%G",
+    "time:%G-W%V",
+    "time:%GW%V.%u",
+    "time:%G-%V-%u:%T",
+    "time:at%%%Y-(%m)+[%d]",
+]
+time_tokens = st.sampled_from(TIME_TOKENS).map(parse_token)
+near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 400 * DAY_US)
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        ("reverse_s", "8228675784"),
+        ("reverse_ms", "8228675784876"),
+        ("reverse_us", "8228675784876543"),
+        ("iso_s", "2026-02-17T10:30:15"),
+        ("iso_ms", "2026-02-17T10:30:15.123"),
+        ("iso_us", "2026-02-17T10:30:15.123456"),
+        ("time:%Y-%m-%d-%H%M", "2026-02-17-1030"),
+        ("time:%F", "2026-02-17"),
+        ("time:%F %T".replace(" ", "_"), "2026-02-17_10:30:15"),
+        ("time:%Y%m%d%H%M%S%f", "20260217103015123456"),
+        ("time:%Y-%j", "2026-048"),
+        ("time:%G-W%V-%u", "2026-W08-2"),
+        ("time:%%%Y%%", "%2026%"),
+        ("time:%%F%Y", "%F2026"),
+        ("bucket:1s", "2026-02-17T10:30:15"),
+        ("bucket:10s", "2026-02-17T10:30:10"),
+        ("bucket:15m", "2026-02-17T10:30:00"),
+        ("bucket:1h", "2026-02-17T10"),
+        ("bucket:60m", "2026-02-17T10"),
+        ("bucket:6h", "2026-02-17T06:00:00"),
+        ("bucket:1d", "2026-02-17"),
+        ("bucket:24h", "2026-02-17"),
+        ("bucket:1w", "2026-W08"),
+    ],
+)
+def test_time_of_the_table(token, text):
+    """Each time token renders as the table of tokens says, in UTC."""
+    assert parse_token(token).render(TEN_THIRTY) == text
+
+
+@pytest.mark.parametrize(
+    ("token", "epoch", "last"),
+    [
+        ("reverse_s", "9999999999", "0000000000"),
+        ("reverse_ms", "9999999999999", "0000000000000"),
+        ("reverse_us", "9999999999999999", "0000000000000000"),
+        ("iso_us", "1970-01-01T00:00:00.000000", "2286-11-20T17:46:39.999999"),
+        ("bucket:1d", "1970-01-01", "2286-11-20"),
+        ("bucket:1w", "1970-W01", "2286-W46"),
+    ],
+)
+def test_from_the_epoch_to_the_last_instant(token, epoch, last):
+    """Every token keeps its width from the epoch to the last instant that an event may have."""
+    assert parse_token(token).render(0) == epoch
+    assert parse_token(token).render(9_999_999_999_999_999) == last
+
+
+@pytest.mark.parametrize(
+    ("day", "week"),
+    [
+        ((2026, 1, 1), "2026-W01"),  # a Thursday
+        ((2026, 12, 28), "2026-W53"),
+        ((2026, 12, 31), "2026-W53"),
+        ((2027, 1, 1), "2026-W53"),
+        ((2027, 1, 3, 23, 59, 59, 999_999), "2026-W53"),
+        ((2027, 1, 4), "2027-W01"),
+        ((2024, 12, 29), "2024-W52"),
+        ((2024, 12, 30), "2025-W01"),
+        ((2021, 3, 5), "2021-W09"),
+        ((2021, 1, 3), "2020-W53"),
+    ],
+)
+def test_weeks_are_of_iso(day, week):
+    """A week is ISO's, from Monday, and belongs to the year of its Thursday."""
+    token = parse_token("bucket:1w")
+    assert token.render(at(*day)) == week
+    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=token.floor(at(*day)))
+    assert start.weekday() == 0
+    assert 0 <= at(*day) - token.floor(at(*day)) < WEEK_US
+
+
+@given(time_tokens, times, near)
+def test_sorts_by_time(token, time_us, offset_us):
+    """The texts of two instants are in their order, or in the opposite one where the newest comes first."""
+    one, other = sorted((time_us, max(0, time_us + offset_us)), reverse=token.newest_first)
+    assert token.render(one) <= token.render(other)
+    assert len(token.render(one)) == len(token.render(other))
+
+
+@given(time_tokens, times)
+def test_reads_back_to_the_start_of_the_grain(token, time_us):
+    """The text reads back to the first instant that is written so; its pattern matches it and it alone."""
+    text = token.render(time_us)
+    floor_us = token.parse(text)
+    assert floor_us == token.floor(time_us) <= time_us
+    assert token.render(floor_us) == text
+    assert floor_us == 0 or token.render(floor_us - 1) != text
+    assert re.fullmatch(token.pattern, text)
+    assert not re.fullmatch(token.pattern, text + "0")
+
+
+@given(time_tokens, times)
+def test_next_is_the_start_of_the_next_grain(token, time_us):
+    """The next grain starts behind the instant, right after the last instant of this one, and is no longer than said."""
+    if token.grain_us > 1 and time_us > 9_990_000_000_000_000:
+        time_us -= 366 * DAY_US  # so that the next one can be written
+    following = token.next(time_us)
+    assert following > time_us
+    assert token.floor(following) == following
+    assert token.render(following - 1) == token.render(time_us) != token.render(following)
+    assert following - token.floor(time_us) <= token.grain_us
+
+
+@pytest.mark.parametrize(
+    ("token", "grain_us"),
+    [
+        ("reverse_s", SECOND_US),
+        ("reverse_ms", 1000),
+        ("reverse_us", 1),
+        ("iso_s", SECOND_US),
+        ("iso_ms", 1000),
+        ("iso_us", 1),
+        ("bucket:15m", 900 * SECOND_US),
+        ("bucket:1w", WEEK_US),
+        ("time:%Y", 366 * DAY_US),
+        ("time:%Y-%m", 31 * DAY_US),
+        ("time:%Y-%m-%d-%H%M", 60 * SECOND_US),
+        ("time:%Y-%j-%H", HOUR_US),
+    ],
+)
+def test_grain(token, grain_us):
+    """The grain is that of the finest directive: a month is 31 days at most, a year 366."""
+    assert parse_token(token).grain_us == grain_us
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        ("reverse_s", "82286757841"),
+        ("reverse_s", "-228675784"),
+        ("reverse_s", " 228675784"),
+        ("reverse_ms", "822867578487²"),
+        ("iso_s", "2026-02-30T00:00:00"),
+        ("iso_s", "2026-02-17T24:00:00"),
+        ("iso_s", "2026-02-17T10:30:60"),
+        ("iso_ms", "2026-02-17T10:30:15.123456"),
+        ("time:%Y-%j", "2026-366"),
+        ("time:%Y-%j", "2026-000"),
+        ("time:%Y", "0000"),
+        ("time:%G-W%V", "2025-W53"),
+        ("time:%G-W%V-%u", "2025-W01-8"),
+        ("bucket:1w", "2026-W00"),
+        ("bucket:15m", "2026-02-17T10:07:00"),
+        ("bucket:1h", "2026-02-17T10:00"),
+        ("bucket:1d", "2026-13-01"),
+    ],
+)
+def test_text_that_is_never_written(token, text):
+    """What the token never writes, such as the 53rd week of a short year or the middle of a bucket, is a ValueError."""
+    with pytest.raises(ValueError, match=r"."):
+        parse_token(token).parse(text)
+
+
+@pytest.mark.parametrize("time_format", ["%Y", "%Y-%m", "%Y%m%dT%H", "%Y-%j", "%G-%V", "%G%V%u", "%F-%H%M", "%FT%T.%f"])
+def test_formats_that_sort(time_format):
+    """A format from the year to whatever is finest, without a gap, sorts by time."""
+    token = parse_token(f"time:{time_format}")
+    assert isinstance(token, TimeToken)
+    assert token.text == f"{{time:{time_format}}}"
+
+
+@pytest.mark.parametrize(
+    ("time_format", "problem"),
+    [
+        ("", "it has to begin with the year"),
+        ("day", "it has to begin with the year"),
+        ("%%Y", "it has to begin with the year"),
+        ("%m-%Y", "it has to begin with the year"),
+        ("%d.%m.%Y", "it has to begin with the year"),
+        ("%H:%M", "it has to begin with the year"),
+        ("%T", "it has to begin with the year"),
+        ("%V", "it has to begin with the year"),
+        ("%Y-%d", "%d (day) can't follow %Y (year)"),
+        ("%Y-%d-%m", "%d (day) can't follow %Y (year)"),
+        ("%Y-%H", "%H (hour) can't follow %Y (year)"),
+        ("%Y-W%V", "%V (ISO week) can't follow %Y (year)"),
+        ("%G-%m", "%m (month) can't follow %G (ISO year)"),
+        ("%G-W%V-%d", "%d (day) can't follow %V (ISO week)"),
+        ("%G-W%V-%H", "%H (hour) can't follow %V (ISO week)"),
+        ("%Y-%m-%j", "%j (day of the year) can't follow %m (month)"),
+        ("%Y-%m-%d-%M", "%M (minute) can't follow %d (day)"),
+        ("%Y-%m-%d %H%S".replace(" ", "-"), "%S (second) can't follow %H (hour)"),
+        ("%F-%f", "%f (microsecond) can't follow %d (day)"),
+        ("%Y-%Y", "%Y (year) can't follow %Y (year)"),
+        ("%F%F", "%Y (year) can't follow %d (day)"),
+    ],
+)
+def test_formats_that_do_not_sort(time_format, problem):
+    """A format out of order or with a gap is refused with the place, and one that would do."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"time:{time_format}")
+    assert str(caught.value) == (
+        f"{{time:{time_format}}} does not sort by time: {problem}; write one like {{time:%Y-%m-%d-%H%M}}"
+    )
+
+
+@pytest.mark.parametrize("directive", [*"aAbBcCDeEgGhIklnOpPrRsStUuwWxXyzZ+-", "-d", ""])
+def test_directives_that_do_not_sort(directive):
+    """Names of months, two-digit years, twelve-hour clocks, unpadded numbers and the like are refused by name."""
+    time_format = f"%Y-%{directive}"
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"time:{time_format}")
+    told = f"has %{directive[:1]}, which does not sort by time or has no fixed width; there are %Y, %G, "
+    assert told in str(caught.value) or (directive in "GuS" and "can't follow" in str(caught.value))
+
+
+def test_a_format_without_separators_of_keys():
+    """A '#' would part a key in the middle of its time, and could make one that begins like the table's own rows."""
+    with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} has '#', which parts a key"):
+        parse_token("time:agg#%Y")
+
+
+@given(
+    st.lists(st.sampled_from([*(f"%{c}" for c in "YGmdjVuHMSfFT%yBp"), "-", "T", "x"]), max_size=7).map("".join),
+    st.data(),
+)
+def test_whatever_is_accepted_sorts(time_format, data):
+    """Any format is refused with one line, or sorts by time and reads back."""
+    try:
+        token = parse_token(f"time:{time_format}")
+    except TemplateError as error:
+        assert str(error).startswith(f"{{time:{time_format}}} ")
+        assert str(error).isprintable()
+        return
+    one, other = sorted((data.draw(times), data.draw(times)))
+    assert token.render(one) <= token.render(other)
+    assert token.parse(token.render(one)) == token.floor(one) <= one
+
+
+@pytest.mark.parametrize("length", ["0", "0s", "7s", "7m", "5h", "25h", "2d", "7d"])
+def test_buckets_that_do_not_divide_a_day(length):
+    """A bucket divides a day, or is an ISO week, so that buckets begin with days and weeks."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"bucket:{length}")
+    assert str(caught.value) == (
+        f"{{bucket:{length}}} does not divide a day; use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks"
+    )
+
+
+@pytest.mark.parametrize("length", ["", "2w", "1M", "1.5h", "-1h", "hour", "10ms"])
+def test_buckets_that_are_no_duration(length):
+    """What is no duration is refused as such, weeks being told apart."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"bucket:{length}")
+    assert str(caught.value) == (
+        f"{{bucket:{length}}}: {length!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m, "
+        "or 1w for ISO weeks"
+    )
+
+
+@given(sensor_ids, st.integers(1, 4))
+def test_salt(sensor_id, digits):
+    """A salt is the first digits of the sensor's MD5 in hexadecimal, one of the values that there are."""
+    token = parse_token(f"salt:{digits}")
+    assert token == SaltToken(f"{{salt:{digits}}}", digits)
+    salt = token.render(sensor_id)
+    assert salt == hashlib.md5(sensor_id.encode(), usedforsecurity=False).hexdigest()[:digits]
+    assert salt in token.values
+    assert re.fullmatch(token.pattern, salt)
+
+
+@given(sensor_ids, st.integers(2, 10_000))
+def test_shard(sensor_id, count):
+    """A shard is the sensor's hash modulo the count, padded so that all are of one width."""
+    token = parse_token(f"shard:{count}")
+    assert token == ShardToken(f"{{shard:{count}}}", count)
+    shard = token.render(sensor_id)
+    digest = hashlib.md5(sensor_id.encode(), usedforsecurity=False).digest()
+    assert int(shard) == int.from_bytes(digest[:8], "big") % count
+    assert shard in token.values
+    assert re.fullmatch(token.pattern, shard)
+
+
+@pytest.mark.parametrize(
+    ("sensor_id", "salt", "shard"),
+    [("balloon-7", "SALT", "SHARD"), ("3698", "SALT", "SHARD"), ("a", "0c", "17"), ("~", "SALT", "SHARD")],
+)
+def test_salts_and_shards_stay_what_they_are(sensor_id, salt, shard):
+    """A table's rows are found again only as long as these never change."""
+    assert parse_token("salt:2").render(sensor_id) == salt
+    assert parse_token("shard:32").render(sensor_id) == shard
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("salt:1", 16), ("salt:2", 256), ("shard:2", 2), ("shard:32", 32), ("shard:100", 100)]
+)
+def test_values_are_in_the_order_of_keys(text, count):
+    """All the values there are, in the order in which keys have them."""
+    values = parse_token(text).values
+    assert len(set(values)) == count
+    assert values == sorted(values)
+    assert len({len(value) for value in values}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("salt:0", "{salt:0} takes 1 to 4 digits"),
+        ("salt:5", "{salt:5} takes 1 to 4 digits"),
+        ("salt:02", "{salt:02} takes 1 to 4 digits"),
+        ("salt:", "{salt:} takes 1 to 4 digits"),
+        ("salt:two", "{salt:two} takes 1 to 4 digits"),
+        ("salt:²", "{salt:²} takes 1 to 4 digits"),
+        ("shard:1", "{shard:1} takes 2 to 10000 shards"),
+        ("shard:10001", "{shard:10001} takes 2 to 10000 shards"),
+        ("shard:-2", "{shard:-2} takes 2 to 10000 shards"),
+        ("shard:" + "9" * 5000, "takes 2 to 10000 shards"),
+    ],
+)
+def test_numbers_out_of_range(text, problem):
+    """A salt or shard takes a number within its limits, and says which."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(text)
+    assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("sensor_id", SensorToken), ("metric", MetricToken), ("event_id", EventIdToken)]
+)
+def test_text_tokens(text, kind):
+    """Text tokens are called by their names."""
+    assert parse_token(text) == kind(f"{{{text}}}")
+
+
+@pytest.mark.parametrize("name", ["location", "_", "a.b-c", "x" * 128])
+def test_metadata_token(name):
+    """A promoted metadata field goes by any name that metadata may have."""
+    assert parse_token(f"metadata.{name}") == MetadataToken(f"{{metadata.{name}}}", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "sensor",
+        "SENSOR_ID",
+        "sensor_id ",
+        "sensor_id:",
+        "reverse",
+        "reverse_ns",
+        "reverse_us:",
+        "iso",
+        "salt",
+        "shard",
+        "time",
+        "bucket",
+        "metadata",
+        "metadata.",
+        "metadata.2x",
+        "metadata.a#b",
+        "metadata." + "x" * 129,
+        ":",
+    ],
+)
+def test_no_token(text):
+    """What is no token is told in one line, with all that there are."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(text)
+    assert str(caught.value).startswith(f"{{{text}}} is no token; there are {{sensor_id}}, {{metric}}, ")
+    assert str(caught.value).endswith("{time:FORMAT}, {bucket:DURATION}")
