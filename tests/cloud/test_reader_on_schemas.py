@@ -161,16 +161,21 @@ def test_nothing_there(table):
 # Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
 # An event has two cells of readings and two of metadata (a promoted location is in the key), or one where serialized;
 # every tenth has one reading more. The newest day of "wide by day" is looked up by one key. Of the newest bucket, half
-# an hour, "bucket_cells" sends each column's newest cell, and "bucket_serialized" its events.
+# an hour, "bucket_cells" sends each column's newest cell, and "bucket_serialized" its events. Where keys have the metric
+# before the time, three seeks find the metrics; where they have it behind, a page is guessed large enough for an event.
 READ = {
     "wide": [(1, 4), (60, 246), (60, 60), (1, 4)],
     "wide float64": [(1, 4), (60, 246), (60, 60), (1, 4)],
     "wide by location": [(1, 3), (60, 186), (60, 60), (1, 3)],
     "wide time first": [(1, 4), (60, 246), (60, 60), (1, 4)],
     "wide by day": [(2, 5), (60, 246), (60, 60), (1, 4)],
+    "tall": [(6, 12), (129, 381), (60, 60), (6, 12)],
+    "tall float64": [(8, 24), (126, 378), (60, 60), (8, 24)],
     "serialized": [(1, 1), (60, 60), (60, 60), (1, 1)],
     "serialized by location": [(1, 1), (60, 60), (60, 60), (1, 1)],
     "bucket_cells": [(1, 5), (1, 246), (1, 60), (1, 5)],
+    "bucket_columns": [(6, 43), (6, 381), (1, 60), (6, 76)],
+    "bucket_columns by location": [(3, 169), (3, 252), (1, 60), (3, 70)],
     "bucket_serialized": [(1, 30), (1, 60), (1, 60), (1, 60)],
 }
 

@@ -127,9 +127,9 @@ def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata
 def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[RawRecord]:
     wanted = _wanted(schema, query)
     streams = [
-        _records(schema, read, scan, wanted, query)
+        # No more than the limit of each: of the newest of all, none can come later in its own stream.
+        islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each.metric), query.limit)
         for each in _by_metric(schema, read, known, query)
-        if (scan := _scan(schema, read, each, query))
     ]
     if len(streams) == 1:
         return streams[0]
@@ -185,25 +185,30 @@ def _distinct(
             return
 
 
-def _records(schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query) -> Iterator[RawRecord]:
-    """The events of a scan. What several rows say of one event is put together where these rows lie side by side."""
+def _records(
+    schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query, metric: str | None = None
+) -> Iterator[RawRecord]:
+    """The events of a scan, which is of one metric or of all. Rows that say parts of one event lie side by side."""
+    row_a_metric = schema.key.has(MetricToken) and metric is None
     most = _PAGE_BUCKETS if schema.layout.bucketed else None
-    wanted_rows = query.limit and query.limit * (_ROWS_AN_EVENT if schema.key.has(MetricToken) else 1)
+    wanted_rows = query.limit and query.limit * (_ROWS_AN_EVENT if row_a_metric else 1)
     page_rows = min((rows for rows in (most, wanted_rows) if rows), default=None)
     for key_range in scan.ranges:
         rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
-        for parts in _side_by_side(schema, rows):
+        for parts in _side_by_side(schema, rows) if row_a_metric else _row_by_row(schema, rows):
             yield from _asked_for(parts, query)
 
 
+def _row_by_row(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
+    """The events of each row, the newest first."""
+    for row in rows:
+        records = _parts(schema, _raw_key(schema, row), row)
+        yield records if len(records) < 2 else merged(records)
+
+
 def _side_by_side(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
-    """The events of the rows, row by row; where a row is only a part of them, those of the rows of one time."""
+    """The events of the rows of one time, of which each holds a metric; the newest first."""
     keyed = ((_raw_key(schema, row), row) for row in rows)
-    if not schema.key.has(MetricToken):
-        for raw_key, row in keyed:
-            records = _parts(schema, raw_key, row)
-            yield records if len(records) < 2 else merged(records)
-        return
     for _, same in groupby(keyed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
         yield merged(chain.from_iterable(_parts(schema, raw_key, row) for raw_key, row in same))
 
