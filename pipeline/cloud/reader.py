@@ -20,7 +20,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import schema_of
+from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
@@ -75,10 +75,8 @@ class SensorTable:
         Raises:
             ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
         """
-        name = TableName(project, instance, table)
-        schema = schema_of(name, said)
-        with RowReader.open(name) as rows, ThreadPoolExecutor(_THREADS) as threads:
-            yield cls(rows, schema, threads)
+        with RowReader.open(TableName(project, instance, table)) as rows, ThreadPoolExecutor(_THREADS) as threads:
+            yield cls(rows.anew(), agreed_schema(rows, said), threads)
 
     # Readings
 

@@ -79,6 +79,10 @@ class RowReader:
         with connection:
             yield cls(BigtableClient(transport=connection.transport), name)
 
+    def anew(self) -> "RowReader":
+        """The same table over the same connection, counted from nothing."""
+        return RowReader(self._client, self.name)
+
     def read(
         self,
         key_range: KeyRange,

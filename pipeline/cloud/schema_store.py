@@ -76,13 +76,19 @@ def schema_of(name: TableName, said: Said) -> TableSchema:
             rows and no schema, and nobody said ``--schema=default``; or there is no such table.
     """
     with RowReader.open(name) as reader:
-        schema = _stored(reader)
-        if schema is None and not said.default and _has_rows(reader):
-            raise ServerProblem(
-                f"table {name} has rows and does not say by which schema they were written: if it was the default "
-                f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
-                "(with --schema FILE for other families or windows); if it was none of Tidetable's, take another table"
-            )
+        return agreed_schema(reader, said)
+
+
+def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
+    """:func:`schema_of` the table that the reader reads, over its connection."""
+    name = reader.name
+    schema = _stored(reader)
+    if schema is None and not said.default and _has_rows(reader):
+        raise ServerProblem(
+            f"table {name} has rows and does not say by which schema they were written: if it was the default "
+            f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
+            "(with --schema FILE for other families or windows); if it was none of Tidetable's, take another table"
+        )
     try:
         if schema is None:
             return said.schema()
