@@ -3,8 +3,8 @@
 Both need the extra ``frames``: ``pip install 'tidetable[frames]'``.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.aggregates import STATISTICS
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+_OWN_COLUMNS = ("sensor_id", "event_time", "event_id")
+_METADATA, _READING = "metadata.", "reading."
+
 _Record = TypeVar("_Record", RawRecord, AggregateRecord)
 
 
 class _Records(Generic[_Record]):
     """An iterator of records. Each can be had once: what was taken is not in a frame that is made afterwards."""
 
-    def __init__(self, records: Iterator[_Record]) -> None:
+    def __init__(self, records: Iterable[_Record]) -> None:
         self._records: Iterator[_Record] = iter(records)
 
     def __iter__(self) -> Iterator[_Record]:
@@ -32,67 +35,75 @@ class _Records(Generic[_Record]):
     def to_arrow(self) -> "pyarrow.Table":
         """The records that are left as an Arrow table. Raises ImportError without the extra ``frames``."""
         arrow = _imported("pyarrow")
-        return self._table(arrow, list(self._records))
+        return arrow.table(self._columns(arrow, list(self._records)))
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """The records that are left as a frame. Raises ImportError without the extra ``frames``."""
-        _imported("pandas")
-        return self.to_arrow().to_pandas()
+        """The records that are left as a frame, with NaN for null. Raises ImportError without the extra ``frames``.
 
-    def _table(self, arrow: Any, records: list[_Record]) -> "pyarrow.Table":
+        Whole numbers are ``Int64``, which can be null, so that a column has one type whatever is in it.
+        """
+        pandas = _imported("pandas")
+        arrow = _imported("pyarrow")
+        return self.to_arrow().to_pandas(types_mapper={arrow.int64(): pandas.Int64Dtype()}.get)
+
+    def _columns(self, arrow: Any, records: list[_Record]) -> dict[str, Any]:
         raise NotImplementedError
 
 
 class RawRecords(_Records[RawRecord]):
     """Events. As a table: ``sensor_id``, ``event_time`` (microseconds, UTC), ``event_id`` where there is one.
 
-    Then a column of doubles for each metric, and one of text for each metadata field, called ``metadata.location``;
-    null where an event has none.
+    Then a column of doubles for each metric, those that were asked for and those that there are, and one of text for
+    each metadata field, called ``metadata.location``; null where an event has none. A metric whose name would be taken
+    for another column's, ``event_time`` or ``metadata.location``, is called ``reading.event_time``.
     """
 
-    def _table(self, arrow: Any, records: list[RawRecord]) -> "pyarrow.Table":
-        columns: dict[str, Any] = {
+    def __init__(self, records: Iterable[RawRecord], metrics: Iterable[str] = ()) -> None:
+        super().__init__(records)
+        self._metrics = tuple(metrics)
+
+    def _columns(self, arrow: Any, records: list[RawRecord]) -> dict[str, Any]:
+        columns = {
             "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
             "event_time": arrow.array([record.event_time_us for record in records], _instant(arrow)),
         }
         if any(record.event_id for record in records):
             columns["event_id"] = arrow.array([record.event_id or None for record in records], arrow.string())
-        for metric in _sorted_names(records, lambda record: record.readings):
+        for metric in _names((record.readings for record in records), self._metrics):
             values = [record.readings.get(metric) for record in records]
-            columns[_free(columns, metric)] = arrow.array(values, arrow.float64())
-        for name in _sorted_names(records, lambda record: record.metadata):
+            columns[_column_of(metric)] = arrow.array(values, arrow.float64())
+        for name in _names(record.metadata for record in records):
             texts = [record.metadata.get(name) for record in records]
-            columns[_free(columns, f"metadata.{name}")] = arrow.array(texts, arrow.string())
-        return arrow.table(columns)
+            columns[f"{_METADATA}{name}"] = arrow.array(texts, arrow.string())
+        return columns
 
 
 class AggregateRecords(_Records[AggregateRecord]):
     """Windows. As a table: ``sensor_id``, ``window_start`` (microseconds, UTC), ``window``, ``reading_count``.
 
     Then for each metric ``count_temperature``, ``sum_temperature`` and so on, as the table's own columns are called;
-    null where a window has none.
+    null where a window has none. Counts are whole numbers, the others doubles; a sum that overflowed is infinite.
     """
 
-    def _table(self, arrow: Any, records: list[AggregateRecord]) -> "pyarrow.Table":
-        columns: dict[str, Any] = {
+    def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
+        columns = {
             "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
             "window_start": arrow.array([record.start_us for record in records], _instant(arrow)),
             "window": arrow.array([record.window.text for record in records], arrow.string()),
             "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
         }
-        for metric in _sorted_names(records, lambda record: record.metrics):
+        for metric in _names(record.metrics for record in records):
             summaries = [record.metrics.get(metric) for record in records]
-            of_metric = [asdict(summary) if summary else {} for summary in summaries]
             for statistic in STATISTICS:
                 kind = arrow.int64() if statistic == "count" else arrow.float64()
-                values = [statistics.get(statistic) for statistics in of_metric]
+                values = [getattr(summary, statistic) if summary else None for summary in summaries]
                 columns[f"{statistic}_{metric}"] = arrow.array(values, kind)
-        return arrow.table(columns)
+        return columns
 
 
 def _imported(module: str) -> Any:
     try:
-        return __import__(module)
+        return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"this needs {module}; install it with: pip install 'tidetable[frames]'") from error
 
@@ -101,10 +112,11 @@ def _instant(arrow: Any) -> Any:
     return arrow.timestamp("us", tz="UTC")
 
 
-def _sorted_names(records: list[_Record], of: Callable[[_Record], dict[str, Any]]) -> list[str]:
-    return sorted({name for record in records for name in of(record)})
+def _names(mappings: Iterable[Mapping[str, Any]], beside: Iterable[str] = ()) -> list[str]:
+    return sorted({*beside, *(name for mapping in mappings for name in mapping)})
 
 
-def _free(columns: dict[str, Any], name: str) -> str:
-    """The name, or ``reading.<name>`` where a metric is called like a column of ours."""
-    return name if name not in columns else f"reading.{name}"
+def _column_of(metric: str) -> str:
+    """Told from the other columns by the name alone, so that a metric's column is called the same in every frame."""
+    ours = metric in _OWN_COLUMNS or metric.startswith((_METADATA, _READING))
+    return f"{_READING}{metric}" if ours else metric

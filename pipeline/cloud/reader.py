@@ -109,7 +109,7 @@ class SensorTable:
         if isinstance(sensors, str):
             return next(self._events(sensors, query), None)
         each = [self._ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
-        return RawRecords(record for records in each for record in records)
+        return RawRecords((record for records in each for record in records), query.metrics or ())
 
     def range(
         self,
@@ -136,11 +136,11 @@ class SensorTable:
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
         if isinstance(sensors, str):
-            return RawRecords(self._events(sensors, query))
+            return RawRecords(self._events(sensors, query), query.metrics or ())
         listed = _listed(sensors)
         size = max(_AHEAD // max(len(listed), 1), 10)
         each = [self._ahead(self._events(sensor, query), size) for sensor in listed]
-        return RawRecords(islice(merge(*each, key=newest_first), limit))
+        return RawRecords(islice(merge(*each, key=newest_first), limit), query.metrics or ())
 
     def prefix(
         self,
@@ -171,7 +171,8 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        return RawRecords(self._ours(events_of_prefix(self.schema, self._read, sensors, query)))
+        found = self._ours(events_of_prefix(self.schema, self._read, sensors, query))
+        return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
         """Every sensor that has a raw row, in the order of keys, or of those whose ids begin with ``prefix``.
@@ -180,8 +181,8 @@ class SensorTable:
         One more finds the end, and one each jumps over the rows that are no sensor's. Where something else comes before
         the sensor in row keys, one seek for each of its combinations with a sensor.
 
-        Where keys begin with the time, the sensors are those that have an aggregate, read the same way; ValueError where
-        the table has no aggregates either.
+        Where keys begin with the time, the sensors are those that have an aggregate, read the same way; ValueError
+        where the table has no aggregates either.
         """
         if not self.schema.key.time_first:
             return self._ours(sensors_of(self.schema, self._read, prefix, metadata))

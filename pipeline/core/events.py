@@ -3,12 +3,13 @@
 The one home of the protobuf format's meaning: what a message holds, and when an event is valid.
 """
 
+import copyreg
 import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -80,6 +81,18 @@ class Reason(StrEnum):
     """A metric or metadata entry that none of the table's families takes."""
 
 
+REASONS_OF_A_SCHEMA = frozenset(
+    {
+        Reason.MISSING_KEY_FIELD,
+        Reason.INVALID_KEY_FIELD,
+        Reason.KEY_TOO_LONG,
+        Reason.RESERVED_KEY,
+        Reason.NO_FAMILY,
+    }
+)
+"""Those of a valid event that some table can't hold. A table of the default schema holds every valid event."""
+
+
 class BadData(Exception):
     """A message or event that has to become a dead letter. Any other exception is a bug or a broken server."""
 
@@ -130,6 +143,19 @@ def sensor_event(
     event = SensorEvent(sensor_id=sensor_id, readings=readings, metadata=metadata, event_id=event_id)
     event.event_time.FromMicroseconds(event_time_us)
     return event
+
+
+def _pickled(event: SensorEvent) -> tuple[Any, ...]:
+    return _unpickled, (event.SerializeToString(),)
+
+
+def _unpickled(data: bytes) -> SensorEvent:
+    return SensorEvent.FromString(data)
+
+
+# Runners pickle events to hand them on, and some of them just to know their size; the generated class says of itself
+# that it is from a module that there is not.
+copyreg.pickle(SensorEvent, _pickled)
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:

@@ -1,6 +1,7 @@
 """Values of readings as bytes: decimal text, or eight bytes."""
 
 import struct
+from collections.abc import Callable
 from enum import StrEnum
 
 _FLOAT64 = struct.Struct(">d")
@@ -14,18 +15,22 @@ class Values(StrEnum):
     FLOAT64 = "float64"
     """IEEE 754, eight bytes, big-endian."""
 
-    def encode(self, value: float) -> bytes:
-        """The value as it is written."""
-        return format_value(value) if self is Values.TEXT else _FLOAT64.pack(value)
+    @property
+    def pack(self) -> Callable[[float], bytes]:
+        """Writes a value."""
+        return format_value if self is Values.TEXT else _FLOAT64.pack
 
-    def decode(self, data: bytes) -> float:
-        """The value that was written. Raises ValueError for what never is."""
-        if self is Values.TEXT:
-            return parse_value(data)
-        try:
-            return _FLOAT64.unpack(data)[0]
-        except struct.error as error:
-            raise ValueError(f"{data!r} is not the eight bytes of a float64") from error
+    @property
+    def unpack(self) -> Callable[[bytes], float]:
+        """Reads a value that was written. Raises ValueError for what never is."""
+        return parse_value if self is Values.TEXT else _parse_float64
+
+
+def _parse_float64(data: bytes) -> float:
+    try:
+        return _FLOAT64.unpack(data)[0]
+    except struct.error as error:
+        raise ValueError(f"{data!r} is not the eight bytes of a float64") from error
 
 
 def format_value(value: float) -> bytes:

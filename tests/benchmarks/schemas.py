@@ -18,6 +18,7 @@ from unittest import mock
 from google.cloud.bigtable.batcher import MutationsBatcher
 from google.cloud.bigtable.client import Client
 from google.cloud.bigtable.row import DirectRow
+from google.cloud.bigtable_v2 import BigtableClient
 from rich.progress import track
 
 from pipeline.cloud import tables
@@ -85,9 +86,9 @@ def write(name: TableName, rows: Iterable[Row]) -> int:
     """Writes the rows as Beam's connector does. Returns how many requests that took."""
     client = Client(project=name.project)
     table = client.instance(name.instance).table(name.table)
-    api = table.mutate_rows
+    call = BigtableClient.mutate_rows
     with (
-        mock.patch.object(table, "mutate_rows", side_effect=api) as requests,
+        mock.patch.object(BigtableClient, "mutate_rows", autospec=True, side_effect=call) as requests,
         MutationsBatcher(table, flush_count=1000, max_row_bytes=5 * 1024 * 1024) as batcher,
     ):
         for row in rows:

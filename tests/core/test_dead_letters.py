@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.dead_letters import dead_letter, event_alone
-from pipeline.core.events import BadData, Reason, decode
+from pipeline.core.events import BadData, Reason, decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.outgoing import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 
 NOW = datetime(2026, 2, 17, 10, 30, 0, 250_000, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.durations import format_duration, parse_duration
+from pipeline.core.durations import format_duration, format_interval, parse_duration, parse_interval
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,51 @@ def test_format_reads_back(seconds):
     """The text of a duration reads back as the same duration."""
     duration = timedelta(seconds=seconds)
     assert parse_duration(format_duration(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("text", "interval_us"),
+    [
+        ("1us", 1),
+        ("250us", 250),
+        ("10ms", 10_000),
+        ("1500ms", 1_500_000),
+        ("1s", 1_000_000),
+        ("15m", 900_000_000),
+        ("7d", 604_800_000_000),
+    ],
+)
+def test_interval(text, interval_us):
+    """An interval may be shorter than a second, and is written back in the largest unit that is exact."""
+    assert parse_interval(text) == interval_us
+    assert format_interval(interval_us) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"), [("1000us", "1ms"), ("60000ms", "1m"), ("90m", "90m"), ("24h", "1d"), ("3600s", "1h")]
+)
+def test_interval_in_its_largest_unit(text, unit):
+    """An interval is written in the largest unit, however it was read."""
+    assert format_interval(parse_interval(text)) == unit
+
+
+@pytest.mark.parametrize("text", ["", "10", "1.5ms", "-1ms", "1 ms", "1ns", "1us\n", "１ms", "1w", "9" * 30 + "ms"])
+def test_refuse_what_is_no_interval(text):
+    """Anything else is refused with the text itself."""
+    with pytest.raises(ValueError, match="is not a duration") as error:
+        parse_interval(text)
+    assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0ms", "000us"])
+def test_refuse_no_time_at_all(text):
+    """No time passes between two events of one moment: such an interval is refused."""
+    with pytest.raises(ValueError, match="is no time at all; write one like 10ms, 1s or 15m"):
+        parse_interval(text)
+
+
+@given(st.integers(1, 10**9 - 1), st.sampled_from(["us", "ms", "s", "m", "h", "d"]))
+def test_interval_reads_back(amount, unit):
+    """Whatever interval can be written is written back to what reads as the same."""
+    interval_us = parse_interval(f"{amount}{unit}")
+    assert parse_interval(format_interval(interval_us)) == interval_us

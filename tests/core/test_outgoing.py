@@ -1,6 +1,6 @@
-from pipeline.core.events import decode
+from pipeline.core.events import decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE
-from pipeline.core.outgoing import message_of, sensor_event
+from pipeline.core.outgoing import message_of
 
 T = 1_771_324_200_123_456
 

@@ -180,22 +180,12 @@ class BucketColumns(Layout):
         ]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        unpack = columns.values.unpack
+        metric, in_metadata = key.metric.encode(), columns.metadata.families
         named = (
-            cell if cell.family in columns.metadata.families else cell._replace(qualifier=b"", value=cell.qualifier)
+            cell if cell.family in in_metadata else cell._replace(qualifier=metric, value=cell.qualifier)
             for cell in cells
         )
-        return [
-            RawRecord(
-                key.sensor_id,
-                time_us,
-                {key.metric: unpack(value) for _, qualifier, _, value in of_event if not qualifier},  # noqa: B035
-                {cell.qualifier.decode(): cell.value.decode() for cell in of_event if cell.qualifier}
-                | dict(key.metadata),
-                key.event_id,
-            )
-            for time_us, of_event in _by_timestamp(named).items()
-        ]
+        return [_record(columns, key, time_us, of_event) for time_us, of_event in _by_timestamp(named).items()]
 
     def wanted(
         self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None

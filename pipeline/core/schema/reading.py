@@ -92,6 +92,8 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
         ValueError: at once, where row keys do not have such sensors side by side, or nothing narrows the scan.
         ForeignRow: while reading.
     """
+    if "#" in sensor_prefix:  # which would begin with one sensor's id, and go on with what comes behind it in keys
+        raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
     key, known = schema.key, Known(None, None, query.metadata)
     unknown = key.unknown(known)
     if not key.prefix_scans or not isinstance(unknown, SensorToken):
@@ -101,7 +103,7 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
             + "; list the sensors and read each of them"
         )
     prefix = key.prefix(known, sensor_prefix)
-    if not prefix:
+    if prefix == key.prefix(Known()):
         raise ValueError("a prefix is needed: the whole table is never read")
     wanted = _wanted(schema, query)
     if wanted.qualifier_range is None:
@@ -126,6 +128,8 @@ def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata
 
 def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[RawRecord]:
     wanted = _wanted(schema, query)
+    if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
+        return iter(())  # between two milliseconds, where times are kept to the millisecond
     streams = [
         # No more than the limit of each: of the newest of all, none can come later in its own stream.
         islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each.metric), query.limit)

@@ -52,7 +52,7 @@ def refuse_sizes(schema: TableSchema) -> None:
     if row_bytes > MOST_ROW_BYTES:
         raise SchemaError(
             "key",
-            f"a row of {schema.key} would be {events:,} events × {_bytes_an_event(schema, rate)} bytes = "
+            f"a row of {schema.key} would be {events:,} events × {_bytes_an_event(schema, rate):,} bytes = "
             f"{_size(row_bytes)}, over the {_size(MOST_ROW_BYTES)} that Bigtable recommends at most; "
             f"{_bucket_that_fits(schema, rate)}",
         )

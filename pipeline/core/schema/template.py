@@ -202,7 +202,8 @@ class KeyTemplate:
     def split_keys(self, most: int) -> list[bytes]:
         """Keys at which a new table may be split, at most so many: between salts or shards. Empty without either."""
         prefixes = [""]
-        for part in self.parts:
+        spreading = [index for index, part in enumerate(self.parts) if isinstance(part, SPREADING_TOKENS)]
+        for part in self.parts[: max(spreading, default=-1) + 1]:
             if isinstance(part, str):
                 prefixes = [prefix + part for prefix in prefixes]
             elif isinstance(part, SPREADING_TOKENS):
@@ -212,7 +213,7 @@ class KeyTemplate:
             else:
                 break
         step = -(-len(prefixes) // (most + 1))
-        return [prefix.encode() for prefix in prefixes[step::step]] if self.spread > 1 else []
+        return [prefix.encode() for prefix in prefixes[step::step]]
 
     # Where keys lie
 

@@ -264,3 +264,11 @@ def test_every_pattern_is_tried():
     assert layouts == set(LAYOUTS)
     assert len(SCHEMAS) > 60
     assert all(f"wide {key} {values}" in SCHEMAS for key, values in product(["{sensor_id}#{reverse_us}"], Values))
+
+
+def test_a_range_between_two_milliseconds():
+    """Where times are kept to the millisecond, nothing is looked for between two of them."""
+    schema = SCHEMAS["bucket_cells {sensor_id}#{bucket:1h} text"]
+    table = table_of(schema, [Event("a", START_US + 500, {"t": 1.0}, {})])
+    assert list(events_of(schema, table, "a", Query(START_US + 400, START_US + 600))) == []
+    assert table.reads == 0

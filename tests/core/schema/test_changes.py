@@ -1,0 +1,125 @@
+import pytest
+
+from pipeline.core.schema.changes import changes
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import format_schema, parse_schema
+
+DEFAULT = parse_schema("")
+INSTEAD = (
+    "make another table with the schema that is wanted, and give the pipeline both: --bigtable_table may be repeated"
+)
+
+
+def told(actual, wanted):
+    return [(str(change), change.safe) for change in changes(parse_schema(actual), parse_schema(wanted))]
+
+
+def test_nothing_changes():
+    """The same schema, however it is written, is no change."""
+    assert changes(DEFAULT, DEFAULT) == []
+    assert changes(parse_schema(format_schema(DEFAULT)), TableSchema.default()) == []
+    assert told('[tiers]\n60m = "stats"', '[tiers]\n1h = "stats"') == []
+    assert (
+        told('[policies]\nraw = "maxage=24h || maxversions=1"', '[policies]\nraw = "maxversions=1 or maxage=1d"') == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "changed"),
+    [
+        ("", '[policies]\nraw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
+        ("", '[policies]\nstats = "never"', ["policies.stats is 'maxage=730d', wanted 'never'"]),
+        (
+            "",
+            '[metrics]\nraw = ["*"]\nlogs = ["log_*"]',
+            ["metrics.logs is absent, wanted ['log_*']", "policies.logs is absent, wanted 'maxage=90d'"],
+        ),
+        ('[metrics]\nraw = ["t"]', '[metrics]\nraw = ["t", "h"]', ["metrics.raw is ['t'], wanted ['t', 'h']"]),
+        (
+            '[metrics]\nraw = ["*"]\nlogs = ["log_*"]',
+            '[metrics]\nlogs = ["log_*"]\nraw = ["*"]',
+            ["metrics is ['raw', 'logs'], wanted ['logs', 'raw']"],
+        ),
+        (
+            "[metadata]\n",
+            "",
+            ["metadata.meta is absent, wanted ['*']", "policies.meta is absent, wanted 'maxage=90d'"],
+        ),
+        (
+            "",
+            '[tiers]\n1h = "stats"\n1d = "days"',
+            ["tiers.1d is absent, wanted 'days'", "policies.days is absent, wanted 'maxage=730d'"],
+        ),
+        ("", '[rate]\nevery = "1s"', ["rate is absent, wanted {'every': '1s', 'metrics': 1, 'metadata': 0}"]),
+        ('[rate]\nevery = "1s"', "", ["rate is {'every': '1s', 'metrics': 1, 'metadata': 0}, wanted absent"]),
+    ],
+)
+def test_safe(actual, wanted, changed):
+    """Policies, new families and tiers, what a family takes, and the rate: rows that are there are read as before."""
+    assert told(actual, wanted) == [(change, True) for change in changed]
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "change", "why"),
+    [
+        (
+            "",
+            'key = "{sensor_id}#{reverse_ms}"',
+            "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{reverse_ms}'",
+            "the rows that are there have the old keys, and no reader would find them",
+        ),
+        (
+            'key = "{sensor_id}#{bucket:1h}"',
+            'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"',
+            "layout is 'wide', wanted 'bucket_cells'",
+            "the rows that are there have the old layout, and no reader could tell which is which",
+        ),
+        (
+            "",
+            'values = "float64"',
+            "values is 'text', wanted 'float64'",
+            "the cells that are there have the old encoding, and no reader could tell which is which",
+        ),
+        (
+            "",
+            '[metrics]\nreadings = ["*"]',
+            "metrics.raw is ['*'], wanted absent",
+            "the family may hold readings, and no reader would look for them there any more",
+        ),
+        (
+            "",
+            "[metadata]\n",
+            "metadata.meta is ['*'], wanted absent",
+            "the family may hold metadata, and no reader would look for it there any more",
+        ),
+        (
+            "",
+            "[tiers]\n",
+            "tiers.1h is 'stats', wanted absent",
+            "the family may hold aggregates, and no reader would look for them there any more",
+        ),
+        (
+            "",
+            '[tiers]\n1h = "hours"',
+            "tiers.1h is 'stats', wanted 'hours'",
+            "the family may hold aggregates, and no reader would look for them there any more",
+        ),
+        (
+            '[tiers]\n15m = "stats"',
+            '[tiers]\n900s = "stats"',
+            "tiers.15m is 'stats', wanted absent",
+            "the family may hold aggregates, and no reader would look for them there any more",
+        ),
+    ],
+)
+def test_unsafe(actual, wanted, change, why):
+    """Keys, layouts, encodings and families that go would lose rows: refused with the reason and what to do instead."""
+    (unsafe,) = (each for each in changes(parse_schema(actual), parse_schema(wanted)) if not each.safe)
+    assert str(unsafe) == change
+    assert unsafe.refusal == f"{change}: {why}; {INSTEAD}"
+
+
+def test_a_family_that_moves():
+    """A family of readings can't become one of metadata."""
+    wanted = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
+    assert [change.key for change in changes(DEFAULT, wanted) if not change.safe] == ["metrics.raw", "metadata.meta"]

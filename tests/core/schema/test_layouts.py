@@ -1,0 +1,427 @@
+import math
+import struct
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.events import Event, deserialized, sensor_event
+from pipeline.core.records import RawRecord
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called, merged
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.template import KeyTemplate, RawKey
+from pipeline.core.times import from_datetime
+from pipeline.core.values import Values
+from tests.core.strategies import key_texts, names, values
+
+TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
+AT = TEN_THIRTY - 456
+EVENT = Event(
+    "balloon-7",
+    TEN_THIRTY,
+    {"pressure": 94558.0, "temperature": 23.5, "log_errors": 2.0},
+    {"location": "us-west2", "place": "Zürich"},
+    "e-1",
+)
+ROUTES = Routes((("logs", ("log_*",)), ("raw", ("*",))))
+META = Routes((("meta", ("*",)),))
+EVENTS = Routes((("raw", ("*",)),))
+
+# Row-key templates that fit each layout.
+KEYS = {
+    "wide": ["{sensor_id}#{reverse_us}", "{salt:2}#{sensor_id}#{reverse_ms}", "{sensor_id}#{iso_s}#{event_id}"],
+    "tall": ["{sensor_id}#{metric}#{reverse_us}", "{metadata.location}#{sensor_id}#{reverse_s}#{metric}"],
+    "serialized": ["{sensor_id}#{reverse_us}", "{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M}"],
+    "bucket_cells": ["{sensor_id}#{bucket:1h}", "{metadata.location}#{bucket:1w}#{sensor_id}"],
+    "bucket_columns": ["{sensor_id}#{metric}#{bucket:1d}", "{sensor_id}#{bucket:1w}#{metric}#{metadata.location}"],
+    "bucket_serialized": ["{sensor_id}#{bucket:1h}", "{shard:4}#{sensor_id}#{time:%Y-%m}"],
+}
+
+
+def columns(key, values=Values.TEXT, metrics=ROUTES, metadata=META):
+    return Columns(KeyTemplate.parse(key), values, metrics, metadata)
+
+
+def columns_of(layout, key, values=Values.TEXT):
+    return columns(key, values, EVENTS, Routes()) if layout.serializes else columns(key, values)
+
+
+def rows(layout, key, event=EVENT, **more):
+    return LAYOUTS[layout].rows(columns(key, **more), event)
+
+
+# Which rows and cells
+
+
+def test_wide():
+    """A row an event, a column a metric in the metric's family, the metadata beside them."""
+    assert rows("wide", "{sensor_id}#{reverse_us}") == [
+        Row(
+            b"balloon-7#8228675799876543",
+            [
+                Cell("raw", b"pressure", AT, b"94558"),
+                Cell("raw", b"temperature", AT, b"23.5"),
+                Cell("logs", b"log_errors", AT, b"2"),
+                Cell("meta", b"location", AT, b"us-west2"),
+                Cell("meta", b"place", AT, "Zürich".encode()),
+            ],
+        )
+    ]
+
+
+def test_tall():
+    """A row an event and metric, with one reading and the metadata."""
+    metadata = [Cell("meta", b"location", AT, b"us-west2"), Cell("meta", b"place", AT, "Zürich".encode())]
+    assert rows("tall", "{sensor_id}#{metric}#{reverse_us}") == [
+        Row(b"balloon-7#pressure#8228675799876543", [Cell("raw", b"pressure", AT, b"94558"), *metadata]),
+        Row(b"balloon-7#temperature#8228675799876543", [Cell("raw", b"temperature", AT, b"23.5"), *metadata]),
+        Row(b"balloon-7#log_errors#8228675799876543", [Cell("logs", b"log_errors", AT, b"2"), *metadata]),
+    ]
+
+
+def test_bucket_cells():
+    """A row a sensor and bucket: the same columns as wide, told apart by their timestamps."""
+    ((key, cells),) = rows("bucket_cells", "{sensor_id}#{bucket:1h}")
+    assert key == b"balloon-7#2026-02-17T10"
+    assert [(key, cells)] == [(key, row.cells) for row in rows("wide", "{sensor_id}#{bucket:1h}")]
+
+
+def test_bucket_columns():
+    """A row a sensor, metric and bucket: the value is the column and the cell is empty."""
+    metadata = [Cell("meta", b"location", AT, b"us-west2"), Cell("meta", b"place", AT, "Zürich".encode())]
+    assert rows("bucket_columns", "{sensor_id}#{metric}#{bucket:1w}") == [
+        Row(b"balloon-7#pressure#2026-W08", [Cell("raw", b"94558", AT, b""), *metadata]),
+        Row(b"balloon-7#temperature#2026-W08", [Cell("raw", b"23.5", AT, b""), *metadata]),
+        Row(b"balloon-7#log_errors#2026-W08", [Cell("logs", b"2", AT, b""), *metadata]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "row_key", "qualifier"),
+    [
+        ("serialized", "{sensor_id}#{reverse_us}", b"balloon-7#8228675799876543", b"event"),
+        ("bucket_serialized", "{sensor_id}#{bucket:1h}", b"balloon-7#2026-02-17T10", b"2026-02-17T10:30:00.123456"),
+    ],
+)
+def test_serialized(layout, key, row_key, qualifier):
+    """One column with the whole event; in a bucket it is called by the event's time to the microsecond."""
+    ((actual_key, (cell,)),) = rows(layout, key, metrics=EVENTS, metadata=Routes())
+    assert actual_key == row_key
+    assert cell[:3] == ("raw", qualifier, AT)
+    assert deserialized(cell.value)[:5] == EVENT[:5]
+
+
+@pytest.mark.parametrize("layout", ["wide", "tall", "bucket_cells"])
+def test_float64_cells(layout):
+    """Values may be eight bytes, big-endian."""
+    (key, *_) = KEYS[layout]
+    cells = [cell for row in rows(layout, key, values=Values.FLOAT64) for cell in row.cells if cell.family != "meta"]
+    assert {cell.qualifier: cell.value for cell in cells} == {
+        name.encode(): struct.pack(">d", value) for name, value in EVENT.readings.items()
+    }
+
+
+def test_float64_columns():
+    """Where the value is the column, the column is eight bytes."""
+    written = rows("bucket_columns", "{sensor_id}#{metric}#{bucket:1d}", values=Values.FLOAT64)
+    assert [row.cells[0].qualifier for row in written] == [struct.pack(">d", x) for x in EVENT.readings.values()]
+    assert {row.cells[0].value for row in written} == {b""}
+
+
+@pytest.mark.parametrize(
+    ("layout", "key"),
+    [
+        ("wide", "{metadata.location}#{sensor_id}#{reverse_us}"),
+        ("tall", "{metadata.location}#{sensor_id}#{metric}#{reverse_us}"),
+        ("bucket_cells", "{metadata.location}#{sensor_id}#{bucket:1d}"),
+        ("bucket_columns", "{sensor_id}#{metric}#{bucket:1d}#{metadata.location}"),
+    ],
+)
+def test_promoted_metadata_is_in_the_key_alone(layout, key):
+    """What the key has is not repeated as a cell, and is read back from the key."""
+    for row in rows(layout, key):
+        assert b"us-west2" in row.key
+        assert [cell.qualifier for cell in row.cells if cell.family == "meta"] == [b"place"]
+        (record,) = LAYOUTS[layout].records(columns(key), KeyTemplate.parse(key).parse_key(row.key), row.cells)
+        assert record.metadata == EVENT.metadata
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sparse_columns_are_absent(layout):
+    """An event has cells for what it has, and none for what others have."""
+    event = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
+    shape = columns_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(shape, event)
+    assert len(row.cells) == (1 if LAYOUTS[layout].serializes else 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(st.randoms())
+def test_the_same_event_is_the_same_rows(layout, random):
+    """Written again, with its maps in another order, an event has the same cells of the same rows."""
+
+    def shuffled(entries):
+        items = list(entries.items())
+        random.shuffle(items)
+        return dict(items)
+
+    layout = LAYOUTS[layout]
+    shape = columns_of(layout, KEYS[layout.name][0])
+    again = EVENT._replace(readings=shuffled(EVENT.readings), metadata=shuffled(EVENT.metadata))
+    written, rewritten = (
+        {(row.key, cell) for row in layout.rows(shape, event) for cell in row.cells} for event in (EVENT, again)
+    )
+    assert written == rewritten
+
+
+@pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
+def test_unknown_fields_survive(layout):
+    """What a newer publisher says is in the cell too."""
+    message = sensor_event(*EVENT[:5])
+    message.MergeFromString(b"\xf8\x07\x2a")  # field 127, varint 42
+    shape = columns_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(shape, EVENT._replace(message=message))
+    assert row.cells[0].value.endswith(b"\xf8\x07\x2a")
+    assert deserialized(row.cells[0].value).message == message
+
+
+def test_events_of_one_millisecond_in_a_bucket():
+    """Serialized events of a bucket are told apart by the microsecond."""
+    shape = columns_of(LAYOUTS["bucket_serialized"], "{sensor_id}#{bucket:1h}")
+    layout = LAYOUTS["bucket_serialized"]
+    (one,), (other,) = (layout.rows(shape, EVENT._replace(event_time_us=TEN_THIRTY + us)) for us in (0, 1))
+    assert one.key == other.key
+    assert one.cells[0].qualifier < other.cells[0].qualifier
+    assert one.cells[0].timestamp_us == other.cells[0].timestamp_us
+
+
+# What was written is read
+
+
+def stored(written):
+    """Rows as Bigtable has them: one value for each family, column and timestamp."""
+    table = defaultdict(dict)
+    for key, cells in written:
+        for cell in cells:
+            table[key][cell[:3]] = cell
+    return {key: list(cells.values()) for key, cells in table.items()}
+
+
+def read(layout, shape, table):
+    parts = [
+        record for key, cells in table.items() for record in layout.records(shape, shape.key.parse_key(key), cells)
+    ]
+    return merged(parts)
+
+
+@st.composite
+def feeds(draw):
+    """Events of one sensor and place, no two of one millisecond."""
+    offsets_ms = draw(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=5, unique=True))
+    location = draw(key_texts)
+    return [
+        Event(
+            "a",
+            TEN_THIRTY + ms * 1000,
+            draw(st.dictionaries(names, values, min_size=1, max_size=3)),
+            draw(st.dictionaries(names, st.text(max_size=4), max_size=2)) | {"location": location},
+            f"e-{ms}",
+        )
+        for ms in offsets_ms
+    ]
+
+
+CASES = [
+    (layout, key, encoding)
+    for layout in LAYOUTS.values()
+    for key in KEYS[layout.name]
+    for encoding in ([Values.TEXT] if layout.serializes else Values)
+]
+
+
+@pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
+@settings(max_examples=40)
+@given(feeds())
+def test_what_is_written_is_read(layout, key, encoding, feed):
+    """The rows of events read back as these events, to the grain that the table has, names sorted, the newest first."""
+    shape = columns_of(layout, key, encoding)
+    exact = layout.serializes or layout.by_key_alone(shape)
+    records = read(layout, shape, stored(row for event in feed for row in layout.rows(shape, event)))
+    assert records == [
+        RawRecord(
+            event.sensor_id,
+            event.event_time_us if exact else event.event_time_us // 1000 * 1000,
+            event.readings,
+            event.metadata,
+            event.event_id if layout.serializes or shape.key.tells_events else "",
+        )
+        for event in sorted(feed, key=lambda event: -event.event_time_us)
+    ]
+    for record in records:
+        assert list(record.readings) == sorted(record.readings)
+        assert list(record.metadata) == sorted(record.metadata)
+
+
+@pytest.mark.parametrize("encoding", Values)
+@pytest.mark.parametrize(
+    "layout", ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
+)
+@pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e308, -1e22, 0.1 + 0.2])
+def test_values_keep_their_bits(layout, encoding, value):
+    """A value is read back bit for bit, the sign of zero too, whatever the layout and encoding."""
+    layout = LAYOUTS[layout]
+    shape = columns_of(layout, KEYS[layout.name][0], encoding)
+    table = stored(layout.rows(shape, EVENT._replace(readings={"t": value})))
+    (record,) = read(layout, shape, table)
+    assert record.readings["t"] == value
+    assert math.copysign(1, record.readings["t"]) == math.copysign(1, value)
+
+
+def test_a_value_twice_in_a_bucket_of_columns():
+    """The same value at two times is one column with two cells, and two events."""
+    layout = LAYOUTS["bucket_columns"]
+    shape = columns("{sensor_id}#{metric}#{bucket:1w}")
+    feed = [Event("a", AT + offset, {"t": 1.5}, {}) for offset in (0, 60_000_000)]
+    table = stored(row for event in feed for row in layout.rows(shape, event))
+    assert table == {b"a#t#2026-W08": [Cell("raw", b"1.5", AT, b""), Cell("raw", b"1.5", AT + 60_000_000, b"")]}
+    assert [record.event_time_us for record in read(layout, shape, table)] == [AT + 60_000_000, AT]
+
+
+@pytest.mark.parametrize(
+    ("layout", "cells"),
+    [
+        ("wide", [Cell("raw", b"t", AT, b"warm")]),
+        ("tall", [Cell("raw", b"t", AT, b"")]),
+        ("bucket_cells", [Cell("raw", b"\xff", AT, b"1")]),
+        ("bucket_columns", [Cell("raw", b"warm", AT, b"")]),
+        ("wide", [Cell("meta", b"place", AT, b"\xff")]),
+        ("serialized", [Cell("raw", b"event", AT, b"\xff")]),
+        ("bucket_serialized", [Cell("raw", b"2026", AT, b"\xff")]),
+    ],
+)
+def test_cells_of_others(layout, cells):
+    """Cells that the layout never writes are a ValueError."""
+    with pytest.raises(ValueError, match=r"."):
+        LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), cells)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_row_without_cells(layout):
+    """A row whose cells are all collected or filtered away holds no readings."""
+    records = LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
+    assert [record.readings for record in records] in ([], [{}])
+
+
+def test_merged():
+    """Parts of one event are one record with all they have; others stay apart; the newest is first."""
+    parts = [
+        RawRecord("a", 1, {"t": 1.0}, {"b": "x"}),
+        RawRecord("a", 2, {"t": 2.0}),
+        RawRecord("a", 1, {"h": 3.0}, {"a": "y"}),
+        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
+        RawRecord("b", 1, {"t": 5.0}),
+    ]
+    assert merged(parts) == [
+        RawRecord("a", 2, {"t": 2.0}),
+        RawRecord("a", 1, {"h": 3.0, "t": 1.0}, {"a": "y", "b": "x"}),
+        RawRecord("b", 1, {"t": 5.0}),
+        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
+    ]
+    assert list(merged(parts)[1].readings) == ["h", "t"]
+    assert merged([]) == []
+
+
+# What a query needs
+
+START, END = TEN_THIRTY - 1, TEN_THIRTY + 1  # within one millisecond
+CEILING = AT + 1000
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "metrics", "wanted"),
+    [
+        ("wide", "{sensor_id}#{reverse_us}", None, Wanted(("logs", "raw", "meta"), versions=1)),
+        ("wide", "{sensor_id}#{reverse_us}", ["t", "h"], Wanted(("logs", "raw"), (b"t", b"h"), versions=1)),
+        (
+            "wide",
+            "{sensor_id}#{reverse_ms}",
+            ["t"],
+            Wanted(("logs", "raw"), (b"t",), times_us=(CEILING, CEILING), versions=7),
+        ),
+        ("tall", "{sensor_id}#{metric}#{reverse_us}", ["t"], Wanted(("logs", "raw"), (b"t",), versions=1)),
+        (
+            "bucket_cells",
+            "{sensor_id}#{bucket:1h}",
+            None,
+            Wanted(("logs", "raw", "meta"), times_us=(CEILING, CEILING), versions=7),
+        ),
+        (
+            "bucket_columns",
+            "{sensor_id}#{metric}#{bucket:1h}",
+            ["t"],
+            Wanted(("logs", "raw"), None, times_us=(CEILING, CEILING), versions=7),
+        ),
+        ("serialized", "{sensor_id}#{reverse_us}", ["t"], Wanted(("raw",), versions=1)),
+        ("serialized", "{sensor_id}#{reverse_s}", None, Wanted(("raw",), times_us=(AT, CEILING), versions=7)),
+        (
+            "bucket_serialized",
+            "{sensor_id}#{bucket:1h}",
+            ["t"],
+            Wanted(
+                ("raw",),
+                qualifier_range=(b"2026-02-17T10:30:00.123455", b"2026-02-17T10:30:00.123457"),
+                versions=1,
+            ),
+        ),
+    ],
+)
+def test_wanted(layout, key, metrics, wanted):
+    """A query asks for the families, columns, times and versions that can hold its events, and for no others."""
+    layout = LAYOUTS[layout]
+    assert layout.wanted(columns_of(layout, key), metrics, START, END, 7) == wanted
+
+
+@pytest.mark.parametrize(("layout", "key"), [(layout, key) for layout, key, _ in CASES])
+@settings(max_examples=30)
+@given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
+def test_wanted_cells_hold_the_answer(layout, key, feed, offset_us, length_us, some):
+    """From the wanted cells alone, all events between the times are read, with the wanted metrics."""
+    shape = columns_of(layout, key)
+    start_us, end_us = TEN_THIRTY + offset_us, TEN_THIRTY + offset_us + length_us
+    metrics = ["t", "sum"] if some else None
+    wanted = layout.wanted(shape, metrics, start_us, end_us, None)
+    table = stored(row for event in feed for row in layout.rows(shape, event))
+
+    def kept(cell):
+        return (
+            cell.family in wanted.families
+            and (wanted.qualifiers is None or cell.qualifier in wanted.qualifiers)
+            and (
+                wanted.qualifier_range is None
+                or wanted.qualifier_range[0] <= cell.qualifier < wanted.qualifier_range[1]
+            )
+            and (wanted.times_us is None or wanted.times_us[0] <= cell.timestamp_us < wanted.times_us[1])
+        )
+
+    def answer(table):
+        return [
+            (record.event_time_us, name, value)
+            for record in read(layout, shape, table)
+            if start_us <= record.event_time_us < end_us
+            for name, value in record.readings.items()
+            if metrics is None or name in metrics
+        ]
+
+    filtered = {key: cells for key in table if (cells := list(filter(kept, table[key])))}
+    assert answer(filtered) == answer(table)
+
+
+def test_called_by_name():
+    """A layout is found by its name, and there are the six of the contract."""
+    assert list(LAYOUTS) == ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
+    assert all(layout_called(name) is layout for name, layout in LAYOUTS.items())
+    with pytest.raises(KeyError):
+        layout_called("narrow")

@@ -1,0 +1,197 @@
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.sizing import refuse_sizes, warnings
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
+from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.values import Values
+
+SECOND_US = 1_000_000
+RAW = Routes((("raw", ("*",)),))
+META = Routes((("meta", ("*",)),))
+
+
+def schema(key, layout, rate=None, metrics=RAW, metadata=META):
+    metadata = Routes() if LAYOUTS[layout].serializes else metadata
+    return TableSchema(KeyTemplate.parse(key), LAYOUTS[layout], Values.TEXT, metrics, metadata, (), {}, rate)
+
+
+def problem_with(*parts, **more):
+    with pytest.raises(SchemaError) as caught:
+        refuse_sizes(schema(*parts, **more))
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+# Two events on one cell
+
+
+@pytest.mark.parametrize(
+    ("key", "layout", "rate"),
+    [
+        ("{sensor_id}#{reverse_us}", "wide", Rate(1)),
+        ("{sensor_id}#{reverse_ms}", "wide", Rate(1000)),
+        ("{sensor_id}#{reverse_s}", "serialized", Rate(SECOND_US)),
+        ("{sensor_id}#{bucket:1d}#{reverse_us}", "wide", Rate(1)),
+        ("{sensor_id}#{reverse_s}#{event_id}", "wide", Rate(1)),
+        ("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)),
+        ("{sensor_id}#{reverse_s}", "bucket_cells", Rate(1000)),
+        ("{sensor_id}#{reverse_s}", "bucket_serialized", Rate(1)),
+    ],
+)
+def test_events_that_are_told_apart(key, layout, rate):
+    """A key as fine as events come, a bucket whose cells tell them apart, or the publisher's id, will do."""
+    refuse_sizes(schema(key, layout, rate))
+
+
+def test_a_key_coarser_than_the_rate():
+    """Where events come faster than keys change, two would fall on one cell."""
+    assert problem_with("{sensor_id}#{reverse_s}", "wide", Rate(100_000)) == (
+        "key: {sensor_id}#{reverse_s} tells events apart by 1s, and there is one every 100ms: two would fall on one "
+        "cell; take a finer time, or a layout of buckets"
+    )
+    assert problem_with("{sensor_id}#{metric}#{time:%Y-%m-%d}", "tall", Rate(3600 * SECOND_US)) == (
+        "key: {sensor_id}#{metric}#{time:%Y-%m-%d} tells events apart by 1d, and there is one every 1h: two would fall "
+        "on one cell; take a finer time, or a layout of buckets"
+    )
+
+
+def test_a_bucket_of_events_faster_than_timestamps():
+    """A bucket whose cells are told apart by their timestamps holds an event a millisecond at most."""
+    assert problem_with("{sensor_id}#{bucket:1m}", "bucket_cells", Rate(999)) == (
+        "layout: bucket_cells tells events apart by a cell's timestamp, 1ms, and there is one every 999us: "
+        "two would fall on one cell; take bucket_serialized, or a row an event"
+    )
+
+
+# Rows and cells that are too large
+
+
+def test_no_rate_no_refusal():
+    """Without a rate nothing is known of sizes, and nothing refused."""
+    refuse_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
+
+
+def test_arithmetic():
+    """A row that is too large is refused with the arithmetic, and a bucket that would fit."""
+    assert problem_with("{sensor_id}#{bucket:1w}", "bucket_cells", Rate(10_000, metrics=3)) == (
+        "key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.81 GB, over the 100 MB that "
+        "Bigtable recommends at most; {bucket:2h} would fit, with 69.12 MB"
+    )
+    assert problem_with("{sensor_id}#{time:%Y}", "bucket_serialized", Rate(SECOND_US, event_bytes=1000)) == (
+        "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,034 bytes = 32.7 GB, over the 100 MB that "
+        "Bigtable recommends at most; {bucket:1d} would fit, with 89.34 MB"
+    )
+
+
+def test_nothing_would_fit():
+    """Where not even a second fits, that is said."""
+    assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
+        "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,034 bytes = 3.72 TB, over the 100 MB "
+        "that Bigtable recommends at most; no bucket would fit; keep less of each event"
+    )
+
+
+def test_the_limit_itself_fits():
+    """A row of a hundred million bytes fits, one event more does not."""
+    key = "{sensor_id}#{bucket:1d}"
+    # 86,400 events a day of 34 bytes and the event
+    refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 34)))
+    with pytest.raises(SchemaError, match=r"86,400 events × 1,158 bytes = 100\.05 MB, over the 100 MB"):
+        refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 33)))
+
+
+def test_a_cell_too_large():
+    """An event that is larger than a cell may be is refused, in a row of its own too."""
+    refuse_sizes(schema("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_000_000)))
+    assert problem_with("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_500_000)) == (
+        "rate.event_bytes: an event of 10.5 MB in one cell is over the 10 MB that Bigtable recommends at most; "
+        "take a layout with a column a metric"
+    )
+
+
+BUCKETS = ["1w", "1d", "12h", "6h", "4h", "3h", "2h", "1h", "30m", "15m", "10m", "5m", "1m", "30s", "10s", "1s"]
+KEYS = {
+    "bucket_cells": "{sensor_id}#%s",
+    "bucket_columns": "{sensor_id}#{metric}#%s",
+    "bucket_serialized": "{sensor_id}#%s",
+}
+
+
+rates = st.builds(
+    Rate,
+    st.integers(1000, 60 * SECOND_US),
+    st.integers(1, 1000),
+    st.integers(0, 100),
+    st.none() | st.integers(1, 10**7),
+)
+
+
+@given(st.sampled_from(sorted(KEYS)), rates, st.sampled_from(["{bucket:1w}", "{bucket:1h}", "{time:%Y-%m}"]))
+def test_what_is_said_to_fit_does(layout, rate, grain):
+    """The bucket that is said to fit is accepted, and the next larger one is refused."""
+    told = ""
+    try:
+        refuse_sizes(schema(KEYS[layout] % grain, layout, rate))
+    except SchemaError as error:
+        told = str(error)
+    assume("would fit, with" in told)
+    fits = told.partition("{bucket:")[2] if grain.startswith("{time") else told.rpartition("{bucket:")[2]
+    fits = fits.partition("}")[0]
+    refuse_sizes(schema(KEYS[layout] % f"{{bucket:{fits}}}", layout, rate))
+    if BUCKETS.index(fits):
+        larger = BUCKETS[BUCKETS.index(fits) - 1]
+        with pytest.raises(SchemaError, match=r"would fit, with"):
+            refuse_sizes(schema(KEYS[layout] % f"{{bucket:{larger}}}", layout, rate))
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (TableSchema.default(), []),
+        (schema("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)), []),
+        (schema("{sensor_id}#{reverse_s}", "wide", Rate(SECOND_US)), []),
+        (schema("{sensor_id}#{reverse_s}#{event_id}", "wide"), []),
+        (
+            schema("{iso_us}#{sensor_id}", "wide"),
+            [
+                "key: {iso_us}#{sensor_id} begins with the time: all sensors write to one tablet at a time, and a "
+                "sensor's range is searched among everybody's rows; put {sensor_id} first"
+            ],
+        ),
+        (
+            schema("{salt:3}#{sensor_id}#{reverse_us}", "wide"),
+            [
+                "key: {salt:3}#{sensor_id}#{reverse_us} spreads sensors over 4,096 ranges: a scan of several sensors "
+                "takes as many"
+            ],
+        ),
+        (
+            schema("{sensor_id}#{reverse_us}", "wide", metrics=Routes((("raw", ("t*",)),)), metadata=Routes()),
+            [
+                'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others',
+                'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others',
+            ],
+        ),
+        (
+            schema("{sensor_id}#{bucket:6h}", "bucket_cells"),
+            ["rate: is not declared, so that nothing says how large a row of 6h becomes"],
+        ),
+        (
+            schema("{sensor_id}#{reverse_s}", "wide"),
+            [
+                "rate: is not declared; events of a sensor within 1s share a row, told apart by their cells' "
+                "timestamps alone"
+            ],
+        ),
+    ],
+)
+def test_warnings(table, told):
+    """What is known to hurt is told, a line each; the default schema has nothing of it."""
+    assert list(warnings(table)) == told

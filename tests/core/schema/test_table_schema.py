@@ -1,0 +1,361 @@
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+from apache_beam.internal import pickler
+from hypothesis import given
+
+from pipeline.core.events import BadData, Event, Reason
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier, canonical
+from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.times import from_datetime
+from pipeline.core.values import Values, format_value
+from pipeline.core.windows import DAILY, HOURLY, Window
+from tests.core.strategies import events
+
+TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
+RAW = Routes((("raw", ("*",)),))
+META = Routes((("meta", ("*",)),))
+HOURS = Tier(HOURLY, "stats")
+
+
+def schema(
+    key="{sensor_id}#{reverse_us}",
+    layout="wide",
+    values=Values.TEXT,
+    metrics=RAW,
+    metadata=META,
+    tiers=(HOURS,),
+    policies=None,
+    rate=None,
+):
+    return TableSchema(KeyTemplate.parse(key), LAYOUTS[layout], values, metrics, metadata, tiers, policies or {}, rate)
+
+
+def problem_with(**parts):
+    with pytest.raises(SchemaError) as caught:
+        schema(**parts)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+# The default schema
+
+
+def test_default_row_of_the_contract():
+    """One row: the reversed microsecond in the key, readings and metadata in their families, the time in the cells."""
+    event = Event("balloon-7", TEN_THIRTY, {"pressure": 94558.0, "temperature": 23.5}, {"place": "Zürich"})
+    at = TEN_THIRTY - 456
+    assert TableSchema.default().rows(event) == [
+        Row(
+            b"balloon-7#8228675799876543",
+            [
+                Cell("raw", b"pressure", at, b"94558"),
+                Cell("raw", b"temperature", at, b"23.5"),
+                Cell("meta", b"place", at, "Zürich".encode()),
+            ],
+        )
+    ]
+
+
+@given(events(promoted=()))
+def test_default_rows_of_any_event(event):
+    """Whatever the event, the default row is the contract's, byte for byte."""
+    default = TableSchema.default("r", "s", "m")
+    default.check(event)
+    ((key, cells),) = default.rows(event)
+    at = event.event_time_us // 1000 * 1000
+    assert key == f"{event.sensor_id}#{9_999_999_999_999_999 - event.event_time_us:016d}".encode()
+    assert cells == [Cell("r", name.encode(), at, format_value(value)) for name, value in event.readings.items()] + [
+        Cell("m", name.encode(), at, text.encode()) for name, text in event.metadata.items()
+    ]
+
+
+def test_default():
+    """The default schema has the contract's families, window and policies."""
+    default = TableSchema.default()
+    assert default == schema()
+    assert default.families == ("raw", "meta", "stats")
+    assert default.reading_families == ("raw", "meta")
+    assert default.policies == {
+        "raw": parse_policy("maxage=90d"),
+        "meta": parse_policy("maxage=90d"),
+        "stats": parse_policy("maxage=730d"),
+    }
+    assert default.tiers == (Tier(HOURLY, "stats"),)
+
+
+def test_default_with_other_names():
+    """Families and window may be others."""
+    other = TableSchema.default("r", "s", "m", Window.parse("15m"))
+    assert other.families == ("r", "m", "s")
+    assert other.tiers == (Tier(Window.parse("15m"), "s"),)
+    assert other.policies.keys() == {"r", "m", "s"}
+
+
+# Tiers
+
+
+def test_tiers_are_sorted():
+    """Tiers are the shortest first, however they were given, and found by their length."""
+    tiers = (Tier(DAILY, "days"), Tier(Window.parse("15m"), "quarters"), Tier(HOURLY, "hours"))
+    three = schema(tiers=tiers)
+    assert [tier.family for tier in three.tiers] == ["quarters", "hours", "days"]
+    assert three.families == ("raw", "meta", "quarters", "hours", "days")
+    assert three.tier(Window.parse("24h")) == Tier(DAILY, "days")
+    assert three.tier(Window.parse("900s")).family == "quarters"
+    assert three.tier(Window.parse("6h")) is None
+
+
+def test_an_hour_is_an_hour():
+    """Row keys call an hour and a day by names of their own: how they were written makes no difference."""
+    assert schema(tiers=(Tier(Window.parse("60m"), "stats"),)) == schema()
+    assert canonical(Window.parse("24h")) == DAILY
+    assert canonical(Window.parse("900s")).text == "900s"
+
+
+def test_no_tiers():
+    """A table may have no aggregates at all."""
+    assert schema(tiers=()).families == ("raw", "meta")
+
+
+# What can't be
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ({"metrics": Routes()}, 'metrics: names no family; give one, like raw = ["*"]'),
+        (
+            {"metrics": Routes((("a b", ("*",)),))},
+            "metrics: 'a b' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+        ),
+        (
+            {"metadata": Routes((("", ("*",)),))},
+            "metadata: '' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+        ),
+        (
+            {"tiers": (Tier(HOURLY, "x" * 65),)},
+            f"tiers: '{'x' * 65}' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+        ),
+        (
+            {"metrics": Routes((("ü\n", ("*",)),))},
+            "metrics: '\\xfc\\n' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+        ),
+        (
+            {"metrics": Routes((("tidetable", ("*",)),))},
+            "metrics: family tidetable is the table's own; take another name",
+        ),
+        ({"tiers": (Tier(HOURLY, "tidetable"),)}, "tiers: family tidetable is the table's own; take another name"),
+        ({"metadata": RAW}, "metadata: family raw is one of metrics already; each needs one of its own"),
+        (
+            {"tiers": (Tier(HOURLY, "meta"),)},
+            "tiers: family meta is one of metadata already; each needs one of its own",
+        ),
+        (
+            {"tiers": (Tier(HOURLY, "s"), Tier(DAILY, "s"))},
+            "tiers: family s is one of tiers already; each needs one of its own",
+        ),
+        (
+            {"metrics": Routes(tuple((f"f{i}", (f"m{i}",)) for i in range(98)))},
+            "metrics: 100 families and the table's own are more than Bigtable's 100",
+        ),
+        (
+            {"layout": "tall"},
+            "key: {sensor_id}#{reverse_us} has no {metric}, and the layout tall has a row for each",
+        ),
+        (
+            {"layout": "bucket_columns", "key": "{sensor_id}#{bucket:1h}"},
+            "key: {sensor_id}#{bucket:1h} has no {metric}, and the layout bucket_columns has a row for each",
+        ),
+        (
+            {"key": "{sensor_id}#{metric}#{iso_s}"},
+            "key: {sensor_id}#{metric}#{iso_s} has {metric}, but a row of the layout wide holds all of an event's "
+            "metrics",
+        ),
+        (
+            {"layout": "bucket_cells"},
+            "key: {sensor_id}#{reverse_us} has no bucket, and the layout bucket_cells needs one, like {bucket:1h}",
+        ),
+        (
+            {"layout": "bucket_serialized", "key": "{sensor_id}#{iso_ms}", "metadata": Routes()},
+            "key: {sensor_id}#{iso_ms} has no bucket, and the layout bucket_serialized needs one, like {bucket:1h}",
+        ),
+        (
+            {"layout": "bucket_cells", "key": "{sensor_id}#{bucket:1h}#{event_id}"},
+            "key: {sensor_id}#{bucket:1h}#{event_id} has {event_id}: a bucket would hold one event",
+        ),
+        (
+            {"layout": "serialized", "metrics": Routes((("a", ("t",)), ("b", ("*",)))), "metadata": Routes()},
+            'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
+        ),
+        (
+            {"layout": "serialized", "metrics": Routes((("a", ("t*",)),)), "metadata": Routes()},
+            'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
+        ),
+        ({"layout": "serialized"}, "metadata: the layout serialized keeps it with the event; leave this out"),
+        (
+            {"layout": "serialized", "metadata": Routes(), "values": Values.FLOAT64},
+            "values: the layout serialized keeps values in the event; leave this out",
+        ),
+        (
+            {"tiers": (Tier(HOURLY, "a"), Tier(Window.parse("60m"), "b"))},
+            "tiers: 1h and 1h are the same window",
+        ),
+        (
+            {"tiers": (Tier(Window.parse("15m"), "a"), Tier(Window.parse("900s"), "b"))},
+            "tiers: 15m and 900s are the same window",
+        ),
+        (
+            {"tiers": (Tier(Window.parse("2h"), "a"), Tier(Window.parse("3h"), "b"))},
+            "tiers: 2h does not divide 3h, which is computed from it",
+        ),
+        (
+            {"policies": {"row": parse_policy("maxage=1d")}},
+            "policies.row: there is no such family; there are raw, meta, stats",
+        ),
+        (
+            {
+                "layout": "bucket_cells",
+                "key": "{sensor_id}#{bucket:1h}",
+                "policies": {"raw": parse_policy("maxversions=1")},
+            },
+            "policies.raw: maxversions would collect events: in the layout bucket_cells each version of a cell is one",
+        ),
+        (
+            {
+                "layout": "bucket_columns",
+                "key": "{sensor_id}#{metric}#{bucket:1h}",
+                "policies": {"meta": parse_policy("maxage=1d && maxversions=1")},
+            },
+            "policies.meta: maxversions would collect events: in the layout bucket_columns each version of a cell is "
+            "one",
+        ),
+    ],
+)
+def test_what_cannot_be(parts, problem):
+    """A schema that could not work is refused when it is made, the key at fault first."""
+    assert problem_with(**parts) == problem
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"policies": {"raw": parse_policy("maxversions=1"), "stats": parse_policy("maxversions=1")}},
+        {
+            "layout": "bucket_cells",
+            "key": "{sensor_id}#{bucket:1h}",
+            "policies": {"stats": parse_policy("maxversions=1")},
+        },
+        {
+            "layout": "bucket_serialized",
+            "key": "{sensor_id}#{bucket:1h}",
+            "metadata": Routes(),
+            "policies": {"raw": parse_policy("maxversions=1")},
+        },
+        {"layout": "bucket_cells", "key": "{sensor_id}#{reverse_s}"},
+        {"layout": "bucket_columns", "key": "{sensor_id}#{metric}#{time:%Y-%m}", "values": Values.FLOAT64},
+        {"layout": "tall", "key": "{sensor_id}#{reverse_us}#{metric}"},
+        {"layout": "serialized", "key": "{sensor_id}#{reverse_us}#{event_id}", "metadata": Routes()},
+        {"metadata": Routes()},
+        {"metrics": Routes(tuple((f"f{i}", (f"m{i}",)) for i in range(97)))},
+        {"policies": {"raw": parse_policy("never")}},
+    ],
+)
+def test_what_can_be(parts):
+    """What comes close to these limits is a schema."""
+    assert schema(**parts).families
+
+
+def test_keys_of_errors_are_one_line():
+    """A key that came from a file can't break the line of the message."""
+    assert str(SchemaError("a\nb", "no")) == "'a\\nb': no"
+
+
+def test_a_policy_for_one_family():
+    """A policy that is given replaces its family's default alone."""
+    policies = schema(policies={"raw": parse_policy("maxage=1d")}).policies
+    assert policies["raw"] == parse_policy("maxage=1d")
+    assert policies["meta"] == parse_policy("maxage=90d")
+
+
+# What only the data can tell
+
+
+def refusal(table, event):
+    with pytest.raises(BadData) as caught:
+        table.check(event)
+    return caught.value.reason, caught.value.detail
+
+
+EVENT = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
+
+
+def test_default_holds_every_event():
+    """A valid event always has its place in the default schema."""
+    TableSchema.default().check(EVENT)
+
+
+def test_a_metric_that_no_family_takes():
+    """A metric or field that is taken by no family is a dead letter."""
+    some = schema(metrics=Routes((("temp", ("temp*",)),)))
+    assert refusal(some, EVENT) == (Reason.NO_FAMILY, "metric t is taken by none of the table's families")
+    some.check(EVENT._replace(readings={"temperature": 1.0}))
+
+
+def test_metadata_that_no_family_takes():
+    """Of metadata, what the key has needs no family, and a serialized event none for any."""
+    assert refusal(schema(metadata=Routes()), EVENT) == (
+        Reason.NO_FAMILY,
+        "metadata location is taken by none of the table's families",
+    )
+    schema(metadata=Routes()).check(EVENT._replace(metadata={}))
+    schema(key="{metadata.location}#{sensor_id}#{iso_s}", metadata=Routes()).check(EVENT)
+    schema(layout="serialized", metadata=Routes()).check(EVENT)
+
+
+def test_what_the_key_asks():
+    """What the key can't be made of is a dead letter of the schema's too."""
+    promoted = schema(key="{metadata.place}#{sensor_id}#{iso_s}")
+    assert refusal(promoted, EVENT)[0] is Reason.MISSING_KEY_FIELD
+
+
+# Travelling
+
+
+SCHEMAS = [
+    schema(),
+    schema("{metadata.location}#{salt:2}#{sensor_id}#{metric}#{bucket:1w}", "bucket_columns", Values.FLOAT64),
+    schema("shard-{shard:32}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "serialized", metadata=Routes()),
+    schema(
+        metrics=Routes((("logs", ("log_*",)), ("raw", ("*",)))),
+        tiers=(Tier(HOURLY, "hours"), Tier(DAILY, "days")),
+        policies={"logs": parse_policy("maxage=1d || (maxage=2d && maxversions=3)")},
+        rate=Rate(1000, 3, 1, 200),
+    ),
+]
+
+
+@pytest.mark.parametrize("table", SCHEMAS, ids=str)
+@pytest.mark.parametrize("pickling", [pickle, pickler], ids=["pickle", "Beam's"])
+def test_pickles(table, pickling):
+    """A schema travels to workers as Beam sends it, used or not, and is the same there."""
+    event = Event("a", TEN_THIRTY, {"t": 1.0, "log_x": 2.0}, {"location": "x"})
+    table.check(event)
+    rows = table.rows(event)
+    copy = pickling.loads(pickling.dumps(table))
+    assert copy == table
+    assert copy.layout is table.layout
+    assert copy.rows(event) == rows
+
+
+def test_equality():
+    """Schemas are equal where all they say is."""
+    assert schema() == TableSchema.default()
+    assert len({str(table) for table in SCHEMAS}) == len(SCHEMAS)
+    assert schema() != schema(values=Values.FLOAT64)
+    assert schema() != schema(policies={"raw": parse_policy("maxage=1d")})

@@ -1,0 +1,285 @@
+import pytest
+import tomlkit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
+from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
+from pipeline.core.values import Values
+from pipeline.core.windows import DAILY, HOURLY, Window
+
+DEFAULT = """\
+key = "{sensor_id}#{reverse_us}"
+layout = "wide"
+values = "text"
+
+[metrics]
+raw = ["*"]
+
+[metadata]
+meta = ["*"]
+
+[tiers]
+1h = "stats"
+
+[policies]
+raw = "maxage=90d"
+meta = "maxage=90d"
+stats = "maxage=730d"
+"""
+
+WHOLE = """\
+key = "{metadata.location}#{sensor_id}#{metric}#{bucket:1d}"
+layout = "bucket_columns"
+values = "float64"
+
+[metrics]
+measurements = ["temperature", "humidity"]
+"log.files" = ["log_*"]
+
+[metadata]
+meta = ["*"]
+
+[tiers]
+1h = "hours"
+1d = "days"
+
+[policies]
+measurements = "maxage=30d"
+hours = "maxage=1d || (maxage=7d && maxversions=2)"
+days = "never"
+
+[rate]
+every = "10ms"
+metrics = 3
+metadata = 1
+event_bytes = 120
+"""
+
+
+def problem_with(text):
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(text)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_the_default_schema():
+    """The default schema is written whole, and an empty text is the default schema."""
+    assert format_schema(TableSchema.default()) == DEFAULT
+    assert parse_schema(DEFAULT) == parse_schema("") == TableSchema.default()
+
+
+def test_a_whole_schema():
+    """Every key of the file is read."""
+    assert parse_schema(WHOLE) == TableSchema(
+        KeyTemplate.parse("{metadata.location}#{sensor_id}#{metric}#{bucket:1d}"),
+        LAYOUTS["bucket_columns"],
+        Values.FLOAT64,
+        Routes((("measurements", ("temperature", "humidity")), ("log.files", ("log_*",)))),
+        Routes((("meta", ("*",)),)),
+        (Tier(HOURLY, "hours"), Tier(DAILY, "days")),
+        {
+            "measurements": parse_policy("maxage=30d"),
+            "hours": parse_policy("maxage=1d || (maxage=7d && maxversions=2)"),
+            "days": parse_policy("never"),
+        },
+        Rate(10_000, 3, 1, 120),
+    )
+
+
+@pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
+def test_a_serializing_layout(layout):
+    """A serializing layout has neither metadata nor values of its own, and none are written."""
+    text = f'key = "{{sensor_id}}#{{bucket:1h}}"\nlayout = "{layout}"\n'
+    document = document_of(parse_schema(text))
+    assert document.keys() == {"key", "layout", "metrics", "tiers", "policies"}
+    assert document["metrics"] == {"raw": ["*"]}
+    assert parse_schema(format_schema(parse_schema(text))) == parse_schema(text)
+
+
+def test_what_is_left_out():
+    """What is left out is the default's, a section that is empty is empty."""
+    assert parse_schema("[tiers]\n").tiers == ()
+    assert parse_schema("[metadata]\n").metadata == Routes()
+    assert parse_schema('values = "float64"').values is Values.FLOAT64
+    assert parse_schema('[rate]\nevery = "1s"').rate == Rate(1_000_000, 1, 0, None)
+
+
+families = st.from_regex(r"[-_.A-Za-z0-9]{1,12}", fullmatch=True).filter(lambda name: name != "tidetable")
+globs = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), min_size=1, max_size=3)
+intervals = st.builds(
+    lambda amount, unit_us: amount * unit_us,
+    st.integers(1, 10**9 - 1),
+    st.sampled_from([1, 1000, 1_000_000, 86_400_000_000]),
+)
+rates = st.none() | st.builds(
+    Rate, intervals, st.integers(1, 1000), st.integers(0, 100), st.none() | st.integers(1, 10**9)
+)
+policies = st.sampled_from(
+    ["never", "maxage=7d", "maxage=36h || maxage=1500ms", "maxage=1d && (maxage=2d || maxage=3d)"]
+)
+
+
+@st.composite
+def schemas(draw):
+    layout, key = draw(
+        st.sampled_from(
+            [
+                ("wide", "{sensor_id}#{reverse_us}"),
+                ("wide", '"\\{salt:2}#{sensor_id}#{time:%Y-%m}#{iso_us}#{event_id}'),
+                ("tall", "{metadata.location}#{sensor_id}#{metric}#{iso_us}"),
+                ("serialized", "shard-{shard:32}#{sensor_id}#{iso_s}"),
+                ("bucket_cells", "{sensor_id}#{bucket:1w}"),
+                ("bucket_columns", "{sensor_id}#{metric}#{bucket:15m}"),
+                ("bucket_serialized", "{sensor_id}#{time:%Y'%m}"),
+            ]
+        )
+    )
+    windows = draw(st.sampled_from([(), ("1h",), ("1d",), ("90s", "15m", "1h", "1d"), ("60m", "24h")]))
+    names = draw(st.lists(families, min_size=len(windows) + 1, max_size=len(windows) + 5, unique=True))
+    tiers = tuple(Tier(Window.parse(window), names.pop()) for window in windows)
+    serializes = LAYOUTS[layout].serializes
+    metrics, metadata = (names[:1], []) if serializes else (names[:2], names[2:])
+    return TableSchema(
+        KeyTemplate.parse(key),
+        LAYOUTS[layout],
+        Values.TEXT if serializes else draw(st.sampled_from(Values)),
+        Routes(tuple((name, ("*",) if serializes else tuple(draw(globs))) for name in metrics)),
+        Routes(tuple((name, tuple(draw(globs))) for name in metadata)),
+        tiers,
+        {name: parse_policy(draw(policies)) for name in [*metrics, *metadata] if draw(st.booleans())},
+        draw(rates),
+    )
+
+
+@given(schemas())
+def test_what_is_written_is_read(schema):
+    """Every schema is read back from its text, which is the same each time."""
+    text = format_schema(schema)
+    assert parse_schema(text) == schema
+    assert format_schema(parse_schema(text)) == text
+    assert schema_of(document_of(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("key", "schema: it is not TOML: Expected '=' after a key in a key/value pair (at end of document)"),
+        ("[metrics]\n[metrics]", "schema: it is not TOML: Cannot declare ('metrics',) twice (at line 2, column 9)"),
+        ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
+        (
+            "keys = 1",
+            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, policies, rate",
+        ),
+        (
+            '"a\\nb" = 1',
+            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, policies, rate",
+        ),
+        ("key = 7", "key: takes a text, not 7"),
+        ('key = ""', "key: takes a text, not ''"),
+        ("key = ['{sensor_id}']", "key: takes a text, not ['{sensor_id}']"),
+        ('key = "{sensor_id}"', None),
+        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors could not be told apart"),
+        (
+            'layout = "narrow"',
+            "layout: 'narrow' is none of wide, tall, serialized, bucket_cells, bucket_columns, bucket_serialized",
+        ),
+        ("layout = true", "layout: takes a text, not True"),
+        ('values = "int64"', "values: 'int64' is none of text, float64"),
+        ('metrics = "*"', "metrics: is a table: [metrics]"),
+        ("[metrics]", 'metrics: names no family; give one, like raw = ["*"]'),
+        ('[metrics]\nraw = "*"', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
+        ("[metrics]\nraw = []", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
+        ('[metrics]\nraw = [""]', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
+        ("[metrics]\nraw = [1]", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
+        ("[metadata.meta]\na = 1", 'metadata.meta: takes a list of globs, like ["temperature", "log_*"]'),
+        ('[metrics]\n"a b" = ["*"]', "metrics: 'a b' is not a family's name: 1 to 64 of -_.A-Za-z0-9"),
+        (
+            'layout = "serialized"\n[metadata]\nmeta = ["*"]',
+            "metadata: the layout serialized keeps it with the event; leave this out",
+        ),
+        ("tiers = 1", "tiers: is a table: [tiers]"),
+        ("[tiers]\n1h = 1", "tiers.1h: takes a text, not 1"),
+        (
+            '[tiers]\n7h = "stats"',
+            "tiers.7h: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d",
+        ),
+        (
+            '[tiers]\nhourly = "stats"',
+            "tiers.hourly: 'hourly' is not a duration; write a whole number and s, m, h or d, like 90s or 15m",
+        ),
+        ("[policies]\nraw = 90", "policies.raw: takes a text, not 90"),
+        ('[policies]\nrow = "never"', "policies.row: there is no such family; there are raw, meta, stats"),
+        (
+            '[policies]\nraw = "maxage=90"',
+            "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
+            "expected at character 8, not '90'; an example: maxage=30d || (maxage=3d && maxversions=100)",
+        ),
+        ('rate = "1s"', "rate: is a table: [rate]"),
+        ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
+        ("[rate]\nevery = 1", "rate.every: takes a text, not 1"),
+        ('[rate]\nevery = "0s"', "rate.every: '0s' is no time at all; write one like 10ms, 1s or 15m"),
+        (
+            '[rate]\nevery = "often"',
+            "rate.every: 'often' is not a duration; write a whole number and s, m, h or d, like 90s or 15m",
+        ),
+        ('[rate]\nevery = "1s"\nmetrics = 0', "rate.metrics: takes a whole number from 1 to 1,000, not 0"),
+        ('[rate]\nevery = "1s"\nmetrics = 1001', "rate.metrics: takes a whole number from 1 to 1,000, not 1001"),
+        ('[rate]\nevery = "1s"\nmetrics = true', "rate.metrics: takes a whole number from 1 to 1,000, not True"),
+        ('[rate]\nevery = "1s"\nmetadata = -1', "rate.metadata: takes a whole number from 0 to 100, not -1"),
+        ('[rate]\nevery = "1s"\nmetadata = "1"', "rate.metadata: takes a whole number from 0 to 100, not '1'"),
+        (
+            '[rate]\nevery = "1s"\nevent_bytes = 1.5',
+            "rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not 1.5",
+        ),
+        (
+            '[rate]\nevery = "1s"\nevent_bytes = ' + "9" * 1000,
+            f"rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not {'9' * 80}",
+        ),
+        (
+            '[rate]\nevery = "1s"\nsize = 1',
+            "rate.size: there is no such key; there are every, metrics, metadata, event_bytes",
+        ),
+    ],
+)
+def test_what_is_wrong(text, problem):
+    """What is no schema is told in one line that begins with the key at fault."""
+    told = problem_with(text)
+    assert told == problem or (problem is None and told.startswith("key: '{sensor_id}' has no time"))
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 10_000, "a = " + "9" * 10_000, "[" + "a." * 10_000 + "a]\n"])
+def test_monsters(text):
+    """A file that overwhelms the parser is refused too, in one line."""
+    assert problem_with(text).startswith(("schema: it is not TOML: ", "a: there is no such key"))
+
+
+things = st.recursive(
+    st.booleans() | st.integers(-5, 10**12) | st.floats() | st.text(max_size=4) | st.datetimes(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate"]),
+        things
+        | st.dictionaries(st.sampled_from(["raw", "meta", "1h", "stats", "every", "metrics"]), things, max_size=2)
+        | st.sampled_from(["tall", "serialized", "bucket_cells", "float64", "{sensor_id}#{metric}#{bucket:1h}"]),
+    )
+)
+def test_any_document(document):
+    """Whatever a file says, it is a schema or a SchemaError of one line, never another error."""
+    try:
+        schema = schema_of(document)
+    except SchemaError as error:
+        problem = str(error)
+        assert problem.isprintable()
+        return
+    assert parse_schema(tomlkit.dumps(document_of(schema))) == schema

@@ -1,0 +1,97 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.aggregates import (
+    STATISTICS,
+    aggregate_key,
+    aggregate_prefix,
+    aggregate_range,
+    aggregate_row,
+    parse_aggregate_key,
+    split_qualifier,
+)
+from pipeline.core.events import LATEST_US
+from pipeline.core.rows import Cell
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import from_datetime
+from pipeline.core.windows import DAILY, HOURLY, Window
+from tests.core.strategies import sensor_ids, spans, times
+
+windows = st.sampled_from(["90s", "15m", "1h", "6h", "1d"]).map(Window.parse)
+TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
+TEN = from_datetime(datetime(2026, 2, 17, 10, tzinfo=UTC))
+
+
+@given(windows, sensor_ids, times)
+def test_key_round_trip(window, sensor_id, time_us):
+    """An aggregate key says its sensor and the start of its window."""
+    start_us = window.start_of(time_us)
+    key = aggregate_key(window, sensor_id, start_us)
+    assert key.startswith(aggregate_prefix(window).encode())
+    assert parse_aggregate_key(window, key) == (sensor_id, start_us)
+
+
+@given(windows, sensor_ids, spans, times)
+def test_range_holds_the_windows_that_start_inside(window, sensor_id, bounds, time_us):
+    """A range of keys holds a window exactly when its start is in the half-open range of times."""
+    bounds = [min(bound, LATEST_US - window.length_us) for bound in bounds]
+    start_us = window.start_of(min(time_us, LATEST_US - window.length_us))
+    key_range = aggregate_range(window, sensor_id, *bounds)
+    inside = key_range.start <= aggregate_key(window, sensor_id, start_us) < key_range.end
+    assert inside == (bounds[0] <= start_us < bounds[1])
+
+
+@pytest.mark.parametrize(
+    ("window", "key"),
+    [
+        (HOURLY, b"agg#hourly#balloon-7#2026-02-17T10"),
+        (Window.parse("60m"), b"agg#hourly#balloon-7#2026-02-17T10"),
+        (DAILY, b"agg#daily#balloon-7#2026-02-17"),
+        (Window.parse("15m"), b"agg#15m#balloon-7#2026-02-17T10:30:00"),
+    ],
+)
+def test_keys_of_the_contract(window, key):
+    """Hours and days have names of their own; any other window is named as it was given."""
+    assert aggregate_key(window, "balloon-7", window.start_of(TEN_THIRTY)) == key
+
+
+def test_key_of_another_window():
+    """A key of hours is not read as one of days."""
+    with pytest.raises(ValueError, match="is not the key of a window of 1d"):
+        parse_aggregate_key(DAILY, b"agg#hourly#balloon-7#2026-02-17")
+
+
+def test_row_of_the_contract():
+    """One row of the whole window, every cell at the window's start."""
+    stats = WindowStats()
+    stats.add({"temperature": 20.0})
+    stats.add({"temperature": 23.0, "humidity": 50.0})
+    key, cells = aggregate_row(HOURLY, "balloon-7", TEN, stats, "s")
+    assert key == b"agg#hourly#balloon-7#2026-02-17T10"
+    assert cells[0] == Cell("s", b"reading_count", TEN, b"2")
+    assert {(cell.family, cell.timestamp_us) for cell in cells} == {("s", TEN)}
+    assert {cell.qualifier.decode(): cell.value.decode() for cell in cells} == {
+        "reading_count": "2",
+        "count_temperature": "2",
+        "sum_temperature": "43",
+        "min_temperature": "20",
+        "max_temperature": "23",
+        "avg_temperature": "21.5",
+        "stddev_temperature": "1.5",
+        "count_humidity": "1",
+        "sum_humidity": "50",
+        "min_humidity": "50",
+        "max_humidity": "50",
+        "avg_humidity": "50",
+        "stddev_humidity": "0",
+    }
+
+
+@pytest.mark.parametrize("metric", ["temperature", "sum", "count_sum", "a_b.c-d"])
+def test_qualifier_splits_back(metric):
+    """A statistic's column splits into the statistic and the metric, whatever the metric is called."""
+    for statistic in STATISTICS:
+        assert split_qualifier(f"{statistic}_{metric}") == (statistic, metric)

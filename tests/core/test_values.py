@@ -1,0 +1,64 @@
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.values import Values, format_value, parse_value
+
+doubles = st.floats(allow_nan=False)
+
+
+@given(doubles)
+def test_text_round_trip(value):
+    """The text of a double reads back as the same double, sign of zero included, without a trailing .0."""
+    text = format_value(value)
+    read = parse_value(text)
+    assert read == value
+    assert math.copysign(1, read) == math.copysign(1, value)
+    assert not text.endswith(b".0")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (23.5, b"23.5"),
+        (94558.0, b"94558"),
+        (1e22, b"1e+22"),
+        (-0.0, b"-0"),
+        (5e-324, b"5e-324"),
+        (0.1 + 0.2, b"0.30000000000000004"),
+        (1e308, b"1e+308"),
+        (math.inf, b"inf"),
+        (60, b"60"),
+    ],
+)
+def test_text(value, text):
+    """The shortest text there is, as the contract has it."""
+    assert format_value(value) == text
+    assert Values.TEXT.pack(value) == text
+
+
+@given(doubles)
+def test_float64_is_big_endian(value):
+    """A float64 is the eight bytes of IEEE 754, the most significant first, and reads back bit for bit."""
+    data = Values.FLOAT64.pack(value)
+    assert data == struct.pack(">d", value)
+    assert struct.pack(">d", Values.FLOAT64.unpack(data)) == data
+
+
+def test_float64_of_the_standard():
+    """One is 3ff0…, and so on, whatever the machine's own order of bytes."""
+    assert Values.FLOAT64.pack(1.0) == b"\x3f\xf0\0\0\0\0\0\0"
+    assert Values.FLOAT64.pack(-2.0) == b"\xc0\0\0\0\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("values", "data"),
+    [(Values.TEXT, b""), (Values.TEXT, b"warm"), (Values.FLOAT64, b"23.5"), (Values.FLOAT64, b"\0" * 9)],
+)
+def test_bytes_that_are_no_value(values, data):
+    """What was never written as a value is a ValueError."""
+    with pytest.raises(ValueError, match=r"could not convert|is not the eight bytes of a float64"):
+        values.unpack(data)
