@@ -1,6 +1,6 @@
 """The real graph on a scripted stream of messages, a watermark and a clock that stands still."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import apache_beam as beam
@@ -9,12 +9,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 
+from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
-from pipeline.core.outgoing import message_of, sensor_event
+from pipeline.core.outgoing import message_of
 from pipeline.core.rows import Row
-from pipeline.job.graph import build_graph
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.graph import Target, build_graph
 from pipeline.job.settings import parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -46,6 +48,11 @@ def flags(**changes: str) -> list[str]:
 def event_at(seconds: float, value: float = 1.0, sensor_id: str = "a", metric: str = "t") -> SensorEvent:
     """An event so many seconds after noon."""
     return sensor_event(sensor_id, round((NOON + seconds) * 1_000_000), {metric: value}, {})
+
+
+def key_at(seconds: float, sensor_id: str = "a") -> str:
+    """The key of the raw row of :func:`event_at` in the default schema."""
+    return f"{sensor_id}#{9_999_999_999_999_999 - round((NOON + seconds) * 1_000_000)}"
 
 
 def pubsub_message(message: Message) -> PubsubMessage:
@@ -86,30 +93,52 @@ class Script:
         raw: Sequence[str] | None = None,
         aggregates: Sequence[tuple[str, str, str]] | None = None,
         dead_letters: Sequence[str] | None = None,
+        schemas: Mapping[str, TableSchema] | None = None,
         **changes: str,
     ) -> None:
         """Runs the real graph and checks its outputs.
 
         Args:
-            raw: keys of the raw rows.
-            aggregates: key, reading_count and sum of ``t`` of every aggregate row that went to the sink.
+            raw: keys of the raw rows, of several tables like ``other: a#…``.
+            aggregates: key, reading_count and sum of ``t`` of every aggregate row that went to the sinks.
             dead_letters: their reasons.
+            schemas: of the tables, by their names; without it one table is as the flags say.
             changes: flags other than :func:`flags`.
         """
-        options = parse_flags(flags(**changes))
+        settings = settings_of(
+            parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
+        )
+        targets = [Target(name, schemas[name.table] if schemas else settings.said.schema()) for name in settings.tables]
         with TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline:
             messages = pipeline | self._stream.advance_watermark_to_infinity()
-            outputs = build_graph(messages, settings_of(options), clock)
-            _check(outputs.raw_rows, raw, lambda row: row.key.decode(), "Raw")
-            _check(outputs.aggregate_rows, aggregates, _aggregate, "Aggregates")
-            _check(outputs.dead_letters, dead_letters, lambda letter: letter.attributes["dead_letter_reason"], "Dead")
+            outputs = build_graph(messages, targets, settings, clock)
+            found: dict[str, list[beam.PCollection]] = {"Raw": [], "Aggregates": []}
+            for target, rows in zip(targets, outputs.rows, strict=True):
+                table = f"{target.name.table}: " if len(targets) > 1 else ""
+                found["Raw"].append(rows.raw | f"Key{table}" >> beam.Map(_key, table))
+                for tier, of_tier in rows.aggregates.items():
+                    label = f"Aggregate{table}{tier.window.text}"
+                    found["Aggregates"].append(of_tier | label >> beam.Map(_aggregate, table))
+            _check(found["Raw"], raw, "Raw")
+            _check(found["Aggregates"], aggregates, "Aggregates")
+            reasons = outputs.dead_letters | beam.Map(lambda letter: letter.attributes["dead_letter_reason"])
+            _check([reasons], dead_letters, "Dead")
 
 
-def _aggregate(row: Row) -> tuple[str, str, str]:
+def _key(row: Row, table: str) -> str:
+    return table + row.key.decode()
+
+
+def _aggregate(row: Row, table: str) -> tuple[str, str, str]:
     values = {cell.qualifier: cell.value.decode() for cell in row.cells}
-    return row.key.decode(), values[b"reading_count"], values[b"sum_t"]
+    return _key(row, table), values[b"reading_count"], values[b"sum_t"]
 
 
-def _check(found: beam.PCollection, expected: Sequence | None, describe: Callable, label: str) -> None:
-    if expected is not None:
-        assert_that(found | f"Describe{label}" >> beam.Map(describe), equal_to(list(expected)), label=label)
+def _check(found: Sequence[beam.PCollection], expected: Sequence | None, label: str) -> None:
+    if expected is None:
+        return
+    if not found:
+        assert not expected
+        return
+    alike = [part | f"{label}{i}" >> beam.WindowInto(GlobalWindows()) for i, part in enumerate(found)]
+    assert_that(alike | f"All{label}" >> beam.Flatten(), equal_to(list(expected)), label=label)

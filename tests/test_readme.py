@@ -5,14 +5,13 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pipeline.cloud.tables import default_policies
 from pipeline.core.events import Reason
-from pipeline.core.rows import Families
 from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions
 from pipeline.toolbox.cli import main
 from pipeline.transforms import metrics
-from tests.benchmarks.state_size import encoded_bytes
+from tests.benchmarks.state_size import encoded_bytes, encoded_day_bytes
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -29,12 +28,19 @@ def rows_of(heading):
 
 
 def test_every_flag_with_its_default():
-    """The table of flags has every flag, no other, and the right defaults."""
+    """The table of flags has every flag, no other, and the right defaults: of a schema, those of the default one."""
     table = rows_of("### Flags")
     options = TidetableOptions([])
+    schema = TableSchema.default()
+    of_schema = {
+        "--window": schema.tiers[0].window.text,
+        "--raw_family": schema.metrics.families[0],
+        "--stats_family": schema.tiers[0].family,
+        "--meta_family": schema.metadata.families[0],
+    }
     assert {name.removeprefix("--") for name in table} == set(options._visible_option_list())
     for name, (_, default) in table.items():
-        actual = getattr(options, name.removeprefix("--"))
+        actual = of_schema.get(name, getattr(options, name.removeprefix("--")))
         assert actual is None or default == f"`{actual}`", name
 
 
@@ -54,7 +60,7 @@ def test_every_metric():
 def test_families_and_policies():
     """The table of families has the policies that a table is created with."""
     table = rows_of("## The table")
-    policies = default_policies(Families())
+    policies = TableSchema.default().policies
     assert {family: policy.strip("`") for family, (_, policy) in table.items()} == {
         family: format_policy(policy) for family, policy in policies.items()
     }
@@ -63,7 +69,8 @@ def test_families_and_policies():
 def test_state_size():
     """The sizes are those that the named command prints."""
     for count in (1, 3, 10, 50):
-        assert re.search(rf"^ +{count} +{encoded_bytes(count):,}$", README, re.MULTILINE)
+        line = rf"^ +{count} +{encoded_bytes(count):,} +{encoded_day_bytes(count):,}$"
+        assert re.search(line, README, re.MULTILINE)
 
 
 def test_every_command():

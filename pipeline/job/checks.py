@@ -1,22 +1,38 @@
 """What is asked of the servers before a message is read: is everything there that the job is to use?"""
 
-from collections.abc import Mapping
-from dataclasses import astuple
+from collections.abc import Iterable, Mapping
 
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.core.rows import Families
+from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import schema_of
+from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.graph import Target
 from pipeline.job.settings import Settings
 
 _TIMEOUT_S = 10.0
 
 
-def check_launch(settings: Settings) -> None:
-    """Asks for the table, its three families, and the subscription or topics.
+def read_targets(settings: Settings) -> tuple[Target, ...]:
+    """The tables with the schemas that they have of themselves; with ``--launch_checks=off``, as flags say they are.
+
+    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``.
+
+    Raises:
+        ServerProblem: a table is missing or out of reach, or has another schema than flags say, or does not say which.
+    """
+    if not settings.launch_checks:
+        return tuple(Target(name, settings.said.schema()) for name in settings.tables)
+    return tuple(Target(name, _read_schema(name, settings.said)) for name in settings.tables)
+
+
+def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
+    """Asks for the tables, the families of their schemas, and the subscription or topics.
 
     Needs ``bigtable.tables.get`` and ``pubsub.subscriptions.get``. Topics are checked where the job may ask for them
     (``pubsub.topics.get``), which it needs for nothing else.
@@ -24,7 +40,8 @@ def check_launch(settings: Settings) -> None:
     Raises:
         ServerProblem: the first thing that is missing or out of reach.
     """
-    _check_table(settings)
+    for target in targets:
+        _check_table(target, settings.said)
     if settings.input_subscription:
         _check_subscription(settings.input_subscription)
     for topic in (settings.input_topic, settings.dead_letter_topic):
@@ -32,29 +49,43 @@ def check_launch(settings: Settings) -> None:
             _check_topic(topic)
 
 
-def _check_table(settings: Settings) -> None:
-    name = settings.table
-    present = tables.find(name)
-    families = settings.families
+def _read_schema(name: TableName, said: Said) -> TableSchema:
+    if tables.find(name) is None:
+        raise _no_table(Target(name, said.schema()), said)
+    return schema_of(name, said)
+
+
+def _check_table(target: Target, said: Said) -> None:
+    present = tables.find(target.name)
     if present is None:
-        raise ServerProblem(f"table {name} does not exist; create it with: {_create_command(settings, {})}")
-    missing = [family for family in (families.raw, families.stats, families.meta) if family not in present]
+        raise _no_table(target, said)
+    missing = [family for family in target.schema.families if family not in present]
     if missing:
         raise ServerProblem(
-            f"table {name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
-            f"add what is missing with: {_create_command(settings, present)} --apply"
+            f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
+            f"add what is missing with: {_create_command(target, said, present)} --apply"
         )
 
 
-def _create_command(settings: Settings, present: Mapping[str, Policy]) -> str:
-    """The command that makes the table as this job wants it, and leaves the policies of what is there alone."""
-    name, families = settings.table, settings.families
+def _no_table(target: Target, said: Said) -> ServerProblem:
+    return ServerProblem(f"table {target.name} does not exist; create it with: {_create_command(target, said, {})}")
+
+
+def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -> str:
+    """The command that makes the table as this job wants it, and leaves the policies of what is there alone.
+
+    What flags do not say, the table says of itself, and the command knows.
+    """
+    name, schema = target
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
-    for flag, family, default in zip(("raw", "stats", "meta"), astuple(families), astuple(Families()), strict=True):
-        if family != default:
-            words.append(f"--{flag}-family {family}")
-    for family, default_policy in tables.default_policies(families).items():
-        if family in present and not same_policy(present[family], default_policy):
+    families = {"--raw-family": said.raw, "--meta-family": said.meta}
+    if said.window:
+        words += [f"--tier {tier.window.text}={tier.family}" for tier in schema.tiers]
+    else:
+        families["--stats-family"] = said.stats
+    words += [f"{flag} {family}" for flag, family in families.items() if family]
+    for family in schema.families:
+        if family in present and not same_policy(present[family], schema.policies[family]):
             words.append(f"--gc '{family}={format_policy(present[family])}'")
     return " ".join(words)
 

@@ -7,9 +7,10 @@ import re
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import apache_beam as beam
 import google.auth
@@ -29,9 +30,12 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import document_of
 from pipeline.job.settings import BadFlag
 
-# Labels of the job: what its steps are, and which launch made it.
+# Labels of the job: what its tables look like, what its steps are, and which launch made it.
+_SCHEMA = "tidetable-schema"
 _GRAPH = "tidetable-graph"
 _LAUNCH = "tidetable-launch"
 
@@ -126,10 +130,30 @@ def fingerprint(steps: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def submit(pipeline: beam.Pipeline) -> PipelineResult:
+def schema_label(schemas: Sequence[TableSchema]) -> str:
+    """What tables look like as a label's value: ``default`` for one of the default schema, else with a hash.
+
+    That is of all but policies and rates, which are not the job's: ``tall-1a2b3c4d``, ``2-tables-1a2b3c4d``.
+    """
+    parts = [_written(schema) for schema in schemas]
+    if parts == [_written(TableSchema.default())]:
+        return "default"
+    kind = schemas[0].layout.name if len(schemas) == 1 else f"{len(schemas)}-tables"
+    return f"{kind}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
+
+
+def _written(schema: TableSchema) -> dict[str, Any]:
+    return {key: value for key, value in document_of(schema).items() if key not in ("policies", "rate")}
+
+
+def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema]) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
 
     A job that was not made leaves no files behind.
+
+    Args:
+        pipeline: the job.
+        schemas: of its tables, for a label.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
@@ -141,7 +165,7 @@ def submit(pipeline: beam.Pipeline) -> PipelineResult:
     cloud.labels = [
         *(cloud.labels or []),
         f"tidetable-version={__version__.replace('.', '-')}",
-        "tidetable-schema=default",
+        f"{_SCHEMA}={schema_label(schemas)}",
         f"{_GRAPH}={graph}",
         f"{_LAUNCH}={launch}",
     ]

@@ -5,6 +5,8 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from types import FrameType
 
 import apache_beam as beam
@@ -15,6 +17,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
 from pipeline.job.checks import check_launch
 from pipeline.job.direct import PullGate, mended_direct_runner
+from pipeline.job.graph import Target
 from pipeline.job.settings import Settings
 from pipeline.transforms.metrics import NAMESPACE
 
@@ -24,7 +27,7 @@ _DRAIN_TIMEOUT_S = 33.0
 _STALL_S = 15.0
 
 
-def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
+def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> int:
     """Runs the pipeline until SIGINT or SIGTERM, then writes what has been acknowledged, and reports.
 
     Returns:
@@ -38,7 +41,8 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
         while not stop.wake.wait(_STALL_S):
             if gate.seconds_since_pull > _STALL_S:
                 # Aside, since servers that do not answer take their time, and a stop must not wait for them.
-                threading.Thread(target=_say_why, args=(gate.seconds_since_pull, settings), daemon=True).start()
+                asked = gate.seconds_since_pull, targets, settings
+                threading.Thread(target=_say_why, args=asked, daemon=True).start()
         drained = False
         if watch.failure is None:
             _say("stopping: writing what has been acknowledged; a second signal stops at once")
@@ -58,10 +62,10 @@ def run_until_stopped(pipeline: beam.Pipeline, settings: Settings) -> int:
     return 0
 
 
-def _say_why(seconds: float, settings: Settings) -> None:
+def _say_why(seconds: float, targets: Sequence[Target], settings: Settings) -> None:
     why = "the servers answer, so what was pulled last takes this long"
     try:
-        check_launch(settings)
+        check_launch(settings, targets)
     except ServerProblem as problem:
         why = str(problem)
     _say(f"no progress for {seconds:.0f} s, still trying: {why}")
@@ -112,9 +116,11 @@ def _drain(gate: PullGate, watch: _Watch) -> bool:
 
 def _print_metrics(result: PipelineResult) -> None:
     metrics = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
-    for counter in sorted(metrics["counters"], key=lambda found: found.key.metric.name):
-        if counter.committed:
-            print(f"{counter.key.metric.name:40} {counter.committed:>12,}")
+    totals: Counter[str] = Counter()  # several tables have steps that count the same
+    for counter in metrics["counters"]:
+        totals[counter.key.metric.name] += counter.committed or 0
+    for name, total in sorted((+totals).items()):
+        print(f"{name:40} {total:>12,}")
     for distribution in metrics["distributions"]:
         values = distribution.committed
         if values and values.count:

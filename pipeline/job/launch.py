@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.job import dataflow
-from pipeline.job.checks import check_launch
+from pipeline.job.checks import check_launch, read_targets
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
@@ -27,13 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not runs_here(options):
             dataflow.prepare(options)
             dataflow.check_cloud(options)
+        targets = read_targets(settings)
         if settings.launch_checks:
-            check_launch(settings)
+            check_launch(settings, targets)
         pipeline = _pipeline(options)
-        assemble(pipeline, settings)
+        assemble(pipeline, targets, settings)
         if runs_here(options):
-            return run_until_stopped(pipeline, settings)
-        dataflow.submit(pipeline)
+            return run_until_stopped(pipeline, targets, settings)
+        dataflow.submit(pipeline, [target.schema for target in targets])
     except (BadFlag, ServerProblem) as problem:
         print(f"tidetable: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1

@@ -12,7 +12,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
-from pipeline.core.rows import Families
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.table_schema import SchemaError
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
@@ -26,7 +27,8 @@ _PUBSUB_NAME = r"[A-Za-z][-A-Za-z0-9._~%+]{2,254}"
 _SUBSCRIPTION = re.compile(rf"projects/{_PROJECT.pattern}/subscriptions/{_PUBSUB_NAME}")
 _TOPIC = re.compile(rf"projects/{_PROJECT.pattern}/topics/{_PUBSUB_NAME}")
 _INSTANCE = re.compile(r"[a-z][-a-z0-9]{0,32}")
-_TABLE = re.compile(r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}")
+_TABLE = r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}"
+_TABLES = re.compile(rf"{_TABLE}(,{_TABLE})*")
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
@@ -60,34 +62,44 @@ class TidetableOptions(PipelineOptions):
         )
         parser.add_argument("--bigtable_project", help="project of the Bigtable instance; --project without it")
         parser.add_argument("--bigtable_instance", help="Bigtable instance")
-        parser.add_argument("--bigtable_table", help="Bigtable table")
-        parser.add_argument("--window", default="1h", help="length of the aggregates' windows; divides a day")
+        parser.add_argument(
+            "--bigtable_table", action="append", help="Bigtable table; repeatable, or several with commas between them"
+        )
+        parser.add_argument("--schema", help="default, where a table that does not say its schema has the default one")
+        parser.add_argument(
+            "--window", help="length of the aggregates' shortest windows; divides a day; 1h in the default schema"
+        )
         parser.add_argument("--early_firing", default="60s", help="an early pane this often; 0 for none")
         parser.add_argument("--late_firing", default="60s", help="a late pane this often; 0 for each late event")
         parser.add_argument("--allowed_lateness", default="1d", help="how long a window waits for late events")
         parser.add_argument("--max_future", default="1h", help="how far ahead of now an event time may be")
-        parser.add_argument("--raw_family", default=Families.raw, help="column family of readings")
-        parser.add_argument("--stats_family", default=Families.stats, help="column family of aggregates")
-        parser.add_argument("--meta_family", default=Families.meta, help="column family of metadata")
-        parser.add_argument("--launch_checks", default="on", help="on, or off to start without asking the servers")
+        for family, holds in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
+            parser.add_argument(f"--{family}_family", help=f"column family of {holds}; {family} in the default schema")
+        parser.add_argument(
+            "--launch_checks",
+            default="on",
+            help="on, or off to start without asking the servers: every table is then taken to be as the flags say",
+        )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the job is to do. Exactly one of the two inputs is set; no dead-letter topic means to drop."""
+    """What the job is to do. Exactly one of the two inputs is set; no dead-letter topic means to drop.
+
+    There is one table at least; what is said of a schema is said of all of them, and can be the default schema.
+    """
 
     input_subscription: str | None
     input_topic: str | None
     timestamp_attribute: str | None
     id_attribute: str | None
     dead_letter_topic: str | None
-    table: TableName
-    window: Window
+    tables: tuple[TableName, ...]
+    said: Said
     early_firing: timedelta
     late_firing: timedelta
     allowed_lateness: timedelta
     max_future: timedelta
-    families: Families
     launch_checks: bool
 
 
@@ -154,11 +166,6 @@ def settings_of(options: PipelineOptions) -> Settings:
         raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
-    families = Families(
-        *(_named(f"--{name}", getattr(flags, name), _FAMILY) for name in ("raw_family", "stats_family", "meta_family"))
-    )
-    if len({families.raw, families.stats, families.meta}) < 3:
-        raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
     return Settings(
         input_subscription=_optional(
             "--input_subscription", flags.input_subscription, _SUBSCRIPTION, "projects/PROJECT/subscriptions/NAME"
@@ -171,19 +178,42 @@ def settings_of(options: PipelineOptions) -> Settings:
             "--id_attribute", flags.id_attribute, _ATTRIBUTE, "the name of an attribute, like event_id"
         ),
         dead_letter_topic=_dead_letter_topic(flags),
-        table=TableName(
-            _named("--bigtable_project", project, _PROJECT),
-            _named("--bigtable_instance", flags.bigtable_instance, _INSTANCE),
-            _named("--bigtable_table", flags.bigtable_table, _TABLE),
-        ),
-        window=_parsed("--window", flags.window, Window.parse),
+        tables=_tables(flags, project),
+        said=_said(flags),
         early_firing=_parsed("--early_firing", flags.early_firing, parse_duration),
         late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
         allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
         max_future=_parsed("--max_future", flags.max_future, parse_duration),
-        families=families,
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
+
+
+def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
+    named = flags.bigtable_table or [""]
+    tables = [table for value in named for table in _named("--bigtable_table", value, _TABLES).split(",")]
+    if twice := [table for table in tables if tables.count(table) > 1]:
+        raise BadFlag(f"--bigtable_table names {twice[0]} twice")
+    project = _named("--bigtable_project", project, _PROJECT)
+    instance = _named("--bigtable_instance", flags.bigtable_instance, _INSTANCE)
+    return tuple(TableName(project, instance, table) for table in tables)
+
+
+def _said(flags: TidetableOptions) -> Said:
+    if flags.schema is not None:
+        _choice("--schema", flags.schema, ("default",))
+    names = {"raw": flags.raw_family, "stats": flags.stats_family, "meta": flags.meta_family}
+    for kind, name in names.items():
+        if name is not None:
+            _named(f"--{kind}_family", name, _FAMILY)
+    if len({kind if name is None else name for kind, name in names.items()}) < len(names):
+        raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
+    window = None if flags.window is None else _parsed("--window", flags.window, Window.parse)
+    said = Said(flags.schema is not None, window=window, **names)
+    try:
+        said.schema()
+    except SchemaError as error:
+        raise BadFlag(f"--raw_family, --stats_family and --meta_family: {error}") from error
+    return said
 
 
 def _dead_letter_topic(flags: TidetableOptions) -> str | None:

@@ -1,7 +1,7 @@
 """Pub/Sub messages in, valid events at their event time out; what is refused goes aside as dead letters."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.dead_letters import dead_letter, event_alone
 from pipeline.core.events import BadData, Reason, decode, validate
 from pipeline.core.messages import Message
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import to_datetime
 from pipeline.transforms import metrics
 
@@ -34,29 +35,32 @@ class Decoded(NamedTuple):
 class DecodeMessages(beam.PTransform):
     """``PubsubMessage`` elements to :class:`Decoded`.
 
-    An event's element timestamp is its own event time, whatever the message's was.
+    An event's element timestamp is its own event time, whatever the message's was. One that any of the tables can't
+    hold is a dead letter for all of them: the aggregates of each are those of its raw rows.
 
     Args:
         max_future: how far ahead of the clock an event time may be.
+        schemas: of the tables that are written.
         clock: what time it is.
     """
 
-    def __init__(self, max_future: timedelta, clock: Clock = time.time) -> None:
+    def __init__(self, max_future: timedelta, schemas: Sequence[TableSchema], clock: Clock = time.time) -> None:
         super().__init__()
         self._max_future = max_future
+        self._schemas = tuple(schemas)
         self._clock = clock
 
     def expand(self, messages: PCollection) -> Any:  # Decoded; Beam takes the annotation for a type hint and warns
-        outputs = messages | "Decode" >> beam.ParDo(_DecodeFn(self.label, self._max_future, self._clock)).with_outputs(
-            _DEAD_LETTERS, main=_EVENTS
-        )
+        decode_fn = _DecodeFn(self.label, self._max_future, self._schemas, self._clock)
+        outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
         return Decoded(outputs[_EVENTS], outputs[_DEAD_LETTERS])
 
 
 class _DecodeFn(beam.DoFn):
-    def __init__(self, step: str, max_future: timedelta, clock: Clock) -> None:
+    def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema], clock: Clock) -> None:
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
+        self._schemas = schemas
         self._clock = clock
         self._messages = metrics.counter(metrics.MESSAGES)
         self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
@@ -85,6 +89,8 @@ class _DecodeFn(beam.DoFn):
         for index, proto in enumerate(protos):
             try:
                 event = validate(proto, now_us + self._max_future_us)
+                for schema in self._schemas:
+                    schema.check(event)
             except BadData as problem:
                 yield self._refuse(event_alone(message, index, proto), problem, now_us)
                 continue

@@ -4,11 +4,11 @@
 |---|---|
 | ``messages`` | Pub/Sub messages read |
 | ``empty_batches`` | batches without an event |
-| ``events`` | valid events |
+| ``events`` | valid events that every table has a place for |
 | ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason |
-| ``raw_rows`` | raw rows handed to the writer |
-| ``aggregate_rows`` | aggregate rows handed to the writer: the last pane of each window in a bundle |
-| ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing |
+| ``raw_rows`` | raw rows handed to the writers |
+| ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
+| ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
 | ``event_delay_ms`` | distribution: decoding minus event time, in milliseconds; negative for a clock that is ahead |
 """
 

@@ -39,7 +39,8 @@ resource "google_bigtable_app_profile" "reader" {
   }
 }
 
-# Families and their collection as in pipeline/cloud/tables.py, which the launch checks hold the table against.
+# Families and their collection as in pipeline/core/schema/table_schema.py, which the launch checks hold the table
+# against.
 resource "google_bigtable_table" "sensors" {
   project             = var.project
   instance_name       = google_bigtable_instance.main.name
@@ -56,6 +57,19 @@ resource "google_bigtable_table" "sensors" {
 
   column_family {
     family = var.meta_family
+  }
+
+  # The table's own, in which "tidetable table create --apply" can store its schema. It has no policy: never collected.
+  column_family {
+    family = "tidetable"
+  }
+
+  dynamic "column_family" {
+    for_each = var.more_families
+
+    content {
+      family = column_family.key
+    }
   }
 }
 

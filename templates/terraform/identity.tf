@@ -79,12 +79,23 @@ resource "google_pubsub_topic_iam_member" "dead_letters" {
   member  = google_service_account.job.member
 }
 
-# bigtable.tables.mutateRows to write rows, bigtable.tables.get for the launch checks. It is the least of Google's
-# roles that writes; on the table it reaches no other one.
+# bigtable.tables.mutateRows to write rows; bigtable.tables.get for the launch checks, and bigtable.tables.readRows for
+# the schema that the table has stored. It is the least of Google's roles that writes; on the table it reaches no other.
 resource "google_bigtable_table_iam_member" "user" {
   project       = var.project
   instance_name = google_bigtable_instance.main.name
   table         = google_bigtable_table.sensors.name
+  role          = "roles/bigtable.user"
+  member        = google_service_account.job.member
+}
+
+# The same on every further table.
+resource "google_bigtable_table_iam_member" "more" {
+  for_each = var.more_tables
+
+  project       = var.project
+  instance_name = google_bigtable_instance.main.name
+  table         = each.key
   role          = "roles/bigtable.user"
   member        = google_service_account.job.member
 }

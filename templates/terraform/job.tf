@@ -1,20 +1,22 @@
 locals {
-  # Every name is a flag of the pipeline; what is null is not said. The input comes with each job.
+  # Every name is a flag of the pipeline; what is null is not said, as the table says it itself. The input comes with
+  # each job.
   parameters = {
     timestamp_attribute = var.timestamp_attribute
     id_attribute        = var.id_attribute
     dead_letter_topic   = google_pubsub_topic.dead_letters.id
     bigtable_project    = var.project
     bigtable_instance   = google_bigtable_instance.main.name
-    bigtable_table      = google_bigtable_table.sensors.name
+    bigtable_table      = join(",", concat([google_bigtable_table.sensors.name], sort(var.more_tables)))
+    schema              = var.default_schema ? "default" : null
     window              = var.window
     early_firing        = var.early_firing
     late_firing         = var.late_firing
     allowed_lateness    = var.allowed_lateness
     max_future          = var.max_future
-    raw_family          = var.raw_family
-    stats_family        = var.stats_family
-    meta_family         = var.meta_family
+    raw_family          = var.default_schema ? var.raw_family : null
+    stats_family        = var.default_schema ? var.stats_family : null
+    meta_family         = var.default_schema ? var.meta_family : null
     launch_checks       = var.launch_checks
   }
 }
@@ -53,6 +55,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_bigtable_gc_policy.meta,
     google_bigtable_gc_policy.raw,
     google_bigtable_gc_policy.stats,
+    google_bigtable_table_iam_member.more,
     google_bigtable_table_iam_member.user,
     google_project_iam_member.tracking_subscription,
     google_project_iam_member.worker,

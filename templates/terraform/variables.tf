@@ -201,9 +201,47 @@ variable "meta_family" {
   }
 
   validation {
-    condition     = length(toset([var.raw_family, var.stats_family, var.meta_family])) == 3
-    error_message = "raw_family, stats_family and meta_family must be three different families."
+    condition     = length(toset([var.raw_family, var.stats_family, var.meta_family, "tidetable"])) == 4
+    error_message = "raw_family, stats_family and meta_family must be three different families, none of them tidetable."
   }
+}
+
+variable "more_families" {
+  description = <<-EOT
+    Further column families of the table, for a schema that is not the default one. Whoever stores that schema, with
+    tidetable table create --apply, sets their policies too. A family that is not named here or above is dropped.
+  EOT
+  type        = set(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for family in var.more_families : can(regex("^[-_.A-Za-z0-9]{1,64}$", family)) && !contains([var.raw_family, var.stats_family, var.meta_family, "tidetable"], family)])
+    error_message = "more_families must be 1 to 64 letters, digits, hyphens, underscores and dots each, and not the families that there are."
+  }
+}
+
+variable "more_tables" {
+  description = <<-EOT
+    Further tables of the instance, each with its own schema, to which the same events go. They are made beforehand,
+    with tidetable table create --schema; and default_schema is then false.
+  EOT
+  type        = set(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for table in var.more_tables : can(regex("^[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}$", table)) && table != var.table])
+    error_message = "more_tables must be 1 to 50 letters, digits, hyphens, underscores and dots each, and not the table."
+  }
+}
+
+variable "default_schema" {
+  description = <<-EOT
+    true: the table has the default schema, with the families above. This module makes a table that does not say its
+    schema itself, and once it has rows, that has to be said for it. false: it says it itself, since somebody has stored
+    its schema with tidetable table create --apply.
+  EOT
+  type        = bool
+  default     = true
 }
 
 variable "raw_max_age_days" {
@@ -300,12 +338,12 @@ variable "id_attribute" {
 }
 
 variable "window" {
-  description = "Length of the windows that are aggregated; divides a day."
+  description = "Length of the shortest windows that are aggregated; divides a day. Without it: 1h, or as the table's schema says."
   type        = string
-  default     = "1h"
+  default     = null
 
   validation {
-    condition     = can(regex("^[0-9]{1,9}[smhd]$", var.window))
+    condition     = var.window == null || can(regex("^[0-9]{1,9}[smhd]$", var.window))
     error_message = "window must be a whole number and s, m, h or d, like 15m, and divide a day."
   }
 }
@@ -355,7 +393,7 @@ variable "max_future" {
 }
 
 variable "launch_checks" {
-  description = "on: the launcher asks for the table, its families and the subscription before there is a job; or off."
+  description = "on: the launcher asks for the tables, their schemas and the subscription before there is a job; or off."
   type        = string
   default     = "on"
 

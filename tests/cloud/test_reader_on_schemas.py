@@ -161,8 +161,8 @@ def test_nothing_there(table):
 # Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
 # An event has two cells of readings and two of metadata (a promoted location is in the key), or one where serialized;
 # every tenth has one reading more. The newest day of "wide by day" is looked up by one key. Of the newest bucket, half
-# an hour, "bucket_cells" sends each column's newest cell, and "bucket_serialized" its events. Where keys have the metric
-# before the time, three seeks find the metrics; where they have it behind, a page is guessed large enough for an event.
+# an hour, "bucket_cells" sends each column's newest cell, and "bucket_serialized" its events. Where keys have the
+# metric before the time, three seeks find the metrics; where behind, a page is guessed large enough for an event.
 READ = {
     "wide": [(1, 4), (60, 246), (60, 60), (1, 4)],
     "wide float64": [(1, 4), (60, 246), (60, 60), (1, 4)],

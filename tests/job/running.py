@@ -18,7 +18,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.messages import Message
-from pipeline.core.rows import Families
+from pipeline.core.schema.table_schema import TableSchema
 from tests.waiting import eventually
 
 PROJECT = "test-project"
@@ -35,8 +35,7 @@ class Resources:
         self._subscriber = subscriber_client()
         self.topic, self.subscription = self._feed(f"events-{run}")
         self.dead_letter_topic, self.dead_letter_subscription = self._feed(f"dead-letters-{run}")
-        self.table = TableName(PROJECT, "instance", f"t-{run}")
-        tables.create(self.table, tables.default_policies(Families()))
+        self.table = self.table_of(TableSchema.default())
 
     def _feed(self, name: str) -> tuple[str, str]:
         topic = self._publisher.topic_path(PROJECT, name)
@@ -44,6 +43,15 @@ class Resources:
         self._publisher.create_topic(name=topic)
         self._subscriber.create_subscription(name=subscription, topic=topic)
         return topic, subscription
+
+    def table_of(self, schema: TableSchema, *, stored: bool = True) -> TableName:
+        """A new table with the families of the schema, which it has stored or not."""
+        name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
+        if stored:
+            tables.create(name, schema)
+        else:
+            tables.create_bare(name, {family: schema.policies[family] for family in schema.families})
+        return name
 
     def close(self) -> None:
         self._publisher.stop()
@@ -78,16 +86,18 @@ class Resources:
         eventually(enough)
         return found
 
-    def rows(self) -> dict[str, dict[str, str]]:
-        """The whole table as text: row key to ``family:qualifier`` to value."""
-        table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(self.table.table)
+    def rows(self, name: TableName | None = None) -> dict[str, dict[str, str]]:
+        """The whole table as text, but for what it says of itself: row key to ``family:qualifier`` to value."""
+        id_ = (name or self.table).table
+        table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(id_)
         return {
             row.row_key.decode(): {
-                f"{family}:{qualifier.decode()}": cells[0].value.decode()
+                f"{family}:{qualifier.decode()}": cells[0].value.decode(errors="backslashreplace")
                 for family, columns in row.cells.items()
                 for qualifier, cells in columns.items()
             }
             for row in table.read_rows()
+            if not row.row_key.startswith(b"schema#")
         }
 
     def raw_keys(self) -> set[str]:

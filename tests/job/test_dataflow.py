@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,12 @@ from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
-from pipeline.job.dataflow import fingerprint, prepare, steps_of
-from pipeline.job.graph import assemble
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.job.checks import read_targets
+from pipeline.job.dataflow import fingerprint, prepare, schema_label, steps_of
+from pipeline.job.graph import Target, assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import parse_flags, settings_of
 from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
@@ -183,10 +188,15 @@ def with_urn(pipeline, urn):
     return [transform for transform in pipeline.components.transforms.values() if transform.spec.urn == urn]
 
 
-def graph_of(**changes):
+def graph_of(*schemas, **changes):
+    """The steps of the flags' job; with schemas for as many tables, in place of what flags say of them."""
     options = parse_flags(flags(**changes))
+    settings = settings_of(options)
+    targets = read_targets(settings)
+    if schemas:
+        targets = [Target(name, schema) for name, schema in zip(settings.tables, schemas, strict=True)]
     pipeline = beam.Pipeline(options=options)
-    assemble(pipeline, settings_of(options))
+    assemble(pipeline, targets, settings)
     return steps_of(pipeline)
 
 
@@ -205,6 +215,60 @@ def test_flags_that_do_not_change_the_graph():
     """Other names and durations are the same graph; dropping dead letters is another."""
     assert graph_of(window="15m", bigtable_table="other", early_firing="0", raw_family="r") == graph_of()
     assert graph_of(dead_letters="drop") != graph_of()
+
+
+def test_a_schema_does_not_change_the_graph():
+    """Keys, layout, encoding and families are the same graph, as long as there is one window."""
+    other = parse_schema(
+        'layout = "tall"\nvalues = "float64"\nkey = "{salt:2}#{sensor_id}#{metric}#{reverse_ms}"\n[tiers]\n6h = "six"'
+    )
+    assert graph_of(other) == graph_of()
+
+
+def top_level(steps):
+    return [label for label in steps if "/" not in label]
+
+
+def test_further_tables_and_windows_are_added():
+    """The steps of the first table and its shortest window stay as they are; whatever else there is has its mark."""
+    days = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
+    odd = parse_schema('[tiers]\n40m = "forty"\n1d = "days"')
+    alone, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
+    assert alone.items() <= further.items()
+    assert [label for label in top_level(further) if label not in alone] == [
+        "AggregateReadings[1h]",
+        "FormatAggregateRows[1d, window 1d]",
+        "FormatAggregateRows[1d]",
+        "FormatAggregateRows[window 1d]",
+        "FormatRawRows[1d]",
+        "RollUp[1d]",
+        "WriteAggregateRows[1d, window 1d]",
+        "WriteAggregateRows[1d]",
+        "WriteAggregateRows[window 1d]",
+        "WriteRawRows[1d]",
+    ]
+    assert further["RollUp[1d]/Window"] == ("TupleCoder[StrUtf8Coder, TupleCoder[VarIntCoder, FastPrimitivesCoder]]")
+
+
+def test_without_aggregates():
+    """A table without tiers has raw rows alone."""
+    assert top_level(graph_of(parse_schema("[tiers]"))) == [
+        "DecodeMessages", "FormatRawRows", "ReadMessages", "WriteDeadLetters", "WriteRawRows",
+    ]  # fmt: skip
+
+
+def test_the_label_of_schemas():
+    """One default table is called so, whatever its policies; any other by its layout and a hash, several by theirs."""
+    default, tall = TableSchema.default(), parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
+    kept = parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"')
+    assert schema_label([default]) == schema_label([kept]) == "default"
+    labels = [
+        schema_label(schemas)
+        for schemas in ([Said(raw="r").schema()], [tall], [default, tall], [tall, default], [default, default])
+    ]
+    assert len(set(labels)) == len(labels)
+    for label, kind in zip(labels, ("wide", "tall", "2-tables", "2-tables", "2-tables"), strict=True):
+        assert re.fullmatch(rf"{kind}-[0-9a-f]{{8}}", label)
 
 
 @pytest.mark.parametrize(

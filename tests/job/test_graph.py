@@ -5,14 +5,9 @@ Late panes fire for each event here: with a throttled late trigger Beam's TestSt
 
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
-from pipeline.core.rows import raw_key
-from tests.streams import HOUR, MINUTE, NOON, Script, event_at
+from tests.streams import HOUR, MINUTE, Script, event_at, key_at
 
 NOON_ROW = "agg#hourly#a#2026-02-17T12"
-
-
-def key_at(seconds, sensor_id="a"):
-    return raw_key(sensor_id, round((NOON + seconds) * 1_000_000)).decode()
 
 
 def test_on_time():

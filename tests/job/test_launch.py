@@ -3,14 +3,21 @@
 import shlex
 import subprocess
 import sys
+import uuid
 
 import apache_beam as beam
+import google.cloud.bigtable
 import pytest
 from click.testing import CliRunner
 
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import write_schema
+from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import format_policy, parse_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.windows import Window
 from pipeline.job.launch import main
 from pipeline.toolbox.cli import main as toolbox
 from tests.job.running import PROJECT
@@ -26,6 +33,14 @@ def no_run(monkeypatch):
         raise AssertionError("the pipeline was run")
 
     monkeypatch.setattr(beam.Pipeline, "run", run)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The targets of each job that would have run; none does."""
+    ran = []
+    monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda _, targets, __: ran.append(targets) or 0)
+    return ran
 
 
 def refusal(capsys, flags):
@@ -48,35 +63,127 @@ def test_missing_table(resources, capsys, no_run):
 
 def test_missing_family(resources, capsys, no_run):
     """A missing family is named, beside those that are there."""
-    code, line = refusal(capsys, resources.flags(stats_family="numbers", meta_family="labels"))
+    name = resources.table_of(TableSchema.default(), stored=False)
+    flags = resources.flags(bigtable_table=name.table, stats_family="numbers", meta_family="labels")
+    code, line = refusal(capsys, flags)
     assert code == 1
-    assert "has no family numbers, labels (it has meta, raw, stats)" in line
+    assert "has no family labels, numbers (it has meta, raw, stats)" in line
 
 
 def test_families_of_other_names(resources, capsys, no_run):
-    """Families are checked under the names that the flags give them."""
-    name = resources.table
-    policy = parse_policy("maxversions=1")
-    tables.create(TableName(name.project, name.instance, "renamed"), dict.fromkeys(("r", "s", "m"), policy))
+    """Families of an empty table are checked under the names that the flags give them."""
+    name = resources.table_of(TableSchema.default("r", "s", "m"), stored=False)
     missing = f"projects/{PROJECT}/subscriptions/nowhere"
-    renamed = {"bigtable_table": "renamed", "raw_family": "r", "stats_family": "s", "meta_family": "m"}
+    renamed = {"bigtable_table": name.table, "raw_family": "r", "stats_family": "s", "meta_family": "m"}
     code, line = refusal(capsys, resources.flags(**renamed, input_subscription=missing))
     assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
+
+
+def advised(line):
+    """Does what the line advises."""
+    arguments = shlex.split(line.partition("with: tidetable ")[2])
+    done = CliRunner().invoke(toolbox, arguments)
+    assert done.exit_code == 0, done.output
+    return arguments
 
 
 def test_the_advice_leaves_policies_and_names_as_they_are(resources, capsys, no_run):
     """The command that is advised keeps what is there: it names renamed families and policies that are not default."""
     name = TableName(PROJECT, "instance", "kept")
-    tables.create(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
+    tables.create_bare(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
     _, line = refusal(capsys, resources.flags(bigtable_table="kept", stats_family="numbers"))
-    arguments = shlex.split(line.partition("with: tidetable ")[2])
-    assert arguments[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
-    assert CliRunner().invoke(toolbox, arguments).exit_code == 0
+    assert advised(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
     assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
         "numbers": "maxage=730d",
         "meta": "maxage=90d",
+        "tidetable": "never",
     }
+
+
+def test_the_advice_makes_a_table_that_fits(resources, capsys, ran):
+    """After the command that is advised for a missing table, the same flags start the job, on the schema they say."""
+    name = f"t-{uuid.uuid4().hex}"
+    flags = resources.flags(bigtable_table=name, window="15m", stats_family="numbers", raw_family="r")
+    advised(refusal(capsys, flags)[1])
+    assert main(flags) == 0
+    (target,) = ran.pop()
+    assert target.schema == Said(raw="r", stats="numbers", window=Window.parse("15m")).schema()
+
+
+def test_the_advice_for_a_schema_of_the_table_s_own(resources, capsys, ran):
+    """A family that a stored schema has and the table lacks is made by the command that is advised."""
+    schema = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"')
+    name = resources.table_of(TableSchema.default())
+    tables.apply(name, tables.differences(tables.describe(name), {"h": schema.policies["h"]}))
+    write_schema(name, schema)
+    flags = resources.flags(bigtable_table=name.table)
+    line = refusal(capsys, flags)[1]
+    assert "has no family d (it has h, meta, raw, stats, tidetable)" in line
+    advised(line)
+    assert main(flags) == 0
+    (target,) = ran.pop()
+    assert target.schema == schema
+
+
+def write_a_row(name):
+    client = google.cloud.bigtable.Client(project=PROJECT)
+    row = client.instance("instance").table(name.table).direct_row(b"a#1")
+    row.set_cell("raw", b"t", b"1")
+    row.commit()
+
+
+def test_rows_without_a_schema(resources, capsys, ran):
+    """A table with rows that does not say by which schema is refused, unless it is said that it is the default."""
+    name = resources.table_of(TableSchema.default(), stored=False)
+    flags = resources.flags(bigtable_table=name.table)
+    assert main(flags) == 0  # empty
+    write_a_row(name)
+    code, line = refusal(capsys, flags)
+    assert code == 1
+    assert f"table {name} has rows and does not say" in line
+    assert "--schema=default" in line
+    assert main([*flags, "--schema=default"]) == 0
+    assert [[target.schema for target in targets] for targets in ran] == [[TableSchema.default()]] * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"raw_family": "r"}, "--raw_family is r, the table's is readings"),
+        ({"window": "15m"}, "--window is 15m, the table's is 1h"),
+        ({"stats_family": "h", "meta_family": "m"}, "--meta_family is m, the table's is meta"),
+        ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
+    ],
+)
+def test_another_schema_than_flags_say(resources, capsys, no_run, said, says):
+    """Flags that disagree with the table are one line with the difference, and no job."""
+    schema = parse_schema(
+        'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[metrics]\nreadings = ["*"]\n[tiers]\n1h = "h"'
+    )
+    name = resources.table_of(schema)
+    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **said))
+    assert code == 1
+    assert f"table {name} has another schema than the flags say" in line
+    assert says in line
+
+
+def test_flags_that_agree(resources, ran):
+    """What flags say of a table that says the same is no trouble; each table is by its own schema."""
+    tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"')
+    other = resources.table_of(tall)
+    both = f"{resources.table.table},{other.table}"
+    assert main(resources.flags(bigtable_table=both, window="1h", stats_family="stats")) == 0
+    assert [[(target.name, target.schema) for target in targets] for targets in ran] == [
+        [(resources.table, TableSchema.default()), (other, tall)]
+    ]
+
+
+def test_the_second_table_is_missing(resources, capsys, no_run):
+    """Every table is looked for."""
+    code, line = refusal(capsys, resources.flags(bigtable_table=f"{resources.table.table},nowhere"))
+    assert code == 1
+    assert "tables/nowhere does not exist" in line
 
 
 def test_missing_subscription(resources, capsys, no_run):
@@ -120,13 +227,11 @@ def test_bad_flag(capsys, no_run):
     assert refusal(capsys, ["--window=7h"])[0] == 2
 
 
-def test_no_checks(resources, monkeypatch):
-    """With --launch_checks=off nobody is asked: the pipeline is run at once."""
+def test_no_checks(resources, monkeypatch, ran):
+    """With --launch_checks=off nobody is asked: the pipeline is run at once, on the schema that flags say."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", NOBODY)
-    ran = []
-    monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda *asked: ran.append(asked) or 0)
-    assert main(resources.flags(launch_checks="off")) == 0
-    assert len(ran) == 1
+    assert main(resources.flags(launch_checks="off", raw_family="r")) == 0
+    assert [[target.schema for target in targets] for targets in ran] == [[Said(raw="r").schema()]]
 
 
 def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):

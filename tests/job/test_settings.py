@@ -3,7 +3,8 @@ from datetime import timedelta
 import pytest
 
 from pipeline.cloud.names import TableName
-from pipeline.core.rows import Families
+from pipeline.core.schema.agreement import Said
+from pipeline.core.windows import Window
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
 from tests.streams import flags
 
@@ -28,12 +29,11 @@ def test_defaults_of_the_contract():
     """What is not said is as the contract has it."""
     arguments = [flag for flag in flags() if "firing" not in flag]
     settings = settings_of(parse_flags(arguments))
-    assert settings.table == TableName("test-project", "instance", "table")
-    assert settings.window.text == "1h"
+    assert settings.tables == (TableName("test-project", "instance", "table"),)
+    assert settings.said == Said()
     assert settings.early_firing == settings.late_firing == timedelta(seconds=60)
     assert settings.allowed_lateness == timedelta(days=1)
     assert settings.max_future == timedelta(hours=1)
-    assert settings.families == Families("raw", "stats", "meta")
     assert settings.launch_checks
     assert settings.timestamp_attribute is settings.id_attribute is settings.input_topic is None
 
@@ -42,6 +42,7 @@ def test_everything_said():
     """What is said arrives, in its type."""
     settings = parsed(
         bigtable_project="other-project",
+        schema="default",
         window="15m",
         early_firing="0",
         late_firing="90s",
@@ -53,12 +54,25 @@ def test_everything_said():
         timestamp_attribute="event_time",
         launch_checks="off",
     )
-    assert settings.table.project == "other-project"
-    assert settings.window.length == timedelta(minutes=15)
+    assert [table.project for table in settings.tables] == ["other-project"]
+    assert settings.said == Said(default=True, raw="r", stats="s", meta="m", window=Window.parse("15m"))
     assert (settings.early_firing, settings.late_firing) == (timedelta(0), timedelta(seconds=90))
     assert settings.allowed_lateness == timedelta(days=5000)
-    assert settings.families == Families("r", "s", "m")
     assert not settings.launch_checks
+
+
+@pytest.mark.parametrize("tables", [["one,other,_3"], ["one", "other", "_3"], ["one,other", "_3"]])
+def test_several_tables(tables):
+    """Tables are said one by one or with commas between them, and keep their order."""
+    arguments = [*without("bigtable_table"), *(f"--bigtable_table={value}" for value in tables)]
+    settings = settings_of(parse_flags(arguments))
+    assert settings.tables == tuple(TableName("test-project", "instance", name) for name in ("one", "other", "_3"))
+
+
+def test_the_same_table_twice():
+    """A table that is named twice is refused, however it is said."""
+    for arguments in ([*flags(), "--bigtable_table=table"], flags(bigtable_table="other,table,table")):
+        assert refusal(arguments) == "--bigtable_table names table twice"
 
 
 def test_dropping_dead_letters_has_to_be_said():
@@ -92,7 +106,13 @@ def test_needed_flags(name):
         ({"max_future": ""}, "--max_future: '' is not a duration"),
         ({"raw_family": "stats"}, "three different families"),
         ({"meta_family": "a b"}, "--meta_family is 'a b'"),
+        ({"raw_family": "tidetable"}, "family tidetable is the table's own"),
+        ({"meta_family": ""}, "--meta_family is needed"),
+        ({"schema": "custom"}, "--schema is 'custom'; it has to be default"),
+        ({"schema": ""}, "--schema is ''; it has to be default"),
         ({"bigtable_table": "a/b"}, "--bigtable_table is 'a/b'"),
+        ({"bigtable_table": "a,"}, "--bigtable_table is 'a,'"),
+        ({"bigtable_table": "a, b"}, "--bigtable_table is 'a, b'"),
         ({"bigtable_instance": "Instance"}, "--bigtable_instance is 'Instance'"),
         ({"project": "Test"}, "is 'Test'"),
         ({"id_attribute": "event_id"}, "works on Dataflow only"),
@@ -123,7 +143,7 @@ def test_beams_own_flags_pass_through():
     options = parse_flags([*flags(runner="DataflowRunner"), "--region=europe-west4", "--num_workers=3"])
     assert options.get_all_options()["region"] == "europe-west4"
     assert options.get_all_options()["num_workers"] == 3
-    assert settings_of(options).table.table == "table"
+    assert [table.table for table in settings_of(options).tables] == ["table"]
 
 
 def test_id_attribute_on_dataflow():

@@ -22,7 +22,12 @@ VALUES = {
     "dead_letter_topic": "projects/test-project/topics/dead-letters",
     "bigtable_project": "test-project",
     "bigtable_instance": "instance",
-    "bigtable_table": "table",
+    "bigtable_table": "table,other",
+    "schema": "default",
+    "window": "15m",
+    "raw_family": "raw",
+    "stats_family": "stats",
+    "meta_family": "meta",
 }
 
 

@@ -63,7 +63,8 @@ GOOD = {
     "dead_letter_topic": resources("topics"),
     "bigtable_project": PROJECTS,
     "bigtable_instance": ["a", "my-instance-1", "a" * 33],
-    "bigtable_table": ["t", "_t", "0", "Sensors-1.2_3", "a" * 50],
+    "bigtable_table": ["t", "_t", "0", "Sensors-1.2_3", "a" * 50, "a,b", f"{'a' * 50},{'b' * 50},c"],
+    "schema": ["default"],
     "window": ["1s", "15m", "1h", "6h", "24h", "1d", "86400s", "01h"],
     "early_firing": ["0", *DURATIONS],
     "late_firing": ["0", *DURATIONS],
@@ -83,7 +84,8 @@ BAD = {
     "dead_letter_topic": bad_resources("topics"),
     "bigtable_project": BAD_PROJECTS,
     "bigtable_instance": ["", "Instance", "1a", "-a", "a" * 34, "a_b", "a/b"],
-    "bigtable_table": ["", ".t", "-t", "a b", "a/b", "a" * 51, "tä"],
+    "bigtable_table": ["", ".t", "-t", "a b", "a/b", "a" * 51, "tä", ",", "a,", ",a", "a,,b", "a, b", f"b,{'a' * 51}"],
+    "schema": ["", "Default", "defaults", "schema.toml"],
     "window": ["0", *BAD_DURATIONS],
     "early_firing": BAD_DURATIONS,
     "late_firing": BAD_DURATIONS,
@@ -103,7 +105,7 @@ RULES = {
     "dead_letter_topic": settings._TOPIC,
     "bigtable_project": settings._PROJECT,
     "bigtable_instance": settings._INSTANCE,
-    "bigtable_table": settings._TABLE,
+    "bigtable_table": settings._TABLES,
     "raw_family": settings._FAMILY,
     "stats_family": settings._FAMILY,
     "meta_family": settings._FAMILY,
@@ -111,7 +113,8 @@ RULES = {
 # What no regular expression of a sane length says; the pipeline refuses it at launch.
 BEYOND_REGEXES = {
     "window": ["7h", "0s", "100m", "2d", "7s"],  # has to divide a day
-    "raw_family": ["stats", "meta"],  # the three have to differ
+    "bigtable_table": ["a,a", "a,b,a"],  # each once
+    "raw_family": ["stats", "meta", "tidetable"],  # the three have to differ, and none is the table's own
     "stats_family": ["raw", "meta"],
     "meta_family": ["raw", "stats"],
 }
@@ -169,7 +172,11 @@ def test_enums(name):
 
 def test_enum_options_belong_to_enums():
     """Only an enum has options; and each flag that is a choice of words is one."""
-    assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {"dead_letters", "launch_checks"}
+    assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
+        "dead_letters",
+        "launch_checks",
+        "schema",
+    }
 
 
 @pytest.mark.parametrize(

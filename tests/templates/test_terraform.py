@@ -8,9 +8,10 @@ from pathlib import Path
 import hcl2
 import pytest
 
-from pipeline.cloud.tables import default_policies
-from pipeline.core.rows import Families
-from pipeline.core.schema.policies import MaxAge
+from pipeline.cloud.tables import policies_of
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.policies import MaxAge, Never
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 
 TERRAFORM = Path(__file__).parent.parent.parent / "templates/terraform"
@@ -28,6 +29,7 @@ ROLES = {
     ("google_pubsub_topic_iam_member", "tracking_subscription", "roles/pubsub.subscriber"),
     ("google_pubsub_topic_iam_member", "dead_letters", "roles/pubsub.publisher"),
     ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
+    ("google_bigtable_table_iam_member", "more", "roles/bigtable.user"),
     ("google_storage_bucket_iam_member", "staging", "roles/storage.objectAdmin"),
     ("google_artifact_registry_repository_iam_member", "image", "roles/artifactregistry.reader"),
     ("google_service_account_iam_member", "launcher", "roles/iam.serviceAccountUser"),
@@ -108,14 +110,15 @@ def test_references_lead_somewhere():
 def test_families_and_policies_are_those_of_the_code():
     """The table has the families of the code, each with one policy, and by default the one that the code gives it."""
     table = RESOURCES["google_bigtable_table", "sensors"]
-    families = [default_of(block["family"]) for block in table["column_family"]]
-    policies = {}
+    named = [block["family"] for block in table["column_family"]]
+    families = [default_of(family) if "var." in family else family for family in named]
+    policies = {SCHEMA_FAMILY: Never()}
     for body in of_kind("google_bigtable_gc_policy").values():
         family = default_of(body["column_family"])
         assert family not in policies
         days = re.fullmatch(r"\$\{var\.(\w+) \* 24\}h", body["max_age"][0]["duration"])[1]
         policies[family] = MaxAge(timedelta(days=VARIABLES[days]["default"]))
-    assert policies == default_policies(Families())
+    assert policies == policies_of(TableSchema.default())
     assert sorted(families) == sorted(policies)
 
 
@@ -135,7 +138,9 @@ def test_variables_of_flags_have_the_defaults_of_the_flags():
 
 def test_the_pipeline_takes_the_parameters():
     """With its defaults, the job's parameters are settings that the pipeline starts with."""
-    known = {
+    families = {f"{kind}_family": VARIABLES[f"{kind}_family"]["default"] for kind in ("raw", "stats", "meta")}
+    known = families | {
+        "schema": "default",
         "input_subscription": "projects/my-project/subscriptions/tidetable-events",
         "dead_letter_topic": "projects/my-project/topics/tidetable-dead-letters",
         "bigtable_project": "my-project",
@@ -146,7 +151,20 @@ def test_the_pipeline_takes_the_parameters():
     argv = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
     settings = settings_of(parse_flags(["--runner=DataflowRunner", *argv]))
     assert settings.input_subscription == known["input_subscription"]
-    assert settings.families == Families()
+    assert settings.said == Said(default=True, raw="raw", stats="stats", meta="meta")
+    assert settings.said.schema() == TableSchema.default()
+
+
+def test_a_table_with_a_schema_of_its_own():
+    """Only of the default schema is anything said, the families included; and each further table has its role."""
+    said = {"schema": '"default"'} | {flag: f"var.{flag}" for flag in parameters() if flag.endswith("_family")}
+    for flag, value in said.items():
+        assert parameters()[flag] == f"${{var.default_schema ? {value} : null}}"
+    assert VARIABLES["default_schema"]["default"] in (True, "true")
+    tables = parameters()["bigtable_table"]
+    assert "google_bigtable_table.sensors.name" in tables
+    assert "var.more_tables" in tables
+    assert RESOURCES["google_bigtable_table_iam_member", "more"]["for_each"] == "${var.more_tables}"
 
 
 def test_the_job_is_drained_and_runs_on_the_streaming_engine():

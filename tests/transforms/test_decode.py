@@ -9,16 +9,20 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.messages import BATCH_TYPE
 from pipeline.core.outgoing import message_of
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.transforms import metrics
 from pipeline.transforms.decode import DecodeMessages
 from tests.streams import NOON, clock, event_at, pubsub_message
 
+DEFAULT = [TableSchema.default()]
 
-def run(messages, events, dead_letters):
+
+def run(messages, events, dead_letters, schemas=DEFAULT):
     """Decodes on the FnApiRunner, checks both outputs, and returns the counters and distributions."""
     pipeline = TestPipeline(runner="FnApiRunner")
-    decoded = pipeline | beam.Create(messages) | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), clock)
+    decoded = pipeline | beam.Create(messages) | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), schemas, clock)
     timed = decoded.events | beam.Map(lambda event, at=beam.DoFn.TimestampParam: (event.sensor_id, at.micros))
     assert_that(timed, equal_to(events), label="Events")
     assert_that(decoded.dead_letters | beam.Map(lambda letter: letter.attributes), equal_to(dead_letters), label="Dead")
@@ -58,6 +62,45 @@ def test_dead_letter_says_where_and_when():
     )
 
 
+UNFIT = {
+    "MISSING_KEY_FIELD": ({}, "metadata place is missing or empty; the table's row keys are made of it"),
+    "INVALID_KEY_FIELD": ({"place": "a#b"}, "metadata place is 'a#b'; what row keys are made of can't hold '#'"),
+    "KEY_TOO_LONG": ({"place": "x" * 4096}, "the row key has 4115 bytes, at most 4096"),
+    "RESERVED_KEY": ({"place": "agg"}, "the row key begins with agg#, as the table's own rows do"),
+    "NO_FAMILY": ({"place": "north", "owner": "me"}, "metadata owner is taken by none of the table's families"),
+}
+
+
+@pytest.mark.parametrize("reason", UNFIT)
+def test_what_a_table_can_t_hold(reason):
+    """A valid event that one of the tables has no place for is a dead letter as any other, alone of its batch."""
+    by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"\n[metadata]\nmeta = ["model"]')
+    metadata, detail = UNFIT[reason]
+    good, bad = event_at(0), event_at(1)
+    good.metadata.update({"place": "north", "model": "m"})
+    bad.metadata.update(metadata)
+    batch = message_of([good, bad])
+    counters = run(
+        [pubsub_message(batch)],
+        [("a", NOON * 1_000_000)],
+        [
+            {
+                "message_type": "tidetable.v1.SensorEvent",
+                "event_id": f"{batch.attributes['event_id']}/1",
+                "event_time": "2026-02-17T12:00:01Z",
+                "dead_letter_reason": reason,
+                "dead_letter_detail": detail,
+                "dead_letter_step": "DecodeMessages",
+                "dead_letter_time": "2026-02-17T16:00:00Z",
+                "dead_letter_message_id": "",
+                "dead_letter_publish_time": "",
+            }
+        ],
+        [*DEFAULT, by_place],
+    )
+    assert (counters["events"], counters["dead_letters"], counters[f"dead_letters_{reason}"]) == (1, 1, 1)
+
+
 def test_message_without_attributes():
     """A message whose attributes are None is a single event."""
     run([PubsubMessage(event_at(0).SerializeToString(), None)], [("a", NOON * 1_000_000)], [])
@@ -76,7 +119,7 @@ def test_counts():
     _ = (
         pipeline
         | beam.Create([*map(pubsub_message, messages), empty])
-        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), clock)
+        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), DEFAULT, clock)
     )
     result = pipeline.run()
     result.wait_until_finish()
@@ -108,7 +151,7 @@ def test_a_bug_is_loud():
     _ = (
         pipeline
         | beam.Create([pubsub_message(message_of([event_at(0)]))])
-        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), broken_clock)
+        | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), DEFAULT, broken_clock)
     )
     with pytest.raises(RuntimeError, match="the clock has stopped"):
         pipeline.run().wait_until_finish()

@@ -1,14 +1,19 @@
 import apache_beam as beam
 import pytest
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
-from pipeline.core.rows import READING_COUNT, Families
+from pipeline.core.aggregates import READING_COUNT
+from pipeline.core.events import Event
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import HOURLY
-from pipeline.transforms.rows import FormatAggregateRows
+from pipeline.transforms import metrics
+from pipeline.transforms.rows import FormatAggregateRows, FormatRawRows
 from tests.streams import HOUR, NOON
 
 
@@ -36,7 +41,7 @@ def written(panes):
         pipeline
         | beam.Create([panes])
         | beam.ParDo(EmitPanes())
-        | "FormatAggregateRows" >> FormatAggregateRows(HOURLY, Families())
+        | "FormatAggregateRows" >> FormatAggregateRows(Tier(HOURLY, "stats"))
     )
     return pipeline, rows | beam.Map(
         lambda row: (row.key, {cell.qualifier.decode(): cell.value for cell in row.cells}[READING_COUNT])
@@ -44,9 +49,10 @@ def written(panes):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_two_panes_of_one_row_in_one_bundle(order):
-    """Of several panes of one window in a bundle the last alone goes on, in whatever order they come."""
-    panes = [pane(0, 1), pane(1, 3), pane(2, 7)]
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (0, 0, 0), (2, 1, 0)])
+def test_two_panes_of_one_row_in_one_bundle(order, numbers):
+    """Of several panes of one window in a bundle the one with the most events alone goes on, however they come."""
+    panes = [pane(number, events) for number, events in zip(numbers, (1, 3, 7), strict=True)]
     pipeline, rows = written([panes[index] for index in order])
     assert_that(rows, equal_to([(b"agg#hourly#a#2026-02-17T12", b"7")]))
     pipeline.run().wait_until_finish()
@@ -66,3 +72,16 @@ def test_other_rows_stay():
         ),
     )
     pipeline.run().wait_until_finish()
+
+
+def test_an_event_of_several_rows():
+    """A raw row comes out for each that the schema makes of an event, and each is counted."""
+    schema = parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
+    event = Event("a", NOON * 1_000_000, {"t": 1.0, "u": 2.0}, {"place": "north"})
+    pipeline = TestPipeline(runner="FnApiRunner")
+    rows = pipeline | beam.Create([event]) | "FormatRawRows" >> FormatRawRows(schema)
+    assert_that(rows, equal_to(schema.rows(event)))
+    result = pipeline.run()
+    result.wait_until_finish()
+    (counter,) = result.metrics().query(MetricsFilter().with_name(metrics.RAW_ROWS))["counters"]
+    assert counter.committed == 2

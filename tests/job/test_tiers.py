@@ -1,0 +1,189 @@
+"""Longer windows on a scripted stream: what a day says while its hours come, change and are late."""
+
+from pipeline.core.events import sensor_event
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from tests.streams import HOUR, MINUTE, NOON, Script, event_at, key_at
+
+HOURS_AND_DAYS = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
+THREE_TIERS = parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"')
+MIDNIGHT = -12 * HOUR  # of the day before and the day of noon
+
+NOON_ROW, ONE_ROW = "agg#hourly#a#2026-02-17T12", "agg#hourly#a#2026-02-17T13"
+LAST_ROW = "agg#hourly#a#2026-02-16T23"
+DAY_ROW, YESTERDAY_ROW = "agg#daily#a#2026-02-17", "agg#daily#a#2026-02-16"
+
+
+def test_a_day_of_its_hours():
+    """A day's pane on time is the sum of its hours; another day and another sensor have rows of their own."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(HOUR, 2.0), event_at(HOUR + 1, 4.0), event_at(0, 8.0, "b"))
+        .arrive(event_at(MIDNIGHT - 0.000_001, 16.0), event_at(MIDNIGHT, 32.0))
+        .run(
+            schemas={"t": HOURS_AND_DAYS},
+            aggregates=[
+                (LAST_ROW, "1", "16"),
+                ("agg#hourly#a#2026-02-17T00", "1", "32"),
+                (NOON_ROW, "1", "1"),
+                ("agg#hourly#b#2026-02-17T12", "1", "8"),
+                (ONE_ROW, "2", "6"),
+                (YESTERDAY_ROW, "1", "16"),
+                (DAY_ROW, "4", "39"),
+                ("agg#daily#b#2026-02-17", "1", "8"),
+            ],
+        )
+    )
+
+
+def test_panes_replace_the_ones_before():
+    """Early, on-time and late panes of an hour repeat what they hold, and each of the day's holds every event once."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .pass_time(61)
+        .arrive(event_at(1, 2.0))
+        .pass_time(61)
+        .watermark(HOUR)
+        .arrive(event_at(HOUR, 4.0), event_at(2, 8.0))
+        .pass_time(61)
+        .watermark(-MIDNIGHT)
+        .arrive(event_at(3, 16.0))
+        .arrive(event_at(HOUR + 1, 32.0))
+        .run(
+            schemas={"t": HOURS_AND_DAYS},
+            early_firing="60s",
+            aggregates=[
+                (NOON_ROW, "1", "1"),  # early
+                (NOON_ROW, "2", "3"),  # early; and a minute after the hour's first pane, the day's
+                (DAY_ROW, "1", "1"),
+                (NOON_ROW, "2", "3"),  # on time
+                (NOON_ROW, "3", "11"),  # late, while the day is open
+                (ONE_ROW, "1", "4"),  # early
+                (DAY_ROW, "3", "11"),  # early
+                (ONE_ROW, "1", "4"),  # on time
+                (DAY_ROW, "4", "15"),  # on time
+                (NOON_ROW, "4", "27"),  # late, as all that follow
+                (DAY_ROW, "5", "31"),
+                (ONE_ROW, "2", "36"),
+                (DAY_ROW, "6", "63"),
+            ],
+        )
+    )
+
+
+def test_late_in_the_last_hour_of_a_day():
+    """An event that is late by all of the allowed lateness, in the hour that ends with its day, reaches them both."""
+    (
+        Script()
+        .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - HOUR, 2.0))
+        .watermark(MIDNIGHT + 2 * HOUR)
+        .arrive(event_at(MIDNIGHT - 0.000_001, 4.0))
+        .watermark(MIDNIGHT + 2 * HOUR + 1)
+        .run(
+            schemas={"t": HOURS_AND_DAYS},
+            allowed_lateness="2h",
+            aggregates=[
+                ("agg#hourly#a#2026-02-16T22", "1", "1"),
+                (LAST_ROW, "1", "2"),
+                (YESTERDAY_ROW, "2", "3"),
+                (LAST_ROW, "2", "6"),
+                (YESTERDAY_ROW, "3", "7"),
+            ],
+        )
+    )
+
+
+def test_what_an_hour_leaves_out_its_day_does():
+    """An event beyond the lateness of its hour is left out of the day as well, though that is still open."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0))
+        .watermark(3 * HOUR + 1)
+        .arrive(event_at(1, 2.0))
+        .run(
+            schemas={"t": HOURS_AND_DAYS},
+            allowed_lateness="2h",
+            aggregates=[(NOON_ROW, "1", "1"), (DAY_ROW, "1", "1")],
+        )
+    )
+
+
+def test_no_lateness_at_all():
+    """Without any allowed lateness the last hour's pane still reaches its day, however far the watermark leaps."""
+    (
+        Script()
+        .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - 1, 2.0))
+        .watermark(HOUR)
+        .run(
+            schemas={"t": HOURS_AND_DAYS},
+            allowed_lateness="0",
+            aggregates=[("agg#hourly#a#2026-02-16T22", "1", "1"), (LAST_ROW, "1", "2"), (YESTERDAY_ROW, "2", "3")],
+        )
+    )
+
+
+def test_three_tiers():
+    """A day of hours of quarters of an hour holds each event once, late ones too."""
+    (
+        Script()
+        .arrive(event_at(0, 1.0), event_at(20 * MINUTE, 2.0))
+        .watermark(-MIDNIGHT)
+        .arrive(event_at(1, 4.0))
+        .run(
+            schemas={"t": THREE_TIERS},
+            aggregates=[
+                ("agg#15m#a#2026-02-17T12:00:00", "1", "1"),
+                ("agg#15m#a#2026-02-17T12:15:00", "1", "2"),
+                (NOON_ROW, "2", "3"),
+                (DAY_ROW, "2", "3"),
+                ("agg#15m#a#2026-02-17T12:00:00", "2", "5"),
+                (NOON_ROW, "3", "7"),
+                (DAY_ROW, "3", "7"),
+            ],
+        )
+    )
+
+
+def test_no_tiers():
+    """A table without aggregates has raw rows alone."""
+    Script().arrive(event_at(0)).run(schemas={"t": parse_schema("[tiers]")}, raw=[key_at(0)], aggregates=[])
+
+
+def test_several_tables():
+    """Each event is in every table by the table's own schema, and each window has the aggregates of its length."""
+    tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n15m = "s"\n1d = "days"')
+    event = sensor_event("a", NOON * 1_000_000, {"t": 1.0, "u": 2.0}, {})
+    reverse = key_at(0).partition("#")[2]
+    (
+        Script()
+        .arrive(event, event_at(20 * MINUTE, 4.0))
+        .run(
+            schemas={"one": TableSchema.default(), "other": tall},
+            raw=[f"one: {key_at(0)}", f"one: {key_at(20 * MINUTE)}"]
+            + [f"other: {metric}#a#{reverse}" for metric in "tu"]
+            + [f"other: t#{key_at(20 * MINUTE)}"],
+            aggregates=[
+                (f"one: {NOON_ROW}", "2", "5"),
+                ("other: agg#15m#a#2026-02-17T12:00:00", "1", "1"),
+                ("other: agg#15m#a#2026-02-17T12:15:00", "1", "4"),
+                (f"other: {DAY_ROW}", "2", "5"),
+            ],
+        )
+    )
+
+
+def test_what_one_table_can_t_hold_is_in_none():
+    """An event that lacks what one table's keys are made of is a dead letter, and no table has it in an aggregate."""
+    by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"')
+    north = sensor_event("a", NOON * 1_000_000, {"t": 1.0}, {"place": "north"})
+    (
+        Script()
+        .arrive(north, event_at(1, 2.0), sensor_event("a", (NOON + 2) * 1_000_000, {"t": 4.0}, {"place": "no#rth"}))
+        .run(
+            schemas={"one": TableSchema.default(), "other": by_place},
+            raw=[f"one: {key_at(0)}", f"other: north#{key_at(0)}"],
+            aggregates=[(f"one: {NOON_ROW}", "1", "1"), (f"other: {NOON_ROW}", "1", "1")],
+            dead_letters=["MISSING_KEY_FIELD", "INVALID_KEY_FIELD"],
+        )
+    )
