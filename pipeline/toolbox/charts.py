@@ -1,11 +1,33 @@
-"""A sensor's aggregates as a band from minimum to maximum with the mean as a line: in a terminal, and as a PNG."""
+"""One metric of one sensor over time: as text for a terminal, and as a PNG.
 
-from collections.abc import Sequence
-from datetime import datetime
+Aggregates are a band from minimum to maximum with the mean as a line, in steps as wide as their windows, so that every
+event lies in the band of its window. Where windows are missing there is neither band nor line.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from pipeline.core.times import to_datetime
+import click
+
+from pipeline.core.durations import format_interval
+from pipeline.core.times import format_time, to_datetime
+from pipeline.core.windows import HOURLY
+from pipeline.toolbox.time_ticks import time_ticks
+
+_SPARSE = 100  # an axis so many times as long as what is there would show nothing but a dot
+_SHORTEST_US = 1_000_000  # of an axis: labels of less would not fit beside each other
+_MOST_STEPS = 400  # of a PNG: a year of hours would be one blot
+_GREATEST = 1e300  # that is drawn: the arithmetic of axes needs room above
+_TINY = 1e-200  # not to be told from nothing
+
+# Okabe and Ito's colours, https://jfly.uni-koeln.de/color/, that nobody takes for each other.
+_BLUE, _VERMILLION = "#0072B2", "#D55E00"
 
 
 class BandPoint(NamedTuple):
@@ -17,50 +39,247 @@ class BandPoint(NamedTuple):
     maximum: float
 
 
-def terminal_band(points: Sequence[BandPoint], title: str, width: int = 80, height: int = 14) -> str:
-    """The band as text, ``width`` characters wide and ``height`` lines high."""
+class Reading(NamedTuple):
+    """One metric of one event."""
+
+    time_us: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is to be drawn: at least one window or reading.
+
+    Args:
+        title: said above.
+        label: said along the axis of values.
+        band: the windows, the oldest first.
+        window_us: how long each of them is, in microseconds.
+        readings: of single events, in any order.
+        asked_us: the range of time that was asked for; by default what there is.
+    """
+
+    title: str
+    label: str
+    band: Sequence[BandPoint] = ()
+    window_us: int = HOURLY.length_us
+    readings: Sequence[Reading] = ()
+    asked_us: tuple[int, int] | None = None
+
+    def span_us(self) -> tuple[int, int]:
+        """The time axis: what was asked for; what there is of it, where that is less than a hundredth."""
+        starts = [point.start_us for point in self.band]
+        times = [reading.time_us for reading in self.readings]
+        least, most = min(starts + times), max([start + self.window_us for start in starts] + times)
+        length = max(most - least, _SHORTEST_US)
+        start, end = self.asked_us or (least, most)
+        if end - start > _SPARSE * max(length, self.window_us):
+            start, end = least - length // 50, most + length // 50
+        if end - start < _SHORTEST_US:
+            start, end = start - _SHORTEST_US // 2, end + _SHORTEST_US // 2
+        return start, end
+
+
+class PngPath(click.Path):
+    """Where a PNG is to go: refused where its name or its folder could not be, before anything is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path = Path(value)
+        if path.suffix != ".png":
+            self.fail(f"{path} has to end in .png", param, ctx)
+        if not path.absolute().parent.is_dir():
+            self.fail(f"there is no folder {path.absolute().parent}", param, ctx)
+        return super().convert(path, param, ctx)
+
+
+def terminal_chart(chart: Chart, width: int = 80, height: int = 18) -> str:
+    """The chart as text, ``width`` characters wide and ``height`` lines high, the last of which explains it.
+
+    Needs a width of 60 at least.
+    """
     import plotext
 
-    hours = list(range(len(points)))
+    start, end = chart.span_us()
+    drawn = _drawable(chart, (start, end), most=width)
+    bottom, top = _value_axis(drawn)
+    shade, means = _dots(drawn, (start, end), (top - bottom) / (2 * height), 2 * width)
+    events = [_Dot((reading.time_us - start) / (end - start), reading.value) for reading in drawn.readings]
+    by = format_interval(drawn.window_us)
+    # What comes later hides what came before: many events would hide the mean.
+    marked = {f"░ minimum to maximum of {by}": shade, f"━ mean of {by}": means, "• event": events}
+    if len(events) > 2 * width:
+        marked[f"━ mean of {by}"] = marked.pop(f"━ mean of {by}")
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plot_size(width, height)
-    plotext.title(title)
-    plotext.plot(hours, [point.maximum for point in points], label="max", marker="braille")
-    plotext.plot(hours, [point.mean for point in points], label="mean", marker="dot")
-    plotext.plot(hours, [point.minimum for point in points], label="min", marker="braille")
-    ticks = hours[:: max(1, len(hours) // 8)]
-    plotext.xticks(ticks, [to_datetime(points[tick].start_us).strftime("%H:%M") for tick in ticks])
-    return plotext.uncolorize(plotext.build())
+    plotext.plot_size(width, height - 3)
+    plotext.xlim(0, 1)
+    plotext.ylim(bottom, top)
+    for label, dots in marked.items():
+        if dots:
+            plotext.scatter([dot.x for dot in dots], [dot.y for dot in dots], marker=label[0])
+    values = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
+    plotext.yticks(values, [f"{value:.15g}" for value in values])
+    ticks = time_ticks(start, end, width)
+    plotext.xticks([(time_us - start) / (end - start) for time_us in ticks], list(ticks.values()))
+    legend = "   ".join(label for label, dots in marked.items() if dots)
+    lines = plotext.uncolorize(plotext.build()).splitlines()
+    title = _shortened(chart.title, width)
+    lines = [title.center(width), *lines, _span_text(start, end).center(width), legend.center(width)]
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def save_band(points: Sequence[BandPoint], title: str, unit: str, path: Path) -> None:
-    """The band as a PNG. Raises OSError where the file can't be written."""
-    import matplotlib
+def save_chart(chart: Chart, path: Path) -> None:
+    """The chart as a PNG. Raises OSError where the file can't be written."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import dates, pyplot
-
-    starts: list[datetime] = [to_datetime(point.start_us) for point in points]
-    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
-    axes.fill_between(
-        starts,
-        [point.minimum for point in points],
-        [point.maximum for point in points],
-        alpha=0.25,
-        color="tab:blue",
-        linewidth=0,
-        label="minimum to maximum",
-    )
-    axes.plot(starts, [point.mean for point in points], color="tab:blue", marker="o", markersize=3, label="mean")
-    locator = dates.AutoDateLocator()
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    axes.set_title(title, loc="left")
-    axes.set_ylabel(unit)
+    start, end = chart.span_us()
+    drawn = _drawable(chart, (start, end), most=_MOST_STEPS)
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    axes: Any = figure.add_subplot()  # which takes datetimes, but does not say so
+    if steps := list(_steps(drawn)):
+        starts = [to_datetime(point.start_us) for point in steps]
+        lower, upper = [point.minimum for point in steps], [point.maximum for point in steps]
+        by = format_interval(drawn.window_us)
+        band = {"color": _BLUE, "alpha": 0.25, "linewidth": 0.8, "label": f"minimum to maximum of {by}"}
+        axes.fill_between(starts, lower, upper, step="post", **band)
+        means = [point.mean for point in steps]
+        axes.plot(starts, means, drawstyle="steps-post", color=_BLUE, linewidth=1.5, label=f"mean of {by}")
+    size = _marker_size(len(drawn.readings))
+    if drawn.readings:
+        times = [to_datetime(reading.time_us) for reading in drawn.readings]
+        values = [reading.value for reading in drawn.readings]
+        dots = {"linestyle": "none", "marker": ".", "markersize": size, "markeredgewidth": 0, "color": _VERMILLION}
+        axes.plot(times, values, **dots, clip_on=False, label="event")
+    _set_time_axis(axes.xaxis)
+    axes.set_xlim(to_datetime(start), to_datetime(end))
+    axes.set_ylim(*_value_axis(drawn))
+    axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-4, 12))
+    axes.set_xlabel(_span_text(start, end))
+    # Not as formulas, which a sensor's id with a dollar sign would be.
+    axes.set_ylabel(_shortened(chart.label, 28), parse_math=False)
+    axes.set_title(_shortened(chart.title, 72), loc="left", parse_math=False)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, markerscale=8.0 / size)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    figure.savefig(path, format="png", dpi=150)
+
+
+def _drawable(chart: Chart, span_us: tuple[int, int], most: int) -> Chart:
+    """The same with values that axes can be reckoned for, and in steps of which about so many fill the time axis.
+
+    A step is as long as so many windows; its mean is the mean of theirs.
+    """
+    band: Iterable[BandPoint] = (
+        BandPoint(
+            point.start_us,
+            _clamped(point.minimum),
+            _clamped(point.mean) if math.isfinite(point.mean) else math.nan,
+            _clamped(point.maximum),
+        )
+        for point in chart.band
+    )
+    windows = -(-(span_us[1] - span_us[0]) // (chart.window_us * most))
+    step_us = chart.window_us * max(windows, 1)
+    grouped = groupby(band, key=lambda point: point.start_us // step_us)
+    steps = [_together(index * step_us, list(points)) for index, points in grouped]
+    readings = [reading._replace(value=_clamped(reading.value)) for reading in chart.readings]
+    return replace(chart, band=steps, window_us=step_us, readings=readings)
+
+
+def _together(start_us: int, points: list[BandPoint]) -> BandPoint:
+    return BandPoint(
+        start_us,
+        min(point.minimum for point in points),
+        fmean(point.mean for point in points),
+        max(point.maximum for point in points),
+    )
+
+
+def _clamped(value: float) -> float:
+    return max(-_GREATEST, min(value, _GREATEST))
+
+
+class _Dot(NamedTuple):
+    x: float  # of the time axis, from 0 to 1
+    y: float
+
+
+def _dots(chart: Chart, span_us: tuple[int, int], step: float, columns: int) -> tuple[list[_Dot], list[_Dot]]:
+    """The band and the mean as dots so dense that they meet every character that they cover."""
+    start, end = span_us
+    shade, means = [], []
+    for point in chart.band:
+        within = (max(point.start_us, start), min(point.start_us + chart.window_us, end))
+        first, last = ((time_us - start) / (end - start) * columns for time_us in within)
+        for column in range(math.ceil(first), max(math.ceil(last), math.ceil(first) + 1)):
+            x = column / columns
+            levels = int((point.maximum - point.minimum) / step)
+            shade += [_Dot(x, point.minimum + step * level) for level in range(levels + 1)]
+            shade.append(_Dot(x, point.maximum))
+            if math.isfinite(point.mean):
+                means.append(_Dot(x, point.mean))
+    return shade, means
+
+
+def _steps(chart: Chart) -> Iterator[BandPoint]:
+    """The windows, and where one is missing behind one, that one again at its end, and then one that is not drawn."""
+    starts = [point.start_us for point in chart.band[1:]]
+    for point, next_us in zip_longest(chart.band, starts):
+        yield point
+        end_us = point.start_us + chart.window_us
+        if next_us != end_us:
+            yield point._replace(start_us=end_us)
+            yield BandPoint(end_us, math.nan, math.nan, math.nan)
+
+
+def _value_axis(chart: Chart) -> tuple[float, float]:
+    """From a little below everything to a little above it."""
+    values = [reading.value for reading in chart.readings]
+    least = min(values + [point.minimum for point in chart.band])
+    most = max(values + [point.maximum for point in chart.band])
+    greatest = max(abs(least), abs(most))
+    if greatest < _TINY:
+        return -1.0, 1.0
+    margin = (most - least if most - least > greatest * 1e-13 else greatest) / 20
+    return least - margin, most + margin
+
+
+def _value_ticks(bottom: float, top: float) -> list[float]:
+    from matplotlib.ticker import MaxNLocator
+
+    return list(MaxNLocator(6).tick_values(bottom, top))
+
+
+def _set_time_axis(axis: Any) -> None:
+    from matplotlib import dates
+
+    locator = dates.AutoDateLocator(tz=UTC, minticks=3, maxticks=9)
+    formatter = dates.ConciseDateFormatter(
+        locator,
+        tz=UTC,
+        formats=["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"],
+        zero_formats=["", "%Y-%m", "%m-%d", "%m-%d", "%H:%M", "%H:%M:%S"],
+        show_offset=False,
+    )
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(formatter)
+
+
+def _span_text(start_us: int, end_us: int) -> str:
+    start, end = (format_time(time_us).removesuffix("Z").replace("T", " ") for time_us in (start_us, end_us))
+    if start.endswith(":00") and end.endswith(":00"):
+        start, end = start.removesuffix(":00"), end.removesuffix(":00")
+    return f"{start} to {end}, UTC"
+
+
+def _marker_size(count: int) -> float:
+    return 8.0 if count <= 200 else 5.0 if count <= 800 else 3.5
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

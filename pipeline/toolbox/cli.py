@@ -13,9 +13,9 @@ COMMANDS = {
     "demo": ("pipeline.toolbox.demo:demo", "Run the whole job on emulators and prove its table right."),
     "emulators": ("pipeline.toolbox.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "publish": ("pipeline.toolbox.publish:publish", "Publish readings from a CSV or NDJSON file."),
-    "read": ("pipeline.toolbox.read:read", "Read a sensor's readings and aggregates."),
+    "read": ("pipeline.toolbox.read:read", "Read sensors, their readings and aggregates, or plot them."),
     "simulate": ("pipeline.toolbox.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "table": ("pipeline.toolbox.table:table", "Create, describe or delete a table."),
+    "table": ("pipeline.toolbox.table:table", "Create, compare, describe or delete a table."),
 }
 
 

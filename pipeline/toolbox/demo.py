@@ -22,7 +22,7 @@ from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import parse_time
-from pipeline.toolbox.charts import BandPoint, save_band, terminal_band
+from pipeline.toolbox.charts import BandPoint, Chart, PngPath, save_chart, terminal_chart
 from pipeline.toolbox.console import err, out, progress_bar
 from pipeline.toolbox.emulators import running_emulators
 from pipeline.toolbox.fleet import Plan, simulate
@@ -61,8 +61,7 @@ class _Resources:
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated fleet.")
 @click.option(
     "--chart",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=lambda _ctx, _param, path: _png_path(path),
+    type=PngPath(),
     default=Path("demo.png"),
     show_default=True,
     help="Where the PNG goes.",
@@ -92,14 +91,6 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
     _summarise(published, table, dead_letters)
     _draw(table, chart)
     _conclude(differences, time.monotonic() - started)
-
-
-def _png_path(path: Path) -> Path:
-    if path.suffix != ".png":
-        raise click.BadParameter(f"{path} has to end in .png")
-    if not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {path.absolute().parent}")
-    return path
 
 
 @contextmanager
@@ -311,9 +302,9 @@ def _draw(table: Table, chart: Path) -> None:
         bands.items(), key=lambda item: max(p.maximum for p in item[1]) - min(p.minimum for p in item[1])
     )
     out.print()
-    title = f"{sensor_id}: {metric} by the hour, {unit}"
-    out.print(terminal_band(band, title, width=min(out.width, 100)), markup=False)
-    save_band(band, f"{sensor_id}: {metric} by the hour", unit, chart)
+    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, band)
+    out.print(terminal_chart(picture, width=min(out.width, 100)), markup=False)
+    save_chart(picture, chart)
     out.print(f"\nsaved as {chart}", soft_wrap=True)
 
 

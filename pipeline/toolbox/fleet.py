@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.dead_letters import RENAMED_ENCODING
-from pipeline.core.events import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, REASONS_OF_A_SCHEMA, Reason, sensor_event
+from pipeline.core.events import (
+    MAX_METADATA,
+    MAX_METADATA_BYTES,
+    MAX_READINGS,
+    REASONS_OF_A_SCHEMA,
+    Reason,
+    sensor_event,
+)
 from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.core.events import Event, decode, validate
+from pipeline.core.events import Event, decode, sensor_event, validate
 from pipeline.core.messages import Message
-from pipeline.core.events import sensor_event
 from pipeline.core.times import parse_time
 from pipeline.toolbox.cli import main
 from pipeline.toolbox.publish import batches
@@ -49,7 +48,7 @@ def publish(file: Path, topic: str, *options: str) -> Result:
 
 
 def events(message: Message) -> list[Event]:
-    return [validate(event, START_US * 2) for event in decode(message)]
+    return [validate(event, START_US * 2)._replace(message=None) for event in decode(message)]
 
 
 def numbers(messages: list[Message]) -> list[list[int]]:

@@ -7,15 +7,17 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from pipeline.cloud import reader, tables
+from pipeline.cloud import row_reader, tables
 from pipeline.cloud.names import TableName
+from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
-from pipeline.core.rows import Families, aggregate_row, raw_row
-from pipeline.core.schema.policies import parse_policy
+from pipeline.core.rows import Row
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
-from pipeline.toolbox import read
+from pipeline.toolbox import read_views
 from pipeline.toolbox.cli import main
 from tests.cloud.test_reader import write
 
@@ -24,15 +26,33 @@ pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator"
 T = parse_time("2026-02-17T10:30:00.250Z")
 DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
 EVENT = Event("s", T, {"temperature": 23.5, "pressure": 94558.0}, {"place": "Köln, Dach", "model": "x1"})
-COMMANDS = [["latest", "s"], ["range", "s", *DAY], ["hourly", "s", *DAY], ["sensors"]]
+COMMANDS = [
+    ["latest", "s"],
+    ["range", "s", *DAY],
+    ["prefix", "--sensors", "s", *DAY],
+    ["aggregates", "s", *DAY],
+    ["hourly", "s", *DAY],
+    ["sensors"],
+    ["plot", "s", "--metric", "t", *DAY],
+]
+
+
+def created(schema: TableSchema) -> TableName:
+    """An empty table."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, schema)
+    return name
 
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """An empty table."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
-    tables.create(name, tables.default_policies(Families()))
-    return name
+    """An empty table of the default schema."""
+    return created(TableSchema.default())
+
+
+def raw_row(event: Event, schema: TableSchema | None = None) -> Row:
+    [row] = (schema or TableSchema.default()).rows(event)
+    return row
 
 
 def arguments(name: TableName, command: list[str], *options: str) -> list[str]:
@@ -59,21 +79,21 @@ def run_json(name: TableName, *command: str) -> list[dict]:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     """A terminal of 80 columns in the place of the test's pipe."""
     console = Console(force_terminal=True, width=80, color_system=None, highlight=False)
-    monkeypatch.setattr(read, "out", console)
+    monkeypatch.setattr(read_views, "out", console)
     return console
 
 
-def write_hour(name: TableName, window: Window, *readings: dict[str, float]) -> None:
+def write_hour(name: TableName, window: Window, *readings: dict[str, float], family: str = "stats") -> None:
     """The aggregate of sensor ``s`` over the window that holds :data:`T`."""
     stats = WindowStats()
     for reading in readings:
         stats.add(reading)
-    write(name, [aggregate_row(window, "s", window.start_of(T), stats, Families())])
+    write(name, [aggregate_row(window, "s", window.start_of(T), stats, family)])
 
 
 def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
     """A column a metric in shortest text, the time in UTC, metadata beside each other."""
-    write(name, [raw_row(EVENT, Families()), raw_row(EVENT._replace(event_time_us=T - 1), Families())])
+    write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     result = run(name, "latest", "s")
     assert (result.exit_code, result.stderr) == (0, "")
     header, _, row = (line.split() for line in result.stdout.splitlines() if line.strip())
@@ -83,7 +103,7 @@ def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
 
 def test_latest_prints_a_line_of_json(name: TableName) -> None:
     """The record under the names that programs rely on."""
-    write(name, [raw_row(EVENT, Families())])
+    write(name, [raw_row(EVENT)])
     assert run_json(name, "latest", "s") == [
         {
             "sensor_id": "s",
@@ -96,7 +116,7 @@ def test_latest_prints_a_line_of_json(name: TableName) -> None:
 
 def test_range_prints_what_it_is_asked_for(name: TableName) -> None:
     """From --from to before --to, newest first, no more than --limit; --to may lie beyond every key."""
-    write(name, [raw_row(EVENT._replace(event_time_us=T + i), Families()) for i in range(4)])
+    write(name, [raw_row(EVENT._replace(event_time_us=T + i)) for i in range(4)])
 
     def times(*options: str) -> list[str]:
         return [record["event_time"][17:] for record in run_json(name, "range", "s", *options)]
@@ -134,12 +154,16 @@ def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
 
 
 @pytest.mark.parametrize(("window", "start"), [("15m", "T10:30:00Z"), ("1d", "T00:00:00Z"), ("1h", "T10:00:00Z")])
-def test_hourly_reads_windows_of_other_lengths(name: TableName, window: str, start: str) -> None:
-    """--window chooses among the lengths that are in the table."""
-    for length in (HOURLY, DAILY, Window.parse("15m")):
-        write_hour(name, length, {"t": 1.0})
-    [record] = run_json(name, "hourly", "s", *DAY, "--window", window)
-    assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
+def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> None:
+    """--window and --tier choose among the lengths that are in the table; without --tier it is the shortest."""
+    name = created(parse_schema('tiers = { 15m = "quarters", 1h = "hours", 1d = "days" }'))
+    for length, family in ((HOURLY, "hours"), (DAILY, "days"), (Window.parse("15m"), "quarters")):
+        write_hour(name, length, {"t": 1.0}, family=family)
+    for command in (["hourly", "s", *DAY, "--window", window], ["aggregates", "s", *DAY, "--tier", window]):
+        [record] = run_json(name, *command)
+        assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
+    [shortest] = run_json(name, "aggregates", "s", *DAY)
+    assert shortest["window"] == "15m"
 
 
 def test_an_overflow_is_text_in_json(name: TableName) -> None:
@@ -151,22 +175,37 @@ def test_an_overflow_is_text_in_json(name: TableName) -> None:
 
 def test_sensors_prints_one_a_line(name: TableName) -> None:
     """Sensors in the order of keys, as plain text or as JSON."""
-    write(name, [raw_row(EVENT._replace(sensor_id=sensor), Families()) for sensor in ("b", "a-1", "a")])
+    write(name, [raw_row(EVENT._replace(sensor_id=sensor)) for sensor in ("b", "a-1", "a")])
     assert run(name, "sensors").stdout.splitlines() == ["a", "a-1", "b"]
     assert run_json(name, "sensors") == [{"sensor_id": "a"}, {"sensor_id": "a-1"}, {"sensor_id": "b"}]
 
 
-def test_families_can_be_called_otherwise(name: TableName) -> None:
-    """Readings, aggregates and metadata are read from the families that the options name."""
-    families = Families("r", "s", "m")
-    name = TableName(name.project, name.instance, f"{name.table}-2")
-    tables.create(name, {family: parse_policy("never") for family in ("r", "s", "m")})
-    stats = WindowStats()
-    stats.add(EVENT.readings)
-    write(name, [raw_row(EVENT, families), aggregate_row(HOURLY, "s", HOURLY.start_of(T), stats, families)])
+def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
+    """Families may be said where the table says the same; what disagrees is told, with exit code 1."""
+    schema = TableSchema.default("r", "s", "m")
+    name = created(schema)
+    write(name, [raw_row(EVENT, schema)])
+    write_hour(name, HOURLY, {"t": 1.0}, family="s")
     options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
     assert run_json(name, "latest", "s", *options)[0]["metadata"] == EVENT.metadata
     assert run_json(name, "hourly", "s", *DAY, *options)[0]["reading_count"] == 1
+    for command in COMMANDS:
+        result = run(name, *command, "--raw-family", "raw")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "--raw_family is raw, the table's is r" in result.stderr
+
+
+def test_a_table_without_a_schema(bigtable: str) -> None:
+    """Its rows are read where somebody says what they are, and not before."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, TableSchema.default().policies)
+    write(name, [raw_row(EVENT)])
+    for command in COMMANDS:
+        result = run(name, *command)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "say --schema=default" in result.stderr
+    assert run_json(name, "sensors", "--schema", "default") == [{"sensor_id": "s"}]
+    assert run_json(name, "latest", "s", "--schema", "default")[0]["readings"] == EVENT.readings
 
 
 WIDE = EVENT._replace(
@@ -177,7 +216,7 @@ WIDE = EVENT._replace(
 
 def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
     """Piped, a record is one line however wide; metadata is shown as it is, and what does not print is escaped."""
-    write(name, [raw_row(WIDE, Families())])
+    write(name, [raw_row(WIDE)])
     _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
     assert {repr(value).removesuffix(".0") for value in WIDE.readings.values()} <= set(row.split())
     assert "note=[bold]:smile:[/]" in row
@@ -188,7 +227,7 @@ def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
 @pytest.mark.usefixtures("terminal")
 def test_a_terminal_folds_no_number(name: TableName) -> None:
     """What is too wide for a table in 80 columns comes in blocks of whole words, and nothing is lost."""
-    write(name, [raw_row(WIDE, Families())])
+    write(name, [raw_row(WIDE)])
     write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
     raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
     assert max(map(len, (raw + hourly).splitlines())) <= 80
@@ -202,7 +241,7 @@ def test_a_terminal_folds_no_number(name: TableName) -> None:
 def test_a_terminal_shows_a_table_that_fits(name: TableName) -> None:
     """Three metrics fit into 80 columns, with metadata folded between words."""
     metadata = {"place": "Köln", "model": "x1", "firmware": "2.1.0"}
-    write(name, [raw_row(EVENT._replace(metadata=metadata), Families())])
+    write(name, [raw_row(EVENT._replace(metadata=metadata))])
     lines = run(name, "latest", "s").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any({"event", "pressure", "temperature", "metadata"} <= set(line.split()) for line in lines)
@@ -219,17 +258,89 @@ def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_o
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no readings of s\n")
 
 
+BETWEEN = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
+LONG_AGO = ["--from", "2025-02-17", "--to", "2025-02-18"]
+THEN = "between 2025-02-17T00:00:00Z and 2025-02-18T00:00:00Z"
+
+
+def told(name: TableName, *command: str) -> str:
+    """What the command tells on standard error, while it prints nothing and ends well."""
+    result = run(name, *command)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    return result.stderr
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error says that it has nothing at all, and the exit code is 0."""
+    for command, line in (
+        (["range", "s", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
+        (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, nor at any other time"),
+        (
+            ["prefix", "--sensors", "s", *DAY],
+            f"no readings of sensors whose ids begin with s {BETWEEN}, nor at any other time",
+        ),
+        (
+            ["aggregates", "s", *DAY],
+            f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time",
+        ),
+        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time"),
+        (["sensors"], f"no sensors in table {name}"),
+        (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
+        (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
+    ):
+        assert told(name, *command, *json_option) == f"{line}\n"
+
+
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
-    """One line on standard error that says what is not there, and exit code 0."""
-    between = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
+    """Of a sensor that has readings at other times, the line says no more than that there are none in these."""
+    write(name, [raw_row(EVENT)])
+    write_hour(name, HOURLY, {"t": 1.0})
     for command, line in (
-        (["range", "s", *DAY], f"no readings of s {between}"),
-        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {between}"),
-        (["sensors"], f"no sensors in table {name}"),
+        (["range", "s", *LONG_AGO], f"no readings of s {THEN}"),
+        (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}"),
+        (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
+        (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
+        (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
+        (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}"),
     ):
-        result = run(name, *command, *json_option)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{line}\n")
+        assert told(name, *command, *json_option) == f"{line}\n"
+
+
+def test_an_unknown_metric_is_told(name: TableName) -> None:
+    """The line says which metrics the newest event has; of several, which of them no event had."""
+    write(name, [raw_row(EVENT)])
+    has = "its newest event has pressure, temperature"
+    assert told(name, "range", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert told(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
+        f"no rain or wind of s {BETWEEN}; {has}\n"
+    )
+    assert told(name, "plot", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert told(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
+        f"no rain of sensors whose ids begin with s {BETWEEN}\n"
+    )
+    result = run(name, "latest", "s", "--metric", "rain")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: no rain of s; {has}\n")
+    for command in (["range", "s"], ["prefix", "--sensors", "s"]):
+        result = run(name, *command, *DAY, "--metric", "pressure", "--metric", "rain")
+        assert (result.exit_code, result.stderr) == (0, "none of these events has rain\n")
+        assert "94558" in result.stdout
+
+
+def test_one_of_several_sensors_without_readings(name: TableName) -> None:
+    """The others are printed, and each that has none is told; not behind a limit, where nobody knows."""
+    write(name, [raw_row(EVENT)])
+    write_hour(name, HOURLY, {"t": 1.0})
+    result = run(name, "latest", "a", "s", "b", "--json")
+    assert (result.exit_code, result.stderr) == (1, "Error: no readings of a\nError: no readings of b\n")
+    assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == ["s"]
+    result = run(name, "range", "s", "b", *DAY)
+    assert (result.exit_code, result.stderr) == (0, f"no readings of b {BETWEEN}, nor at any other time\n")
+    assert run(name, "range", "s", "b", *DAY, "--limit", "1").stderr == ""
+    result = run(name, "aggregates", "s", "b", *DAY)
+    assert (result.exit_code, result.stdout.count("2026-02-17T10")) == (0, 1)
+    assert "no aggregates of b" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -243,8 +354,28 @@ def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[
             "2026-02-18T00:00:00Z is not before 2026-02-17T",
         ),
         (["range", "s", *DAY, "--limit", "0"], "'--limit'"),
+        (["prefix", "--sensors", "s", "--from", "2026-02-18", "--to", "2026-02-18"], "is not before 2026-02-18T"),
+        (["aggregates", "s", "--from", "2026-02-18", "--to", "2026-02-17"], "is not before 2026-02-17T"),
+        (["plot", "s", "--metric", "t", "--from", "2026-02-17T10:30", "--to", "2026-02-17T10:10"], "is not before"),
+        (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 of UTC"),
         (["hourly", "s", *DAY, "--window", "7m"], "'--window': a window of 7m does not divide a day"),
+        (["hourly", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
+        (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
+        (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["latest", "agg"], "'agg' can't be a sensor's id"),
+        (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
+        (["latest"], "Missing argument 'SENSOR...'"),
+        (["latest", "s", "--metric", ""], "metrics names none"),
+        (["latest", "s", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
+        (["latest", "s", "--metadata", "north"], "it takes NAME=VALUE, as in location=us-west2"),
+        (["latest", "s", "--metadata", "location=a#b"], "what row keys are made of can't hold '#'"),
+        (["sensors", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
+        (["prefix", *DAY], "say which sensors: --sensors balloon-, or --metadata"),
+        (["prefix", *DAY, "--sensors", "s#8"], "no sensor's id has '#' in it"),
+        (["plot", "s", *DAY], "Missing option '--metric'"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg has to end in .png"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "there is no folder /nonexistent"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "-"], "- has to end in .png"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_read(name: TableName, command: list[str], told: str) -> None:
@@ -268,8 +399,8 @@ def test_a_server_that_is_away_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, command: list[str], listens: bool
 ) -> None:
     """A server that is not there, or never says a word, is waited for as long as the timeout and no longer."""
-    assert reader.TIMEOUT_S < 20
-    monkeypatch.setattr(reader, "TIMEOUT_S", 0.5)
+    assert row_reader.TIMEOUT_S < 20
+    monkeypatch.setattr(row_reader, "TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
         if not listens:
@@ -284,11 +415,14 @@ def test_a_server_that_is_away_is_told_in_a_line(
 def test_the_help_says_what_a_command_costs() -> None:
     """Bounded scans, a seek a sensor, and the exit codes are in the help."""
     told = {
-        (): ["never the whole table", "Exit codes: 0"],
+        (): ["never the whole table", "Exit codes: 0", "1 where latest finds no reading", "2 for wrong usage"],
         ("latest",): ["Reads one row", "exit code 1"],
         ("range",): ["Scans the rows of that range alone"],
+        ("prefix",): ["One scan over all times of these sensors"],
+        ("aggregates",): ["Scans the rows of that range alone"],
         ("hourly",): ["Scans the rows of that range alone"],
         ("sensors",): ["one seek a sensor"],
+        ("plot",): ["no more than 2,000", "over windows that are missing there is neither", "no file is written"],
     }
     for command, texts in told.items():
         printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())

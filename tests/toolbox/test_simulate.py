@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from google.cloud import pubsub_v1
 
 from pipeline.cloud.publisher import Pacer
-from pipeline.toolbox.fleet import MALFORMED
 from pipeline.toolbox.cli import main
+from pipeline.toolbox.fleet import MALFORMED
 from tests.waiting import eventually
 
 PROJECT = "test-project"

@@ -95,6 +95,7 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
     if "#" in sensor_prefix:  # which would begin with one sensor's id, and go on with what comes behind it in keys
         raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
     key, known = schema.key, Known(None, None, query.metadata)
+    _check_before_sensor(schema, query.metadata)
     unknown = key.unknown(known)
     if not key.prefix_scans or not isinstance(unknown, SensorToken):
         raise ValueError(
@@ -118,27 +119,52 @@ def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata
 
     Where something else comes before the sensor in keys, one seek for each of its combinations with a sensor. Not for
     keys that begin with the time: that would be a seek for every row.
+
+    Raises:
+        ValueError: at once, for metadata that keys do not have before the sensor.
+        ForeignRow: while reading.
     """
+    _check_before_sensor(schema, metadata)
+    keys = _distinct(schema, read, Known(None, None, metadata), SensorToken, sensor_prefix)
+    of_prefix = (
+        raw_key.sensor_id
+        for raw_key in keys
+        if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
+    )
+    return _each_once(of_prefix)
+
+
+def _each_once(texts: Iterable[str]) -> Iterator[str]:
     seen = set()
-    for raw_key in _distinct(schema, read, Known(None, None, metadata), SensorToken, sensor_prefix):
-        if raw_key.sensor_id.startswith(sensor_prefix) and raw_key.sensor_id not in seen:
-            seen.add(raw_key.sensor_id)
-            yield raw_key.sensor_id
+    for text in texts:
+        if text not in seen:
+            seen.add(text)
+            yield text
+
+
+def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> None:
+    """Many sensors are told by what stands before the sensor in keys, and by nothing else."""
+    if strange := metadata.keys() - set(schema.key.names_before_sensor):
+        raise ValueError(
+            f"keys of {schema.key} do not have metadata {', '.join(sorted(strange))} before the sensor, "
+            "and so do not find sensors by it"
+        )
 
 
 def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[RawRecord]:
     wanted = _wanted(schema, query)
     if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
-        return iter(())  # between two milliseconds, where times are kept to the millisecond
+        return  # between two milliseconds, where times are kept to the millisecond
     streams = [
         # No more than the limit of each: of the newest of all, none can come later in its own stream.
         islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each.metric), query.limit)
         for each in _by_metric(schema, read, known, query)
     ]
     if len(streams) == 1:
-        return streams[0]
-    parts = merge(*streams, key=newest_first)
-    return chain.from_iterable(merged(same) for _, same in groupby(parts, key=newest_first))
+        yield from streams[0]
+        return
+    for _, parts in groupby(merge(*streams, key=newest_first), key=newest_first):
+        yield from merged(parts)
 
 
 def _by_metric(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[Known]:

@@ -155,6 +155,12 @@ class KeyTemplate:
                 spread *= len(part.values)
         return spread
 
+    @cached_property
+    def names_before_sensor(self) -> tuple[str, ...]:
+        """The promoted metadata fields that stand before the sensor."""
+        before = self.parts[: self._index(SensorToken)]
+        return tuple(part.name for part in before if isinstance(part, MetadataToken))
+
     # Keys
 
     def check(self, event: Event) -> None:

@@ -1,6 +1,7 @@
 """What is written is what is read, for every template, layout and encoding."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -195,7 +196,8 @@ def test_sensors(schema, events):
 def test_prefix(schema, events):
     """One scan gives all events of the sensors that lie side by side, each sensor's the newest first; or it says no."""
     table = table_of(schema, events)
-    query = Query(START_US, START_US + 2 * DAY_US, metadata={"location": "here-1"})
+    metadata = {"location": "here-1"} if schema.key.names_before_sensor else {}
+    query = Query(START_US, START_US + 2 * DAY_US, metadata=metadata)
     try:
         records = list(events_of_prefix(schema, table, "" if schema.key.metadata_names else "a", query))
     except ValueError as error:
@@ -217,6 +219,21 @@ def test_prefix(schema, events):
             sorted((r for r in inside if r.sensor_id == sensor), key=lambda record: -record.event_time_us),
         )
     assert len(records) == len(inside)
+
+
+@pytest.mark.parametrize(
+    ("key", "prefix", "told"),
+    [
+        ("{sensor_id}#{reverse_us}", "", "a prefix is needed"),
+        ("site-7#{sensor_id}#{reverse_us}", "", "a prefix is needed"),
+        ("{sensor_id}#{reverse_us}", "a#82", "no sensor's id has '#' in it"),
+    ],
+)
+def test_a_prefix_that_is_none(key, prefix, told):
+    """What every key begins with narrows nothing, and what goes on behind a sensor's id is no beginning of ids."""
+    schema = replace(TableSchema.default(), key=KeyTemplate.parse(key))
+    with pytest.raises(ValueError, match=told):
+        events_of_prefix(schema, Memory(), prefix, Query())
 
 
 def test_missing_metadata_is_asked_for():
@@ -272,3 +289,14 @@ def test_a_range_between_two_milliseconds():
     table = table_of(schema, [Event("a", START_US + 500, {"t": 1.0}, {})])
     assert list(events_of(schema, table, "a", Query(START_US + 400, START_US + 600))) == []
     assert table.reads == 0
+
+
+def test_metadata_that_finds_no_sensor():
+    """Many sensors can't be told by metadata that keys do not have before the sensor: it is refused, not ignored."""
+    schema = SCHEMAS["wide {sensor_id}#{reverse_us} text"]
+    for query in (
+        lambda: sensors_of(schema, Memory(), "", {"location": "here"}),
+        lambda: events_of_prefix(schema, Memory(), "a", Query(metadata={"location": "here"})),
+    ):
+        with pytest.raises(ValueError, match="do not have metadata location before the sensor"):
+            query()
