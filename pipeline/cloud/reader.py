@@ -75,8 +75,13 @@ class SensorTable:
         Raises:
             ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
         """
-        with RowReader.open(TableName(project, instance, table)) as rows, ThreadPoolExecutor(_THREADS) as threads:
-            yield cls(rows.anew(), agreed_schema(rows, said), threads)
+        with RowReader.open(TableName(project, instance, table)) as rows:
+            schema = agreed_schema(rows, said)
+            threads = ThreadPoolExecutor(_THREADS)
+            try:
+                yield cls(rows.anew(), schema, threads)
+            finally:
+                threads.shutdown(cancel_futures=True)  # what has been read ahead and is not wanted any more
 
     # Readings
 
@@ -103,7 +108,10 @@ class SensorTable:
     ) -> RawRecord | RawRecords | None:
         """The newest event of a sensor, None where it has none; of several sensors, an iterator in their order.
 
-        With ``metrics``, the newest event that has one of them, with these readings alone.
+        With ``metrics``, the newest event that has one of them, with these readings alone. Reads one row where a row is
+        an event; one a metric, and a seek for each, where keys have the metric before the time; the newest bucket, or
+        its newest cells, in layouts of buckets. Where keys begin with the time, all rows are passed over until the
+        sensor's own is met.
         """
         query = Query(metrics=_names(metrics), limit=1, metadata=metadata)
         if isinstance(sensors, str):
@@ -139,7 +147,7 @@ class SensorTable:
             return RawRecords(self._events(sensors, query), query.metrics or ())
         listed = _listed(sensors)
         size = max(_AHEAD // max(len(listed), 1), 10)
-        each = [self._ahead(self._events(sensor, query), size) for sensor in listed]
+        each = [self._ahead(self._events(sensor, query, size), size) for sensor in listed]
         return RawRecords(islice(merge(*each, key=newest_first), limit), query.metrics or ())
 
     def prefix(
@@ -193,7 +201,7 @@ class SensorTable:
     # Aggregates
 
     def aggregates(
-        self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | None = None
+        self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | str | None = None
     ) -> AggregateRecords:
         """The windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
 
@@ -203,15 +211,15 @@ class SensorTable:
             sensors: of which sensor, or sensors.
             start_us: the earliest start of a window.
             end_us: the first instant that is too late for one.
-            tier: which windows; by default the shortest that the table has.
+            tier: which windows, as in ``"1d"``; by default the shortest that the table has.
         """
-        of_tier = self._tier(tier)
+        of_tier = self._tier(Window.parse(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start_us, end_us)
         if isinstance(sensors, str):
             return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us))
         listed = _listed(sensors)
         size = max(_AHEAD // max(len(listed), 1), 10)
-        each = [self._ahead(self._aggregates(of_tier, sensor, start_us, end_us), size) for sensor in listed]
+        each = [self._ahead(self._aggregates(of_tier, sensor, start_us, end_us, size), size) for sensor in listed]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
     def _tier(self, window: Window | None) -> Tier:
@@ -224,10 +232,12 @@ class SensorTable:
             raise ValueError(f"the table has no aggregates {asked}; its tiers: {there_are}")
         return found
 
-    def _aggregates(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[AggregateRecord]:
+    def _aggregates(
+        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, page_rows: int | None = None
+    ) -> Iterator[AggregateRecord]:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read(key_range, _filter(Wanted((tier.family,), versions=1)))
+        rows = self.rows.read(key_range, _filter(Wanted((tier.family,), versions=1)), page_rows=page_rows)
         return self._ours(_each(rows, partial(_aggregate_record, tier.window)))
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
@@ -240,11 +250,19 @@ class SensorTable:
 
     # How it is read
 
-    def _events(self, sensor_id: str, query: Query) -> Iterator[RawRecord]:
+    def _events(self, sensor_id: str, query: Query, most_rows: int | None = None) -> Iterator[RawRecord]:
+        """A sensor's events, read in pages of so many rows at most."""
         _check_sensor_id(sensor_id)
         if query.start_us == query.end_us:  # outside what keys can hold
             return iter(())
-        return self._ours(events_of(self.schema, self._read, sensor_id, query))
+
+        def read(
+            key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        ) -> Iterator[Row]:
+            page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
+            return self._read(key_range, wanted, pattern, page_rows, reverse=reverse)
+
+        return self._ours(events_of(self.schema, read, sensor_id, query))
 
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
@@ -304,6 +322,7 @@ def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
 
 
 _KEY_ALONE = Wanted((), keys_only=True)
+_MOST_ALTERNATIVES = 10_000  # bytes: Bigtable takes a filter of 20 kB
 
 
 def _filter(wanted: Wanted, pattern: str | None = None) -> RowFilter:
@@ -315,8 +334,8 @@ def _filter(wanted: Wanted, pattern: str | None = None) -> RowFilter:
         filters += [RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)]
     else:
         filters.append(RowFilter(family_name_regex_filter="|".join(map(re.escape, wanted.families))))
-    if wanted.qualifiers is not None:
-        alternatives = b"|".join(map(re.escape, wanted.qualifiers))
+    alternatives = b"|".join(map(re.escape, wanted.qualifiers or ()))
+    if 0 < len(alternatives) < _MOST_ALTERNATIVES:  # else all come, and those that are not wanted are left out here
         filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
     if wanted.qualifier_range is not None:
         start, end = wanted.qualifier_range
@@ -355,6 +374,16 @@ def _check_sensor_id(text: str) -> None:
 
 def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:
     """The range, cut to the times that keys can hold; empty where it lies outside."""
+    for time_us in (start_us, end_us):
+        if not isinstance(time_us, int):
+            raise TypeError(f"{time_us!r} is no time: whole microseconds since the epoch are, as parse_time gives them")
     if start_us >= end_us:
-        raise ValueError(f"no range of time: {format_time(start_us)} is not before {format_time(end_us)}")
+        raise ValueError(f"no range of time: {_shown(start_us)} is not before {_shown(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
+
+
+def _shown(time_us: int) -> str:
+    try:
+        return format_time(time_us)
+    except OverflowError:
+        return f"{time_us} µs since the epoch"

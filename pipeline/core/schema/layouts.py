@@ -81,6 +81,10 @@ class Layout:
         """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
         return not self.bucketed and columns.key.grain_us == 1
 
+    def versions_are_events(self, columns: Columns) -> bool:
+        """Whether a cell may have a version for each of several events."""
+        return columns.key.grain_us > 1000
+
     def __reduce__(self) -> tuple[Any, ...]:
         return layout_called, (self.name,)
 
@@ -146,9 +150,11 @@ class Serialized(Layout):
         self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> Wanted:
         wanted = super().wanted(columns, metrics, start_us, end_us, limit)
-        # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too.
+        # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too, one of
+        # the last may not, and whether it has a metric nobody knows before it is read.
         times_us = wanted.times_us and (_to_ms(start_us), wanted.times_us[1])
-        return wanted._replace(qualifiers=None, times_us=times_us)
+        versions = wanted.versions if self.by_key_alone(columns) else limit and metrics is None and limit + 1
+        return wanted._replace(qualifiers=None, times_us=times_us, versions=versions or None)
 
 
 class BucketCells(Wide):
@@ -203,6 +209,9 @@ class BucketSerialized(Serialized):
         qualifier = ISO_US.render(event.event_time_us).encode()
         return [Row(columns.key.render(event), [_serialized_cell(columns, qualifier, event)])]
 
+    def versions_are_events(self, columns: Columns) -> bool:  # noqa: ARG002
+        return False  # each event has a column of its own
+
     def wanted(
         self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> Wanted:
@@ -246,7 +255,10 @@ def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) 
         if family in in_metadata:
             metadata[qualifier.decode()] = value.decode()
         else:
-            readings[qualifier.decode()] = unpack(value)
+            name = qualifier.decode()
+            # In two families where the routes have changed since: the family that takes it now has the later word.
+            if name not in readings or columns.metrics.family_of(name) == family:
+                readings[name] = unpack(value)
     return RawRecord(key.sensor_id, time_us, _sorted(readings), _sorted(metadata), key.event_id)
 
 

@@ -15,9 +15,10 @@ from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.layouts import Wanted, merged, newest_first
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import Known, RawKey, Scan, first_segment
-from pipeline.core.schema.tokens import MetricToken, SensorToken, TimeToken, Token
+from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
 
-_PAGE_BUCKETS = 8  # a bucket's row holds the events of a whole span of time
+_PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row holds the events of a whole span of time
+_MOST_PAGE_BUCKETS = 1000
 _ROWS_AN_EVENT = 8  # where there is a row a metric: a guess, so that a few events are had by one request
 
 # With more coarse times than this before the fine one, those that have rows are looked up, one seek each.
@@ -77,6 +78,7 @@ def events_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query)
         ForeignRow: while reading.
     """
     known = Known(sensor_id, None, query.metadata)
+    _check_texts(query.metadata)
     if missing := schema.key.missing(known):
         raise ValueError(
             f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
@@ -110,8 +112,9 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
     if wanted.qualifier_range is None:
         start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
         wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
-    scan = Scan([prefix_range(prefix)], not key.newest_first, None)
-    return islice(_records(schema, read, scan, wanted, query), query.limit)
+    known = replace(known, metrics=query.metrics or ())
+    scan = Scan([prefix_range(prefix)], not key.newest_first, key.pattern_of(known))
+    return islice(_records(schema, read, scan, wanted, query, known), query.limit)
 
 
 def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata: Mapping[str, str]) -> Iterator[str]:
@@ -142,8 +145,15 @@ def _each_once(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
+def _check_texts(metadata: Mapping[str, str]) -> None:
+    for name, text in metadata.items():
+        if not text or "#" in text:
+            raise ValueError(f"metadata {name} is {text!r}; in row keys it is never empty, and has no '#'")
+
+
 def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> None:
     """Many sensors are told by what stands before the sensor in keys, and by nothing else."""
+    _check_texts(metadata)
     if strange := metadata.keys() - set(schema.key.names_before_sensor):
         raise ValueError(
             f"keys of {schema.key} do not have metadata {', '.join(sorted(strange))} before the sensor, "
@@ -157,7 +167,7 @@ def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) 
         return  # between two milliseconds, where times are kept to the millisecond
     streams = [
         # No more than the limit of each: of the newest of all, none can come later in its own stream.
-        islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each.metric), query.limit)
+        islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each), query.limit)
         for each in _by_metric(schema, read, known, query)
     ]
     if len(streams) == 1:
@@ -170,15 +180,13 @@ def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) 
 def _by_metric(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[Known]:
     """What is known, once for each metric where rows have to be looked for metric by metric."""
     key = schema.key
-    if not key.has(MetricToken):
-        yield known
+    if not isinstance(key.unknown(known), MetricToken):
+        yield replace(known, metrics=query.metrics or ())
     elif query.metrics is not None:
         yield from (replace(known, metric=metric) for metric in query.metrics)
-    elif isinstance(key.unknown(known), MetricToken):
+    else:
         for raw_key in _distinct(schema, read, known, MetricToken):
             yield replace(known, metric=raw_key.metric)
-    else:
-        yield known
 
 
 def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Scan:
@@ -216,17 +224,26 @@ def _distinct(
 
 
 def _records(
-    schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query, metric: str | None = None
+    schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query, known: Known
 ) -> Iterator[RawRecord]:
-    """The events of a scan, which is of one metric or of all. Rows that say parts of one event lie side by side."""
-    row_a_metric = schema.key.has(MetricToken) and metric is None
-    most = _PAGE_BUCKETS if schema.layout.bucketed else None
-    wanted_rows = query.limit and query.limit * (_ROWS_AN_EVENT if row_a_metric else 1)
-    page_rows = min((rows for rows in (most, wanted_rows) if rows), default=None)
+    """The events of a scan, those of a sensor the newest first."""
+    together = schema.key.shares_times(known)
+    page_rows = _page_rows(schema, query, known, together=together)
     for key_range in scan.ranges:
         rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
-        for parts in _side_by_side(schema, rows) if row_a_metric else _row_by_row(schema, rows):
+        for parts in _side_by_side(schema, rows) if together else _row_by_row(schema, rows):
             yield from _asked_for(parts, query)
+
+
+def _page_rows(schema: TableSchema, query: Query, known: Known, *, together: bool) -> int | None:
+    """How many rows will probably be taken; None where nobody knows."""
+    sizes = []
+    if schema.layout.bucketed:
+        sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MOST_PAGE_BUCKETS))
+    if query.limit is not None:
+        an_event = _ROWS_AN_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
+        sizes.append(query.limit * an_event + together)  # one more, to see where the last time ends
+    return min(sizes, default=None)
 
 
 def _row_by_row(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
@@ -237,7 +254,7 @@ def _row_by_row(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRe
 
 
 def _side_by_side(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
-    """The events of the rows of one time, of which each holds a metric; the newest first."""
+    """The events of the rows of one time, of which each may hold a part; the newest first."""
     keyed = ((_raw_key(schema, row), row) for row in rows)
     for _, same in groupby(keyed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
         yield merged(chain.from_iterable(_parts(schema, raw_key, row) for raw_key, row in same))

@@ -77,8 +77,11 @@ def warnings(schema: TableSchema) -> Iterator[str]:
     elif schema.rate is None and key.grain_us >= _TELLING_US and not key.tells_events:
         yield (
             f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
-            "told apart by their cells' timestamps alone"
+            "told apart by their cells' timestamps alone, to the millisecond"
         )
+    elif schema.rate is None and key.grain_us > 1 and not key.tells_events:
+        told = "the later written replaces the other" if layout.serializes else "the readings become one event's"
+        yield f"rate: is not declared; of two events of a sensor within 1ms {told}"
 
 
 def _bytes_an_event(schema: TableSchema, rate: Rate) -> int:

@@ -187,7 +187,7 @@ class TableSchema:
     def _check_tiers(self) -> None:
         for shorter, longer in zip(self.tiers, self.tiers[1:], strict=False):
             if shorter.window.length == longer.window.length:
-                raise SchemaError("tiers", f"{shorter.window.text} and {longer.window.text} are the same window")
+                raise SchemaError("tiers", f"two of them are the same window, {shorter.window.text}")
             if longer.window.length % shorter.window.length:
                 raise SchemaError(
                     "tiers",
@@ -203,12 +203,12 @@ class TableSchema:
             if (
                 family in self.reading_families
                 and counts_versions(policy)
-                and not self.layout.serializes
-                and self.layout.bucketed
+                and self.layout.versions_are_events(self.columns)
             ):
                 raise SchemaError(
                     f"policies.{family}",
-                    f"maxversions would collect events: in the layout {self.layout.name} each version of a cell is one",
+                    f"maxversions would collect events: in the layout {self.layout.name}, under keys like {self.key}, "
+                    "each version of a cell is one",
                 )
 
 

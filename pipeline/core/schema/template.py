@@ -35,6 +35,7 @@ MAX_KEY_BYTES = 4096  # of Bigtable
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _PRINTABLE = re.compile(r"[!-~]+")  # ASCII
+_MOST_PATTERN = 8192  # characters of metrics' names: Bigtable takes a filter of 20 kB
 _MOST_BYTES = 1024  # so that with the longest sensor id and metric a key has room
 
 
@@ -55,6 +56,7 @@ class Known:
     sensor_id: str | None = None
     metric: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()  # one of these, where it is not known which; none for any
 
 
 class Scan(NamedTuple):
@@ -144,7 +146,17 @@ class KeyTemplate:
     @cached_property
     def prefix_scans(self) -> bool:
         """Whether all events of several sensors side by side can be had by one scan, sensor by sensor."""
-        return not self.time_first and (not self.has(MetricToken) or self._index(TimeToken) < self._index(MetricToken))
+        one_direction = len({token.newest_first for token in self._times}) == 1
+        metric_behind = not self.has(MetricToken) or self._index(TimeToken) < self._index(MetricToken)
+        return not self.time_first and one_direction and metric_behind
+
+    def shares_times(self, known: Known) -> bool:
+        """Whether several rows, in an order of their own, may be of one sensor and one time by the keys' grain."""
+        behind = self.parts[self._index_of_last_time :]
+        return any(
+            isinstance(part, MetadataToken | EventIdToken) or (isinstance(part, MetricToken) and known.metric is None)
+            for part in behind
+        )
 
     @cached_property
     def spread(self) -> int:
@@ -269,7 +281,7 @@ class KeyTemplate:
         """
         first = self._index(TimeToken)
         ranges = list(self._ranges(first, self.prefix(known), known, start_us, end_us - 1))
-        return Scan(ranges, not self._times[-1].newest_first, self._pattern_of(known))
+        return Scan(ranges, not self._times[-1].newest_first, self.pattern_of(known))
 
     def coarse_range(self, known: Known, start_us: int, end_us: int) -> KeyRange:
         """All keys whose first time, by its own grain, is within these; as for :meth:`scan`."""
@@ -295,18 +307,17 @@ class KeyTemplate:
             yield from self._ranges(behind, inner, known, floor_us, last_us)
             last_us = floor_us - 1
 
-    def _pattern_of(self, known: Known) -> str | None:
+    def pattern_of(self, known: Known) -> str | None:
         """What a key has to match, where a sensor or metric that is known stands behind the last time."""
-        telling = {
-            part: text
+        telling: dict[Token, str] = {
+            part: pattern
             for part in self.parts[self._index_of_last_time :]
-            if isinstance(part, SensorToken | MetricToken) and (text := _of_known(part, known)) is not None
+            if isinstance(part, SensorToken | MetricToken) and (pattern := _known_pattern(part, known)) is not None
         }
         if not telling:
             return None
         return "".join(
-            re.escape(part) if isinstance(part, str) else re.escape(telling[part]) if part in telling else part.pattern
-            for part in self.parts
+            re.escape(part) if isinstance(part, str) else telling.get(part, part.pattern) for part in self.parts
         )
 
     # What makes it sound
@@ -439,4 +450,13 @@ def _of_known(token: Token, known: Known) -> str | None:
             return known.metric
         case MetadataToken(name=name):
             return known.metadata.get(name)
+    return None
+
+
+def _known_pattern(token: Token, known: Known) -> str | None:
+    text = _of_known(token, known)
+    if text is not None:
+        return re.escape(text)
+    if isinstance(token, MetricToken) and known.metrics and sum(map(len, known.metrics)) < _MOST_PATTERN:
+        return f"(?:{'|'.join(map(re.escape, known.metrics))})"
     return None

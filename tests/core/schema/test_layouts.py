@@ -365,7 +365,7 @@ CEILING = AT + 1000
             Wanted(("logs", "raw"), None, times_us=(CEILING, CEILING), versions=7),
         ),
         ("serialized", "{sensor_id}#{reverse_us}", ["t"], Wanted(("raw",), versions=1)),
-        ("serialized", "{sensor_id}#{reverse_s}", None, Wanted(("raw",), times_us=(AT, CEILING), versions=7)),
+        ("serialized", "{sensor_id}#{reverse_s}", None, Wanted(("raw",), times_us=(AT, CEILING), versions=8)),
         (
             "bucket_serialized",
             "{sensor_id}#{bucket:1h}",

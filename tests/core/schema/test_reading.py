@@ -44,6 +44,9 @@ COARSE = [
     "{metadata.location}#{sensor_id}#{m}{time:%Y-%m-%d-%H%M}",
     "{sensor_id}#{m}{reverse_s}",
     "{iso_ms}#{sensor_id}{mm}",
+    "{sensor_id}#{m}{reverse_s}#{event_id}",
+    "{sensor_id}#{m}{iso_us}#{event_id}",
+    "{sensor_id}#{m}{time:%Y-%m-%d-%H}#{metadata.model}",
 ]
 BUCKETS = [
     "{sensor_id}#{m}{bucket:1h}",
@@ -53,6 +56,7 @@ BUCKETS = [
     "{bucket:1d}#{sensor_id}{mm}",
     "{sensor_id}#{m}{reverse_s}",
     "{sensor_id}#{m}{time:%Y-%m}",
+    "{sensor_id}#{m}{bucket:1h}#{metadata.model}",
 ]
 
 SENSORS = ("a", "a!", "a-1", "a$", "~")
@@ -96,7 +100,7 @@ def feeds(draw, most=12):
             sensor,
             START_US + ms * 1000 * scale + us,
             draw(st.dictionaries(st.sampled_from(METRICS), doubles, min_size=1)),
-            {"location": f"here-{len(sensor)}"} | draw(st.sampled_from([{}, {"model": "x"}])),
+            {"location": f"here-{len(sensor)}"} | draw(st.sampled_from([{"model": "y"}, {"model": "x"}])),
             f"id-{us}",
         )
         for sensor, ms, us in identities
@@ -167,7 +171,10 @@ def test_metrics(schema, events, metrics):
     """With metrics, these readings alone, of the events that have one of them, without metadata."""
     table = table_of(schema, events)
     for sensor in SENSORS:
-        records = list(events_of(schema, table, sensor, Query(metrics=tuple(metrics), metadata=location_of(sensor))))
+        query = Query(metrics=tuple(metrics), metadata=location_of(sensor))
+        records = list(events_of(schema, table, sensor, query))
+        limited = list(events_of(schema, table, sensor, replace(query, limit=2)))
+        assert limited == records[:2]
         expected = [
             (record.event_time_us, {m: v for m, v in record.readings.items() if m in metrics})
             for record in (kept(schema, event) for event in events if event.sensor_id == sensor)
@@ -199,14 +206,14 @@ def test_prefix(schema, events):
     metadata = {"location": "here-1"} if schema.key.names_before_sensor else {}
     query = Query(START_US, START_US + 2 * DAY_US, metadata=metadata)
     try:
-        records = list(events_of_prefix(schema, table, "" if schema.key.metadata_names else "a", query))
+        records = list(events_of_prefix(schema, table, "" if metadata else "a", query))
     except ValueError as error:
         assert "side by side" in str(error)  # noqa: PT017
         return
     expected = [
         kept(schema, event)
         for event in events
-        if (len(event.sensor_id) == 1 if schema.key.metadata_names else event.sensor_id.startswith("a"))
+        if (len(event.sensor_id) == 1 if metadata else event.sensor_id.startswith("a"))
     ]
     inside = [record for record in expected if query.start_us <= record.event_time_us < query.end_us]
     by_sensor = {}

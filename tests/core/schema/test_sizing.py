@@ -187,8 +187,12 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
             schema("{sensor_id}#{reverse_s}", "wide"),
             [
                 "rate: is not declared; events of a sensor within 1s share a row, told apart by their cells' "
-                "timestamps alone"
+                "timestamps alone, to the millisecond"
             ],
+        ),
+        (
+            schema("{sensor_id}#{reverse_ms}", "wide"),
+            ["rate: is not declared; of two events of a sensor within 1ms the readings become one event's"],
         ),
     ],
 )

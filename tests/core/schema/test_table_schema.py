@@ -204,11 +204,11 @@ def test_no_tiers():
         ),
         (
             {"tiers": (Tier(HOURLY, "a"), Tier(Window.parse("60m"), "b"))},
-            "tiers: 1h and 1h are the same window",
+            "tiers: two of them are the same window, 1h",
         ),
         (
             {"tiers": (Tier(Window.parse("15m"), "a"), Tier(Window.parse("900s"), "b"))},
-            "tiers: 15m and 900s are the same window",
+            "tiers: two of them are the same window, 15m",
         ),
         (
             {"tiers": (Tier(Window.parse("2h"), "a"), Tier(Window.parse("3h"), "b"))},
@@ -224,7 +224,8 @@ def test_no_tiers():
                 "key": "{sensor_id}#{bucket:1h}",
                 "policies": {"raw": parse_policy("maxversions=1")},
             },
-            "policies.raw: maxversions would collect events: in the layout bucket_cells each version of a cell is one",
+            "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is one",
         ),
         (
             {
@@ -232,8 +233,13 @@ def test_no_tiers():
                 "key": "{sensor_id}#{metric}#{bucket:1h}",
                 "policies": {"meta": parse_policy("maxage=1d && maxversions=1")},
             },
-            "policies.meta: maxversions would collect events: in the layout bucket_columns each version of a cell is "
-            "one",
+            "policies.meta: maxversions would collect events: in the layout bucket_columns, under keys like "
+            "{sensor_id}#{metric}#{bucket:1h}, each version of a cell is one",
+        ),
+        (
+            {"key": "{sensor_id}#{reverse_s}", "policies": {"raw": parse_policy("maxversions=1")}},
+            "policies.raw: maxversions would collect events: in the layout wide, under keys like "
+            "{sensor_id}#{reverse_s}, each version of a cell is one",
         ),
     ],
 )
