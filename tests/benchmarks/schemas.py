@@ -3,9 +3,9 @@
     .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.schemas
 
 The same 100,000 events, of 100 sensors and three metrics over a day, for every layout and encoding. Everything is
-counted and nothing is timed, so that the table is the same on every machine: rows, cells, and the bytes of keys,
-qualifiers and values; requests as Beam's connector makes them; and what the server returned for four queries, as rows
-and cells. Bigtable's own compression is not in it.
+counted and nothing is timed, so that the table is nearly the same on every machine: rows, cells, and the bytes of keys,
+qualifiers and values; requests as Beam's connector makes them, which flushes by the clock too; and what the server
+returned for four queries, as rows and cells. Bigtable's own compression is not in it.
 """
 
 import random
