@@ -4,7 +4,6 @@ What the table looks like it says itself; the very schema by which rows are writ
 reads a table from end to end.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,10 @@ from heapq import merge
 from itertools import islice
 from typing import TypeVar, overload
 
-from google.cloud.bigtable_v2.types import ColumnRange, RowFilter, TimestampRange
-
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
+from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
@@ -237,7 +235,7 @@ class SensorTable:
     ) -> Iterator[AggregateRecord]:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read(key_range, _filter(Wanted((tier.family,), versions=1)), page_rows=page_rows)
+        rows = self.rows.read(key_range, row_filter(Wanted((tier.family,), versions=1)), page_rows=page_rows)
         return self._ours(_each(rows, partial(_aggregate_record, tier.window)))
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
@@ -267,7 +265,7 @@ class SensorTable:
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
-        return self.rows.read(key_range, _filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+        return self.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def _ours(self, records: Iterator[_T]) -> Iterator[_T]:
         """The records, or a ServerProblem where a row is not as the schema has it."""
@@ -322,32 +320,6 @@ def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
 
 
 _KEY_ALONE = Wanted((), keys_only=True)
-_MOST_ALTERNATIVES = 10_000  # bytes: Bigtable takes a filter of 20 kB
-
-
-def _filter(wanted: Wanted, pattern: str | None = None) -> RowFilter:
-    """What the server is to leave out, the cheapest to decide first."""
-    filters = []
-    if pattern is not None:
-        filters.append(RowFilter(row_key_regex_filter=pattern.encode()))
-    if wanted.keys_only:
-        filters += [RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)]
-    else:
-        filters.append(RowFilter(family_name_regex_filter="|".join(map(re.escape, wanted.families))))
-    alternatives = b"|".join(map(re.escape, wanted.qualifiers or ()))
-    if 0 < len(alternatives) < _MOST_ALTERNATIVES:  # else all come, and those that are not wanted are left out here
-        filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
-    if wanted.qualifier_range is not None:
-        start, end = wanted.qualifier_range
-        columns = ColumnRange(family_name=wanted.families[0], start_qualifier_closed=start, end_qualifier_open=end)
-        filters.append(RowFilter(column_range_filter=columns))
-    if wanted.times_us is not None:
-        start_us, end_us = wanted.times_us
-        times = TimestampRange(start_timestamp_micros=start_us, end_timestamp_micros=end_us)
-        filters.append(RowFilter(timestamp_range_filter=times))
-    if wanted.versions is not None:
-        filters.append(RowFilter(cells_per_column_limit_filter=wanted.versions))
-    return RowFilter(chain=RowFilter.Chain(filters=filters)) if len(filters) > 1 else filters[0]
 
 
 def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
