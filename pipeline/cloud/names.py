@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 _TOPIC = re.compile(r"projects/[^/\s]+/topics/[^/\s]+")
+_SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,15 @@ def topic_path(text: str) -> str:
     """
     if not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r} is not a full path; write projects/PROJECT/topics/TOPIC")
+    return text
+
+
+def subscription_path(text: str) -> str:
+    """The text itself, when it is a subscription's full path.
+
+    Raises:
+        ValueError: it is not; in one line, with the form that it should have.
+    """
+    if not _SUBSCRIPTION.fullmatch(text):
+        raise ValueError(f"subscription {text!r} is not a full path; write projects/PROJECT/subscriptions/SUBSCRIPTION")
     return text

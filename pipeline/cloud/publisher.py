@@ -3,7 +3,7 @@
 import inspect
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Self
@@ -13,6 +13,8 @@ from google.api_core.retry import Retry, if_exception_type
 from google.api_core.timeout import ConstantTimeout
 from google.cloud.pubsub_v1 import PublisherClient
 from google.cloud.pubsub_v1.types import BatchSettings, PublisherOptions
+from google.pubsub_v1 import PublisherClient as RequestClient
+from google.pubsub_v1.types import PubsubMessage
 
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import topic_path
@@ -46,6 +48,10 @@ _RETRY = Retry(
 
 # Attributes travel as keyword arguments: one of these names would be taken for the argument.
 _UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
+
+
+class UnacceptableMessage(ServerProblem):
+    """A topic that refuses what a request holds, one that does not fit its schema for instance."""
 
 
 class Publisher:
@@ -110,6 +116,31 @@ class Publisher:
         self._unconfirmed.append((future, len(message.data)))
         self._unconfirmed_bytes += len(message.data)
         self.sent += 1
+
+    def send_at_once(self, messages: Iterable[Message]) -> None:
+        """Publishes these in one request and waits for its end: all of them are stored, or none is known to be.
+
+        Attributes may have any name that Pub/Sub takes, those too that ``send`` can't publish.
+
+        Args:
+            messages: at most 1,000 and 10 MB, and all with the same ordering key, as Pub/Sub demands of a request.
+
+        Raises:
+            UnacceptableMessage: one of them is refused for what it is.
+            ServerProblem: another failure.
+        """
+        request = {
+            "topic": self.topic,
+            "messages": [
+                PubsubMessage(data=one.data, attributes=dict(one.attributes), ordering_key=one.ordering_key)
+                for one in messages
+            ],
+        }
+        with explained(f"topic {self.topic}"):
+            try:
+                RequestClient.publish(self._client, request, retry=_RETRY, timeout=_ATTEMPT_SECONDS)
+            except exceptions.InvalidArgument as error:
+                raise UnacceptableMessage(f"topic {self.topic}: {' '.join(str(error.message).split())}") from error
 
     def confirm(self) -> None:
         """Waits until every message sent so far is confirmed or has failed.

@@ -1,6 +1,7 @@
-"""Dead letters: the original message again, with the reason beside it, within Pub/Sub's limits.
+"""Dead letters: the original message again, with the reason beside it, within Pub/Sub's limits; and the way back.
 
-A dead letter replays by being published again as it is. What must be cut to fit is cut in this order:
+A dead letter replays by being published again, as :func:`replay_of` has it or even as it is. What must be cut to fit
+is cut in this order:
 
 1. our own attributes never;
 2. of the original attributes, those that Tidetable reads stay longest, then the others by name; whatever does not
@@ -11,19 +12,31 @@ A dead letter replays by being published again as it is. What must be cut to fit
 
 Two kinds of attributes can't be published under their own names and travel renamed: ``goog…`` (Pub/Sub's own) as
 ``dead_letter_goog…``, and those that are names of arguments of the Python client's ``publish``, through which
-Beam's DirectRunner would mistake them, as ``dead_letter_attribute_…``.
+Beam's DirectRunner would mistake them, as ``dead_letter_attribute_…``. :func:`original_of` undoes that.
+
+A replayed message says in ``dead_letter_replays`` how often it was; whoever refuses it again passes that on.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Set
 from datetime import datetime
 
 from pipeline.core.events import BadData
 from pipeline.core.messages import ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import event_time_of
-from pipeline.core.times import format_time, from_datetime
+from pipeline.core.times import format_time, from_datetime, parse_time, to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 PREFIX = "dead_letter_"
+REASON = f"{PREFIX}reason"
+DETAIL = f"{PREFIX}detail"
+STEP = f"{PREFIX}step"
+TIME = f"{PREFIX}time"
+MESSAGE_ID = f"{PREFIX}message_id"
+PUBLISH_TIME = f"{PREFIX}publish_time"
+ORDERING_KEY = f"{PREFIX}ordering_key"
+REPLAYS = f"{PREFIX}replays"  # the one that a replayed message carries
+_OF_A_DEATH = frozenset({REASON, DETAIL, STEP, TIME, MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY})
 RENAMED_ENCODING = f"{PREFIX}{ENCODING}"
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
@@ -36,6 +49,8 @@ MAX_MESSAGE_BYTES = 10_000_000 - 2_000
 _ATTRIBUTE_OVERHEAD = 12
 
 _PUBLISH_ARGUMENTS = frozenset({"self", "topic", "data", "ordering_key", "retry", "timeout"})
+_RENAMED_ARGUMENT = f"{PREFIX}attribute_"
+_COUNT = re.compile(r"[0-9]{1,9}")
 _READ_BY_US = (MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING)
 _ROOM_FOR_CUTS = 300  # of the detail's 1024 bytes, where there is something to say of cuts
 
@@ -53,17 +68,20 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
         A message that can be published: attributes and payload within Pub/Sub's limits, no ordering key.
     """
     own = {
-        f"{PREFIX}reason": problem.reason.value,
-        f"{PREFIX}step": step,
-        f"{PREFIX}time": format_time(from_datetime(now)),
-        f"{PREFIX}message_id": message.message_id,
-        f"{PREFIX}publish_time": format_time(from_datetime(message.publish_time)) if message.publish_time else "",
+        REASON: problem.reason.value,
+        STEP: step,
+        TIME: format_time(from_datetime(now)),
+        MESSAGE_ID: message.message_id,
+        PUBLISH_TIME: format_time(from_datetime(message.publish_time)) if message.publish_time else "",
     }
-    if message.ordering_key:
-        own[f"{PREFIX}ordering_key"] = message.ordering_key
+    # A dead letter that was published again as it is has its ordering key still in the attribute.
+    if ordering_key := message.ordering_key or message.attributes.get(ORDERING_KEY):
+        own[ORDERING_KEY] = ordering_key
+    if replays := replays_of(message):
+        own[REPLAYS] = str(replays)
     room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # the detail is yet to come
     data = message.data[:room]
-    originals = {_publishable_name(name): value for name, value in message.attributes.items()}
+    originals = _renamed(_without(_OF_A_DEATH | {REPLAYS}, message.attributes), _dead_letter_name)
     kept, left_out = _fitting(originals, own, room - len(data))
 
     cuts = []
@@ -74,18 +92,41 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
     detail = problem.detail
     if cuts:
         detail = f"{_clip(detail, MAX_VALUE_BYTES - _ROOM_FOR_CUTS)} ({'; '.join(cuts)})"
-    return Message(data, kept | own | {f"{PREFIX}detail": _clip(detail, MAX_VALUE_BYTES)})
+    return Message(data, kept | own | {DETAIL: _clip(detail, MAX_VALUE_BYTES)})
+
+
+def original_of(letter: Message) -> Message:
+    """The message that was refused, as it was received, but for what :func:`dead_letter` had to cut."""
+    return Message(
+        letter.data,
+        _renamed(_without(_OF_A_DEATH, letter.attributes), _original_name),
+        letter.attributes.get(MESSAGE_ID, ""),
+        _datetime(letter.attributes.get(PUBLISH_TIME, "")),
+        letter.attributes.get(ORDERING_KEY, ""),
+    )
+
+
+def replay_of(letter: Message) -> Message:
+    """The original message as it can be published again, with one replay more than it had.
+
+    ``goog…`` attributes, which nobody can publish, keep their other name: ``decode`` knows the encoding by it.
+    """
+    original = original_of(letter)
+    attributes = _renamed(original.attributes, _publishable_name)
+    return Message(letter.data, attributes | {REPLAYS: str(replays_of(letter) + 1)}, ordering_key=original.ordering_key)
+
+
+def replays_of(message: Message) -> int:
+    """How often the message, or the one that this dead letter is of, was replayed."""
+    text = message.attributes.get(REPLAYS, "")
+    return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
     """One event of a batch as a message of its own, with attributes of its own; a single event's message as it is."""
     if not message.is_batch:
         return message
-    attributes = {
-        name: value
-        for name, value in message.attributes.items()
-        if name not in (EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING)
-    }
+    attributes = _without({EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING}, message.attributes)
     attributes[MESSAGE_TYPE] = EVENT_TYPE
     if EVENT_ID in message.attributes:
         attributes[EVENT_ID] = f"{message.attributes[EVENT_ID]}/{index}"
@@ -94,12 +135,37 @@ def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
     return message._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
 
 
+def _without(names: Set[str], attributes: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in attributes.items() if name not in names}
+
+
+def _dead_letter_name(name: str) -> str:
+    return f"{_RENAMED_ARGUMENT}{name}" if name in _PUBLISH_ARGUMENTS else _publishable_name(name)
+
+
 def _publishable_name(name: str) -> str:
-    if name.startswith("goog"):
-        return f"{PREFIX}{name}"
-    if name in _PUBLISH_ARGUMENTS:
-        return f"{PREFIX}attribute_{name}"
-    return name
+    return f"{PREFIX}{name}" if name.startswith("goog") else name
+
+
+def _original_name(name: str) -> str:
+    if name.startswith(f"{PREFIX}goog"):
+        return name.removeprefix(PREFIX)
+    argument = name.removeprefix(_RENAMED_ARGUMENT)
+    return argument if argument in _PUBLISH_ARGUMENTS else name
+
+
+def _renamed(attributes: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
+    """The attributes under their new names; where two become one, the one that was renamed wins."""
+    # What comes later wins. Both names of the encoding meet where Pub/Sub sets its own on a message that was replayed
+    # to a topic with a schema; decode has the same of the two in mind.
+    return {rename(name): attributes[name] for name in sorted(attributes, key=lambda name: rename(name) != name)}
+
+
+def _datetime(text: str) -> datetime | None:
+    try:
+        return to_datetime(parse_time(text))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _fitting(originals: Mapping[str, str], own: Mapping[str, str], room: int) -> tuple[dict[str, str], list[str]]:

@@ -21,11 +21,11 @@ class Inbox:
     def __init__(self, *, ordered: bool = False) -> None:
         name = uuid.uuid4().hex
         self.topic = f"projects/test-project/topics/t-{name}"
-        self._subscription = f"projects/test-project/subscriptions/s-{name}"
+        self.subscription = f"projects/test-project/subscriptions/s-{name}"
         self._subscriber = subscriber_client()
         PublisherClient().create_topic(name=self.topic)
         self._subscriber.create_subscription(
-            {"name": self._subscription, "topic": self.topic, "enable_message_ordering": ordered}
+            {"name": self.subscription, "topic": self.topic, "enable_message_ordering": ordered}
         )
 
     def take(self, count: int) -> list[Message]:
@@ -33,9 +33,9 @@ class Inbox:
         messages: list[Message] = []
         deadline = time.monotonic() + 30
         while len(messages) < count and time.monotonic() < deadline:
-            received = self._subscriber.pull(subscription=self._subscription, max_messages=1000).received_messages
+            received = self._subscriber.pull(subscription=self.subscription, max_messages=1000).received_messages
             if received:
-                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=[one.ack_id for one in received])
+                self._subscriber.acknowledge(subscription=self.subscription, ack_ids=[one.ack_id for one in received])
             messages += [_plain(one.message) for one in received]
         return messages
 

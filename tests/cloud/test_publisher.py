@@ -9,7 +9,7 @@ import pytest
 from pipeline.cloud import publisher
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import topic_path
-from pipeline.cloud.publisher import Pacer, Publisher
+from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core import dead_letters
 from pipeline.core.messages import Message
 from tests.cloud.pubsub import Inbox, Server, serving
@@ -168,6 +168,29 @@ def test_a_message_beyond_ten_megabytes_is_refused(inbox: Inbox) -> None:
         with pytest.raises(ValueError, match="maximum allowed size"):
             publisher.send(Message(b"x" * 10_000_000, {}))
     assert [len(message.data) for message in inbox.take(1)] == [9_900_000]
+
+
+def test_at_once_every_attribute_is_published(pubsub: str) -> None:
+    """A request of its own holds attributes of any name, and the ordering key; it is over when all is stored."""
+    inbox = Inbox(ordered=True)
+    names = {"data": "1", "topic": "2", "ordering_key": "3", "retry": "4", "timeout": "5", "self": "6"}
+    messages = [Message(b"a", names, ordering_key="cellar"), Message(b"b", {"x": "y"}, ordering_key="cellar")]
+    with Publisher(inbox.topic) as publisher:
+        publisher.send_at_once(messages)
+        assert inbox.take(2) == messages
+
+
+def test_at_once_a_message_that_is_refused_is_told_as_that(inbox: Inbox) -> None:
+    """What is wrong with a message is another matter than what is wrong with a server."""
+    with Publisher(inbox.topic) as publisher:
+        with pytest.raises(UnacceptableMessage, match=f"^topic {inbox.topic}: "):
+            publisher.send_at_once([Message(b"good", {}), Message(b"", {})])
+        publisher.send_at_once([Message(b"good", {})])
+        assert [message.data for message in inbox.take(1)] == [b"good"]
+        inbox.delete_topic()
+        with pytest.raises(ServerProblem, match=r"does not exist$") as raised:
+            publisher.send_at_once([Message(b"late", {})])
+    assert not isinstance(raised.value, UnacceptableMessage)
 
 
 def test_an_account_that_may_only_publish_publishes(server: Server) -> None:

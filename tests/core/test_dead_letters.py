@@ -8,7 +8,16 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters import dead_letter, event_alone
+from pipeline.core.dead_letters import (
+    ORDERING_KEY,
+    RENAMED_ENCODING,
+    REPLAYS,
+    dead_letter,
+    event_alone,
+    original_of,
+    replay_of,
+    replays_of,
+)
 from pipeline.core.events import BadData, Reason, decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
@@ -77,6 +86,36 @@ def test_a_second_death():
     assert second.attributes["dead_letter_message_id"] == "2"
     assert second.attributes["dead_letter_detail"] == "still no good"
     assert second.attributes["site"] == "north"
+
+
+def test_a_second_death_keeps_the_ordering_key():
+    """Published again as it is, a dead letter has its ordering key in the attribute, and passes it on."""
+    first = refused(Message(b"\xff", {}, ordering_key="north"))
+    assert refused(first).attributes[ORDERING_KEY] == "north"
+
+
+def test_replays_are_passed_on():
+    """The count of replays is one of our own attributes: it survives a refusal, beside ninety-nine others too."""
+    message = Message(b"\xff", {REPLAYS: "2"} | {f"a{i:03}": "v" for i in range(99)})
+    letter = refused(message)
+    assert letter.attributes[REPLAYS] == "2"
+    assert replays_of(letter) == 2
+    assert_publishable(letter)
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "٣", "1" * 1000])
+def test_what_is_no_count_of_replays_counts_none(text):
+    """Whoever else uses the name does not keep a message from being replayed."""
+    assert replays_of(Message(b"", {REPLAYS: text})) == 0
+    assert REPLAYS not in refused(Message(b"", {REPLAYS: text})).attributes
+
+
+def test_the_encoding_that_pubsub_sets_wins():
+    """On a topic with a schema a replayed message has its encoding under both names, of which decode reads this one."""
+    letter = refused(Message(b"", {RENAMED_ENCODING: "BINARY", ENCODING: "JSON"}))
+    assert letter.attributes[RENAMED_ENCODING] == "JSON"
+    letter = refused(Message(b"", {ENCODING: "JSON", RENAMED_ENCODING: "BINARY"}))
+    assert letter.attributes[RENAMED_ENCODING] == "JSON"
 
 
 def test_hundred_attributes():
@@ -188,3 +227,68 @@ def test_a_lone_surrogate():
     letter = refused(message, caught.value.detail)
     assert_publishable(letter)
     assert "\\ud800" in letter.attributes["dead_letter_detail"]
+
+
+OURS = {f"dead_letter_{name}" for name in ("reason", "detail", "step", "time", "message_id", "publish_time")}
+RENAMED = ("dead_letter_goog", "dead_letter_attribute_")
+# What a message can have been received with: no limit is reached, and no name is one of those that we give.
+received = st.builds(
+    Message,
+    st.binary(max_size=50),
+    st.dictionaries(
+        st.text(min_size=1, max_size=30)
+        | st.sampled_from(["googclient_x", "topic", "data", "self", "dead_letter_x", "goog", "attribute_topic"]),
+        st.text(max_size=60),
+        max_size=90,
+    ).map(lambda names: {n: x for n, x in names.items() if n not in {*OURS, REPLAYS} and not n.startswith(RENAMED)}),
+    st.text(max_size=20),
+    st.none() | st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
+    st.text(max_size=200),
+)
+
+
+@given(received, st.integers(0, 10**9 - 1))
+def test_the_original_comes_back(message, replays):
+    """Of what no limit cut, a dead letter gives back everything: what was received, when, as what, in which order."""
+    if replays:
+        message = message._replace(attributes={**message.attributes, REPLAYS: str(replays)})
+    assert original_of(refused(message)) == message
+
+
+@given(received)
+def test_a_replay_is_the_original_and_a_count(message):
+    """What is published is the original, but for what nobody can publish; and it dies and replays on like this."""
+    first = replay_of(refused(message))
+    assert (first.data, first.ordering_key) == (message.data, message.ordering_key)
+    assert first.attributes == {
+        REPLAYS: "1",
+        **{f"dead_letter_{n}" if n.startswith("goog") else n: value for n, value in message.attributes.items()},
+    }
+    second = replay_of(refused(first))
+    assert second == first._replace(attributes={**first.attributes, REPLAYS: "2"})
+
+
+@given(st.binary(max_size=50), attributes, st.booleans())
+def test_a_replay_fits(data, names, huge):
+    """Within Pub/Sub's limits, whatever came; its names are those of the original, so a client may need care."""
+    replay = replay_of(refused(Message(data * 200_000 if huge else data, names, ordering_key="k" * 1024)))
+    assert len(replay.attributes) <= 100
+    assert all(0 < len(name.encode()) <= 256 and not name.startswith("goog") for name in replay.attributes)
+    assert all(len(value.encode()) <= 1024 for value in replay.attributes.values())
+    message = PubsubMessage(data=replay.data, attributes=replay.attributes, ordering_key=replay.ordering_key)
+    assert PublishRequest.pb(PublishRequest(topic=TOPIC, messages=[message])).ByteSize() <= 10_000_000
+
+
+@given(events, st.sampled_from(["BINARY", "JSON", None]))
+def test_a_replay_decodes_to_the_same_event(event, encoding):
+    """JSON replays as JSON, though nobody can publish the attribute that says so."""
+    data = json_format.MessageToJson(event).encode() if encoding == "JSON" else event.SerializeToString()
+    message = Message(data, {ENCODING: encoding} if encoding else {})
+    assert list(decode(replay_of(refused(message)))) == [event]
+
+
+def test_one_of_a_replayed_batch_carries_its_count():
+    """An event that is refused alone was replayed as often as its batch."""
+    event = sensor_event("a", T, {"x": 1.0}, {})
+    batch = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"})
+    assert replays_of(refused(event_alone(batch, 0, event))) == 3

@@ -44,6 +44,7 @@ def test_unknown_command():
         ("pipeline.toolbox.read", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.toolbox.publish", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.toolbox.demo", {"apache_beam", "matplotlib", "plotext"}),
+        ("pipeline.toolbox.dead_letters", {"apache_beam", "google.cloud.bigtable", "matplotlib", "plotext"}),
         ("pipeline.core.dead_letters", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),
     ],
 )

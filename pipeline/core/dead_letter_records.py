@@ -1,0 +1,135 @@
+"""Dead letters read back: what each says of itself, which of them are wanted, and how they group."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.core.dead_letters import DETAIL, REASON, STEP, TIME, original_of, replays_of
+from pipeline.core.events import BadData, Reason, decode
+from pipeline.core.messages import Message
+from pipeline.core.times import parse_time
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+
+class DeadLetter(NamedTuple):
+    """A message of a dead-letter topic, with what it says of itself."""
+
+    message: Message  # as it was received
+    original: Message  # as it was before it was refused
+    reason: str  # empty: it is somebody else's message, and no dead letter of ours
+    detail: str
+    step: str
+    time_us: int | None
+    replays: int
+    events: tuple[SensorEvent, ...]  # of the original, where it can be decoded; nothing of them is known to be valid
+
+    @classmethod
+    def of(cls, message: Message) -> "DeadLetter":
+        """Reads a message as it was received from a dead-letter topic."""
+        original = original_of(message) if REASON in message.attributes else message
+        try:
+            events = tuple(decode(original))
+        except BadData:
+            events = ()
+        said = message.attributes.get
+        return cls(
+            message,
+            original,
+            said(REASON, ""),
+            said(DETAIL, ""),
+            said(STEP, ""),
+            _time_us(said(TIME, "")),
+            replays_of(message),
+            events,
+        )
+
+    @property
+    def sensor_id(self) -> str:
+        """The sensor, where all its events are of one and name it; else empty."""
+        sensors = {event.sensor_id for event in self.events}
+        return sensors.pop() if len(sensors) == 1 else ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which dead letters are wanted; what is not said wants all."""
+
+    reasons: frozenset[Reason] = frozenset()
+    sensors: frozenset[str] = frozenset()
+    since_us: int | None = None  # inclusive
+    until_us: int | None = None  # exclusive
+
+    def __contains__(self, letter: DeadLetter) -> bool:
+        if self.reasons and letter.reason not in self.reasons:
+            return False
+        if self.sensors and self.sensors.isdisjoint(event.sensor_id for event in letter.events):
+            return False
+        if self.since_us is None and self.until_us is None:
+            return True
+        return letter.time_us is not None and (
+            (self.since_us is None or self.since_us <= letter.time_us)
+            and (self.until_us is None or letter.time_us < self.until_us)
+        )
+
+
+@dataclass
+class Group:
+    """The dead letters of one reason and one sensor."""
+
+    reason: str
+    sensor_id: str
+    count: int = 0
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    detail: str = ""  # of the first that came
+
+
+class Groups:
+    """Dead letters, counted by reason and sensor."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], Group] = {}
+
+    def add(self, letter: DeadLetter) -> None:
+        """Counts one."""
+        of = (letter.reason, letter.sensor_id)
+        if (group := self._groups.get(of)) is None:
+            group = self._groups[of] = Group(*of, detail=letter.detail)
+        group.count += 1
+        if letter.time_us is not None:
+            group.oldest_us = min(letter.time_us, group.oldest_us if group.oldest_us is not None else letter.time_us)
+            group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
+
+    def by_size(self) -> list[Group]:
+        """All groups, the biggest first."""
+        return sorted(self._groups.values(), key=lambda group: (-group.count, group.reason, group.sensor_id))
+
+
+def together(letters: Iterable[DeadLetter], most: int, most_bytes: int) -> list[list[DeadLetter]]:
+    """The letters in lists that can be replayed in one request each: of one ordering key, and neither long nor large.
+
+    Args:
+        letters: in the order in which those of a key go out.
+        most: letters in a list.
+        most_bytes: payload and attributes in a list; one letter alone may have more.
+    """
+    lists: list[list[DeadLetter]] = []
+    open_lists: dict[str, tuple[list[DeadLetter], int]] = {}
+    for letter in letters:
+        size = len(letter.message.data) + sum(
+            len(f"{name}{x}".encode()) for name, x in letter.message.attributes.items()
+        )
+        one, so_far = open_lists.get(letter.original.ordering_key, ([], 0))
+        if not one or len(one) == most or so_far + size > most_bytes:
+            one, so_far = [], 0
+            lists.append(one)
+        one.append(letter)
+        open_lists[letter.original.ordering_key] = (one, so_far + size)
+    return lists
+
+
+def _time_us(text: str) -> int | None:
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
