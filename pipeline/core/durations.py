@@ -43,7 +43,12 @@ def parse_interval(text: str) -> int:
     if match := _INTERVAL.fullmatch(text):
         interval_us = int(match[1]) * _SHORT_UNITS_US[match[2]]
     else:
-        interval_us = parse_duration(text) // timedelta(microseconds=1)
+        try:
+            interval_us = parse_duration(text) // timedelta(microseconds=1)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, like 10ms, 1s or 15m"
+            ) from None
     if not interval_us:
         raise ValueError(f"{text!r} is no time at all; write one like 10ms, 1s or 15m")
     return interval_us

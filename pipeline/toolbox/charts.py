@@ -7,7 +7,6 @@ event lies in the band of its window. Where windows are missing there is neither
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC
 from itertools import groupby, zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +22,8 @@ from pipeline.toolbox.time_ticks import time_ticks
 _SPARSE = 100  # an axis so many times as long as what is there would show nothing but a dot
 _SHORTEST_US = 1_000_000  # of an axis: labels of less would not fit beside each other
 _MOST_STEPS = 400  # of a PNG: a year of hours would be one blot
+_PNG_WIDTH = 90  # of a PNG's time axis, in characters of its labels
+_THOUSANDS = 10_000  # from which value on digits are parted
 _GREATEST = 1e300  # that is drawn: the arithmetic of axes needs room above
 _TINY = 1e-200  # not to be told from nothing
 
@@ -122,7 +123,7 @@ def terminal_chart(chart: Chart, width: int = 80, height: int = 18) -> str:
         if dots:
             plotext.scatter([dot.x for dot in dots], [dot.y for dot in dots], marker=label[0])
     values = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
-    plotext.yticks(values, [f"{value:.15g}" for value in values])
+    plotext.yticks(values, [format(value, _value_format(bottom, top)) for value in values])
     ticks = time_ticks(start, end, width)
     plotext.xticks([(time_us - start) / (end - start) for time_us in ticks], list(ticks.values()))
     legend = "   ".join(label for label, dots in marked.items() if dots)
@@ -154,10 +155,14 @@ def save_chart(chart: Chart, path: Path) -> None:
         values = [reading.value for reading in drawn.readings]
         dots = {"linestyle": "none", "marker": ".", "markersize": size, "markeredgewidth": 0, "color": _VERMILLION}
         axes.plot(times, values, **dots, clip_on=False, label="event")
-    _set_time_axis(axes.xaxis)
+    ticks = time_ticks(start, end, _PNG_WIDTH)
+    axes.set_xticks([to_datetime(time_us) for time_us in ticks], list(ticks.values()))
     axes.set_xlim(to_datetime(start), to_datetime(end))
-    axes.set_ylim(*_value_axis(drawn))
+    bottom, top = _value_axis(drawn)
+    axes.set_ylim(bottom, top)
     axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-4, 12))
+    if _THOUSANDS <= max(abs(bottom), abs(top)) < 1e12:  # which has room beside the axis
+        axes.yaxis.set_major_formatter(f"{{x:{_value_format(bottom, top)}}}")
     axes.set_xlabel(_span_text(start, end))
     # Not as formulas, which a sensor's id with a dollar sign would be.
     axes.set_ylabel(_shortened(chart.label, 28), parse_math=False)
@@ -255,19 +260,9 @@ def _value_ticks(bottom: float, top: float) -> list[float]:
     return list(MaxNLocator(6).tick_values(bottom, top))
 
 
-def _set_time_axis(axis: Any) -> None:
-    from matplotlib import dates
-
-    locator = dates.AutoDateLocator(tz=UTC, minticks=3, maxticks=9)
-    formatter = dates.ConciseDateFormatter(
-        locator,
-        tz=UTC,
-        formats=["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"],
-        zero_formats=["", "%Y-%m", "%m-%d", "%m-%d", "%H:%M", "%H:%M:%S"],
-        show_offset=False,
-    )
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(formatter)
+def _value_format(bottom: float, top: float) -> str:
+    """How labels of an axis between these values are written, all alike: with commas where some of them are long."""
+    return ",.15g" if max(abs(bottom), abs(top)) >= _THOUSANDS else ".15g"
 
 
 def _span_text(start_us: int, end_us: int) -> str:

@@ -14,11 +14,13 @@ from pipeline.toolbox.read_options import (
     WINDOW,
     Metadata,
     OpenTable,
+    limit_of_many_option,
     limit_option,
     metadata_of_many,
     metadata_of_one,
     metadata_option,
     metrics_option,
+    no_metadata_option,
     range_options,
     reading_options,
     sensors_argument,
@@ -114,7 +116,7 @@ def range_(
 @read.command()
 @range_options
 @click.option("--sensors", default="", metavar="PREFIX", help="What the sensors' ids begin with, such as balloon-.")
-@limit_option
+@limit_of_many_option
 @metrics_option
 @metadata_option
 @reading_options
@@ -156,6 +158,7 @@ def prefix(
 @sensors_argument
 @range_options
 @click.option("--tier", type=WINDOW, help="The length of the windows; by default the shortest that the table has.")
+@no_metadata_option
 @reading_options
 def aggregates(
     sensors: tuple[str, ...], start_us: int, end_us: int, tier: Window | None, open_table: OpenTable, as_json: bool
@@ -177,6 +180,7 @@ def aggregates(
     show_default=True,
     help="The length of the windows, written as the pipeline's --window was.",
 )
+@no_metadata_option
 @reading_options
 def hourly(sensor: str, start_us: int, end_us: int, window: Window, open_table: OpenTable, as_json: bool) -> None:
     """Print the aggregates of SENSOR by the hour, whose windows start in a range of time, oldest first.
@@ -191,7 +195,7 @@ def hourly(sensor: str, start_us: int, end_us: int, window: Window, open_table: 
 @metadata_option
 @reading_options
 def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: bool) -> None:
-    """Print the sensors that have readings, one a line.
+    """Print the sensors that have readings, one a line, in the order of row keys.
 
     Costs one seek a sensor, however many rows each of them has. Where row keys begin with the time, it prints those
     that have aggregates.

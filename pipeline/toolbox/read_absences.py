@@ -25,8 +25,8 @@ def no_readings(
     if newest is None:
         return text + _NEVER if span_us else text
     if metrics and not newest.readings.keys() & set(metrics):
-        text += f"; its newest event has {', '.join(newest.readings)}"
-    return text
+        return f"{text}; its newest event has {', '.join(newest.readings)}"
+    return f"{text}; its newest is of {format_time(newest.event_time_us)}"
 
 
 def no_readings_of_many(

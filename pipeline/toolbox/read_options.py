@@ -39,6 +39,15 @@ def _field(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _limit_option(text: str) -> Callable[[Command], Command]:
+    return click.option("--limit", type=click.IntRange(min=1), help=text)
+
+
+def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001
+    if value:
+        raise click.UsageError("aggregates are found by the sensor alone; leave --metadata out")
+
+
 WINDOW = Parsed("window", Window.parse)
 
 _TIME = Parsed("time", _time)
@@ -46,7 +55,8 @@ _FROM = click.option("--from", "start_us", type=_TIME, required=True, help="The 
 _TO = click.option("--to", "end_us", type=_TIME, required=True, help="Its end, exclusive.")
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
-limit_option = click.option("--limit", type=click.IntRange(min=1), help="Print no more than this many, the newest.")
+limit_option = _limit_option("Print no more than this many, the newest.")
+limit_of_many_option = _limit_option("Print no more than this many: the first, sensor by sensor.")
 metrics_option = click.option(
     "--metric", "metrics", multiple=True, metavar="METRIC", help="Print these readings alone. Repeatable."
 )
@@ -56,6 +66,10 @@ metadata_option = click.option(
     multiple=True,
     help="The metadata that sensors are found by, where row keys are made of it, such as location=us-west2. "
     "Repeatable.",
+)
+# Whoever needs it for readings tries it on aggregates too; "no such option" would not say why not.
+no_metadata_option = click.option(
+    "--metadata", multiple=True, hidden=True, expose_value=False, callback=_refuse_metadata
 )
 
 

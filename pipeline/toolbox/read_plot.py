@@ -145,7 +145,7 @@ class _Found:
         elif self.more:
             events = f"the newest {_MOST_EVENTS:,} events alone, for there are more"
         elif self.events:
-            events = f"{_counted(len(self.events), 'event')}, which are no more than {_MOST_EVENTS:,}"
+            events = _counted(len(self.events), "event")
         else:
             events = "the range holds no events"
         return f"drawn: {windows}; {events}"

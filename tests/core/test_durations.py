@@ -68,8 +68,8 @@ def test_interval_in_its_largest_unit(text, unit):
 
 @pytest.mark.parametrize("text", ["", "10", "1.5ms", "-1ms", "1 ms", "1ns", "1us\n", "１ms", "1w", "9" * 30 + "ms"])
 def test_refuse_what_is_no_interval(text):
-    """Anything else is refused with the text itself."""
-    with pytest.raises(ValueError, match="is not a duration") as error:
+    """Anything else is refused with the text itself and every unit, those of less than a second too."""
+    with pytest.raises(ValueError, match="is not a duration; write a whole number and us, ms, s, m, h or d") as error:
         parse_interval(text)
     assert repr(text) in str(error.value)
 

@@ -3,9 +3,11 @@ import struct
 import warnings
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from matplotlib.figure import Figure
 
 from pipeline.core.times import parse_time
 from pipeline.toolbox import charts
@@ -105,6 +107,39 @@ def test_png(tmp_path: Path, drawn: Chart) -> None:
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n")
     assert struct.unpack(">II", data[16:24]) == (1350, 630)
+
+
+def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
+    """The axes that the PNG was drawn with, which the file does not tell."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    save_chart(drawn, path)
+    figures[0].canvas.draw()
+    return figures[0].axes[0]
+
+
+@pytest.mark.parametrize("length", [MINUTE, 10 * MINUTE, HOUR, DAY, 7 * DAY, 365 * DAY])
+def test_a_png_has_times_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """Wherever the time axis begins, it has at least four labels, and they do not touch each other."""
+    start = T + 10 * HOUR + 7 * MINUTE + 13 * SECOND
+    drawn = chart(readings=[Reading(start, 1.0), Reading(start + length, 2.0)])
+    labels = axes_of(monkeypatch, tmp_path / "band.png", drawn).get_xticklabels()
+    assert len(labels) >= 4
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(one.x1 + 5 < other.x0 for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "labelled"), [(0.0, 9000.0, "8000"), (4000.0, 10_500.0, "9,000"), (94_000.0, 96_000.0, "94,000")]
+)
+def test_long_values_are_written_with_commas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: float, most: float, labelled: str
+) -> None:
+    """Where an axis reaches ten thousand, in a PNG as in a terminal, all of it is written so."""
+    drawn = chart(readings=[Reading(T, least), Reading(T + HOUR, most)])
+    axes = axes_of(monkeypatch, tmp_path / "band.png", drawn)
+    assert labelled in [label.get_text() for label in axes.get_yticklabels()]
+    assert f"{labelled}┤" in terminal_chart(drawn)
 
 
 def test_steps_end_where_a_window_is_missing() -> None:

@@ -192,7 +192,7 @@ def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
     for command in COMMANDS:
         result = run(name, *command, "--raw-family", "raw")
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "--raw_family is raw, the table's is r" in result.stderr
+        assert "the family of readings is said to be raw, the table's is r" in result.stderr
 
 
 def test_a_table_without_a_schema(bigtable: str) -> None:
@@ -260,6 +260,7 @@ def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_o
 
 BETWEEN = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
 LONG_AGO = ["--from", "2025-02-17", "--to", "2025-02-18"]
+FOUND_BY_SENSOR = "Error: aggregates are found by the sensor alone; leave --metadata out\n"
 THEN = "between 2025-02-17T00:00:00Z and 2025-02-18T00:00:00Z"
 
 
@@ -294,16 +295,17 @@ def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_o
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
-    """Of a sensor that has readings at other times, the line says no more than that there are none in these."""
-    write(name, [raw_row(EVENT)])
+    """Of a sensor that has readings at other times, the line says when the newest was."""
+    write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     write_hour(name, HOURLY, {"t": 1.0})
+    newest = "its newest is of 2026-02-17T10:30:00.250Z"
     for command, line in (
-        (["range", "s", *LONG_AGO], f"no readings of s {THEN}"),
-        (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}"),
+        (["range", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
+        (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
         (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
         (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
         (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
-        (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}"),
+        (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}; {newest}"),
     ):
         assert told(name, *command, *json_option) == f"{line}\n"
 
@@ -370,6 +372,8 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["latest", "s", "--metadata", "north"], "it takes NAME=VALUE, as in location=us-west2"),
         (["latest", "s", "--metadata", "location=a#b"], "what row keys are made of can't hold '#'"),
         (["sensors", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
+        (["aggregates", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
+        (["hourly", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
         (["prefix", *DAY], "say which sensors: --sensors balloon-, or --metadata"),
         (["prefix", *DAY, "--sensors", "s#8"], "no sensor's id has '#' in it"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
@@ -413,15 +417,18 @@ def test_a_server_that_is_away_is_told_in_a_line(
 
 
 def test_the_help_says_what_a_command_costs() -> None:
-    """Bounded scans, a seek a sensor, and the exit codes are in the help."""
+    """Bounded scans, a seek a sensor, the order, and the exit codes are in the help."""
     told = {
         (): ["never the whole table", "Exit codes: 0", "1 where latest finds no reading", "2 for wrong usage"],
         ("latest",): ["Reads one row", "exit code 1"],
-        ("range",): ["Scans the rows of that range alone"],
-        ("prefix",): ["One scan over all times of these sensors"],
+        ("range",): ["Scans the rows of that range alone", "no more than this many, the newest."],
+        ("prefix",): [
+            "One scan over all times of these sensors",
+            "no more than this many: the first, sensor by sensor.",
+        ],
         ("aggregates",): ["Scans the rows of that range alone"],
         ("hourly",): ["Scans the rows of that range alone"],
-        ("sensors",): ["one seek a sensor"],
+        ("sensors",): ["one seek a sensor", "in the order of row keys"],
         ("plot",): ["no more than 2,000", "over windows that are missing there is neither", "no file is written"],
     }
     for command, texts in told.items():

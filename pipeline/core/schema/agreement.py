@@ -37,14 +37,15 @@ class Said:
                 if not change.key.startswith(("policies", "rate")):
                     yield f"--schema=default: {change}"
             return
-        yield from _differs("--raw_family", self.raw, ", ".join(schema.metrics.families))
-        yield from _differs("--meta_family", self.meta, ", ".join(schema.metadata.families))
+        yield from _differs("the family of readings", self.raw, ", ".join(schema.metrics.families))
+        yield from _differs("the family of metadata", self.meta, ", ".join(schema.metadata.families))
         shortest = schema.tiers[0] if schema.tiers else None
-        yield from _differs("--stats_family", self.stats, shortest.family if shortest else "")
+        yield from _differs("the family of aggregates", self.stats, shortest.family if shortest else "")
         window = canonical(self.window).text if self.window else None
-        yield from _differs("--window", window, shortest.window.text if shortest else "")
+        yield from _differs("the shortest window", window, shortest.window.text if shortest else "")
 
 
-def _differs(flag: str, said: str | None, actual: str) -> Iterator[str]:
+def _differs(what: str, said: str | None, actual: str) -> Iterator[str]:
+    # Not by the flag's name, which the pipeline spells --raw_family and the toolbox --raw-family.
     if said is not None and said != actual:
-        yield f"{flag} is {said}, the table's is {actual or 'none'}"
+        yield f"{what} is said to be {said}, the table's is {actual or 'none'}"

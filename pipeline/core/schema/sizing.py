@@ -3,9 +3,11 @@
 Sizes are reckoned, not measured: a name is taken as 16 bytes, a value as 8, a cell's timestamp as 8.
 """
 
+import json
 from collections.abc import Iterator
 
 from pipeline.core.durations import format_interval
+from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
@@ -72,6 +74,8 @@ def warnings(schema: TableSchema) -> Iterator[str]:
         yield 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others'
     if not schema.metadata.exhaustive and not layout.serializes:
         yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
+    yield from _hidden_globs("metrics", schema.metrics)
+    yield from _hidden_globs("metadata", schema.metadata)
     if schema.rate is None and layout.bucketed:
         yield f"rate: is not declared, so that nothing says how large a row of {format_interval(key.grain_us)} becomes"
     elif schema.rate is None and key.grain_us >= _TELLING_US and not key.tells_events:
@@ -82,6 +86,19 @@ def warnings(schema: TableSchema) -> Iterator[str]:
     elif schema.rate is None and key.grain_us > 1 and not key.tells_events:
         told = "the later written replaces the other" if layout.serializes else "the readings become one event's"
         yield f"rate: is not declared; of two events of a sensor within 1ms {told}"
+
+
+def _hidden_globs(key: str, routes: Routes) -> Iterator[str]:
+    takes_all = None
+    for family, globs in routes.globs:
+        if takes_all:
+            for glob in globs:
+                yield (
+                    f"{key}.{family}: {json.dumps(glob)} never matches: "
+                    f'"*" of {takes_all}, which comes first, takes everything'
+                )
+        elif "*" in globs:
+            takes_all = family
 
 
 def _bytes_an_event(schema: TableSchema, rate: Rate) -> int:

@@ -123,14 +123,15 @@ def _routes(document: Mapping[str, Any], key: str, default: dict[str, list[str]]
 def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
     tiers = _table(document, "tiers", {"1h": "stats"})
     return tuple(
-        Tier(_parsed(f"tiers.{window}", window, Window.parse), _text(tiers, window, "", "tiers.")) for window in tiers
+        Tier(_parsed(f"tiers.{window}", window, Window.parse), _text(tiers, window, "stats", "tiers."))
+        for window in tiers
     )
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:
     policies = _table(document, "policies", {})
     return {
-        family: _parsed(f"policies.{family}", _text(policies, family, "", "policies."), parse_policy)
+        family: _parsed(f"policies.{family}", _text(policies, family, "maxage=30d", "policies."), parse_policy)
         for family in policies
     }
 
@@ -144,7 +145,7 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
             raise SchemaError(f"rate.{key}", f"there is no such key; there are {', '.join(_RATE_KEYS)}")
     if "every" not in rate:
         raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
-    every_us = _parsed("rate.every", _text(rate, "every", "", "rate."), parse_interval)
+    every_us = _parsed("rate.every", _text(rate, "every", "10s", "rate."), parse_interval)
     return Rate(
         every_us,
         metrics=_number(rate, "metrics", 1, MAX_READINGS) if "metrics" in rate else 1,
@@ -160,10 +161,13 @@ def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> di
     return value
 
 
-def _text(document: Mapping[str, Any], key: str, default: str, within: str = "") -> str:
-    value = document.get(key, default)
-    if not isinstance(value, str) or not value:
-        raise SchemaError(f"{within}{key}", f"takes a text, not {value!r:.80}")
+def _text(document: Mapping[str, Any], key: str, usual: str, within: str = "") -> str:
+    """The text of a key; ``usual`` where there is none, which is the example for what is no text too."""
+    value = document.get(key, usual)
+    if value == "":
+        raise SchemaError(f"{within}{key}", f'is empty; it takes a text, like "{usual}"')
+    if not isinstance(value, str):
+        raise SchemaError(f"{within}{key}", f'takes a text, like "{usual}", not {value!r:.80}')
     return value
 
 

@@ -29,32 +29,46 @@ def test_agreement():
 @pytest.mark.parametrize(
     ("table", "said", "phrases"),
     [
-        (TableSchema.default(), {"raw": "readings"}, ["--raw_family is readings, the table's is raw"]),
+        (
+            TableSchema.default(),
+            {"raw": "readings"},
+            ["the family of readings is said to be readings, the table's is raw"],
+        ),
         (
             parse_schema('[metrics]\nlogs = ["log_*"]\nraw = ["*"]'),
             {"raw": "raw"},
-            ["--raw_family is raw, the table's is logs, raw"],
+            ["the family of readings is said to be raw, the table's is logs, raw"],
         ),
-        (parse_schema("[metadata]\n"), {"meta": "meta"}, ["--meta_family is meta, the table's is none"]),
+        (
+            parse_schema("[metadata]\n"),
+            {"meta": "meta"},
+            ["the family of metadata is said to be meta, the table's is none"],
+        ),
         (
             TWO_TIERS,
             {"stats": "days", "window": Window.parse("1d")},
-            ["--stats_family is days, the table's is hours", "--window is 1d, the table's is 1h"],
+            [
+                "the family of aggregates is said to be days, the table's is hours",
+                "the shortest window is said to be 1d, the table's is 1h",
+            ],
         ),
         (
             parse_schema("[tiers]\n"),
             {"stats": "stats", "window": HOURLY},
-            ["--stats_family is stats, the table's is none", "--window is 1h, the table's is none"],
+            [
+                "the family of aggregates is said to be stats, the table's is none",
+                "the shortest window is said to be 1h, the table's is none",
+            ],
         ),
         (
             parse_schema('[tiers]\n15m = "stats"'),
             {"window": Window.parse("900s")},
-            ["--window is 900s, the table's is 15m"],
+            ["the shortest window is said to be 900s, the table's is 15m"],
         ),
     ],
 )
 def test_disagreement(table, said, phrases):
-    """Each flag that the table contradicts is a phrase with both."""
+    """Each flag that the table contradicts is a phrase with both, and no flag's spelling: there are two."""
     assert told(table, **said) == phrases
 
 

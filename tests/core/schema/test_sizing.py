@@ -180,6 +180,20 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
             ],
         ),
         (
+            schema(
+                "{sensor_id}#{reverse_us}",
+                "wide",
+                metrics=Routes((("a", ("log_*", "*")), ("b", ("temp", "t\n*")), ("c", ("*",)))),
+                metadata=Routes((("meta", ("m*",)), ("others", ("*",)), ("never", ("model",)))),
+            ),
+            [
+                'metrics.b: "temp" never matches: "*" of a, which comes first, takes everything',
+                'metrics.b: "t\\n*" never matches: "*" of a, which comes first, takes everything',
+                'metrics.c: "*" never matches: "*" of a, which comes first, takes everything',
+                'metadata.never: "model" never matches: "*" of others, which comes first, takes everything',
+            ],
+        ),
+        (
             schema("{sensor_id}#{bucket:6h}", "bucket_cells"),
             ["rate: is not declared, so that nothing says how large a row of 6h becomes"],
         ),
