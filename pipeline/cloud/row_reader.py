@@ -9,7 +9,7 @@ import base64
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +19,19 @@ from google.api_core.exceptions import (
     DeadlineExceeded,
     GoogleAPICallError,
     InternalServerError,
-    RetryError,
     ServiceUnavailable,
 )
-from google.api_core.retry import Retry
-from google.cloud.bigtable.data import BigtableDataClient
+from google.api_core.retry import exponential_sleep_generator
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
 
+from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell, KeyRange, Row
 
 PAGE_ROWS = 1000
-TIMEOUT_S = 15.0  # of one page, with all its retries: how long an unreachable server is waited for
+TIMEOUT_S = 15.0  # without a further row, with all retries: how long an unreachable server is waited for
 
 # A server refuses to read backward for a client that does not say that it can. The row last scanned is what a page
 # whose filter passes few rows goes on from after a failure.
@@ -74,10 +73,10 @@ class RowReader:
         Nothing is requested yet: a table that does not exist is told by the first read. Raises ServerProblem where
         there are no credentials.
         """
-        with explained(f"table {name}"):
-            connection = BigtableDataClient(project=name.project)
-        with connection:
-            yield cls(BigtableClient(transport=connection.transport), name)
+        with ExitStack() as stack:
+            with explained(f"table {name}"):
+                client = stack.enter_context(bigtable_client(name.project))
+            yield cls(client, name)
 
     def anew(self) -> "RowReader":
         """The same table over the same connection, counted from nothing."""
@@ -109,7 +108,8 @@ class RowReader:
         Raises:
             ServerProblem: by ``next``, for what the server refuses, or when it is out of reach, which takes at most
                 :data:`TIMEOUT_S` to find out. A failure that can pass is retried until then, behind the last row
-                that is there, so that no row is lost or comes twice.
+                that is there, so that no row is lost or comes twice; and a request that brought the read further
+                before it failed starts the time anew.
         """
         rest = _Rest(*key_range, reverse)
         most = min(page_rows or PAGE_ROWS, PAGE_ROWS)
@@ -125,24 +125,22 @@ class RowReader:
     def _page(self, rest: "_Rest", cells: RowFilter | None, size: int) -> list[Row]:
         """The next rows of what is left, ``size`` of them unless it holds fewer."""
         page: list[Row] = []
-        failures: list[Exception] = []
-        deadline = time.monotonic() + TIMEOUT_S
-
-        def go_on() -> None:
-            request = rest.request(self.name, cells, size - len(page))
-            try:
-                self._receive(request, deadline - time.monotonic(), rest, page)
-            except GoogleAPICallError as error:
-                if not _is_transient(error) or (rest and len(page) < size):
-                    raise  # else it came behind the last row, and nothing is missing
-
-        retry = Retry(_is_transient, _FIRST_DELAY_S, _LONGEST_DELAY_S, timeout=TIMEOUT_S, on_error=failures.append)
         with explained(f"table {self.name}"):
-            try:
-                retry(go_on)()
-            except RetryError as error:
-                raise _telling(failures) from error
-        return page
+            patience = _Patience()
+            while True:
+                begin = rest.start, rest.end
+                request = rest.request(self.name, cells, size - len(page))
+                try:
+                    self._receive(request, patience.left_s(), rest, page)
+                    return page
+                except GoogleAPICallError as error:
+                    if not _is_transient(error):
+                        raise
+                    if not rest or len(page) == size:
+                        return page  # it came behind the last row, and nothing is missing
+                    if (rest.start, rest.end) != begin:
+                        patience = _Patience()
+                    patience.bear(error)
 
     def _receive(self, request: ReadRowsRequest, timeout_s: float, rest: "_Rest", page: list[Row]) -> None:
         """One request: moves rows from what is left to the page, as they come."""
@@ -160,6 +158,26 @@ class RowReader:
             with self._lock:
                 self.rows_read += len(received)
                 self.cells_read += sum(len(row.cells) for row in received)
+
+
+class _Patience:
+    """What is borne of failures before a read is given up: those of :data:`TIMEOUT_S`, further and further apart."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + TIMEOUT_S
+        self._delays = exponential_sleep_generator(_FIRST_DELAY_S, _LONGEST_DELAY_S)
+        self._failures: list[Exception] = []
+
+    def left_s(self) -> float:
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def bear(self, failure: Exception) -> None:
+        """Waits before the next try. Raises what was to blame where there is no time for one."""
+        self._failures.append(failure)
+        delay = next(self._delays)
+        if delay >= self.left_s():
+            raise _telling(self._failures)
+        time.sleep(delay)
 
 
 @dataclass(slots=True)

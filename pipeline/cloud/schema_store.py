@@ -1,14 +1,16 @@
 """A table's schema, kept in the table itself: one row, of TOML, in a family that is never collected.
 
-Reading it takes ``bigtable.tables.readRows``, writing it ``bigtable.tables.mutateRows``, and neither any other
+Reading it takes ``bigtable.tables.readRows``, writing it ``bigtable.tables.mutateRows`` as well, and neither any other
 permission. All functions work on the emulator where BIGTABLE_EMULATOR_HOST says so, and raise
 :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach.
 """
 
-from google.cloud.bigtable.data import BigtableDataClient
-from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.types import Mutation, RowFilter
+from typing import NamedTuple
 
+from google.api_core.exceptions import FailedPrecondition
+from google.cloud.bigtable_v2.types import Mutation, RowFilter, ValueRange
+
+from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
@@ -21,6 +23,7 @@ SCHEMA_KEY = b"schema#current"
 
 _OWN_ROWS = b"schema#"  # no sensor and no key template may begin so
 _COLUMN = b"schema.toml"
+_MOST_COMPARED = 9000  # bytes: a filter has the text twice, and Bigtable takes filters of at most 20,480 bytes
 _TIMESTAMP_US = 0  # one cell for ever: whoever writes the schema later replaces it, whatever the clocks say
 
 _SCHEMA_CELL = RowFilter(
@@ -37,8 +40,15 @@ _ANY_CELL = RowFilter(
 )
 
 
-def read_schema(name: TableName) -> TableSchema | None:
-    """The schema that the table has of itself; None where it has none.
+class Stored(NamedTuple):
+    """What a table has of itself: the schema, and the very text that was read as it."""
+
+    text: bytes
+    schema: TableSchema
+
+
+def read_stored(name: TableName) -> Stored | None:
+    """What the table has of itself; None where it has nothing.
 
     Raises:
         ServerProblem: there is no such table; or what it has is not read as a schema, in one line.
@@ -47,17 +57,46 @@ def read_schema(name: TableName) -> TableSchema | None:
         return _stored(reader)
 
 
-def write_schema(name: TableName, schema: TableSchema) -> None:
-    """Stores the schema in place of the one that is there. The table needs the family ``tidetable``."""
+def read_schema(name: TableName) -> TableSchema | None:
+    """The schema that the table has of itself; None where it has none. Raises as :func:`read_stored` does."""
+    stored = read_stored(name)
+    return stored.schema if stored else None
+
+
+def write_schema(name: TableName, schema: TableSchema, over: bytes | None = None) -> bool:
+    """Stores the schema; see :func:`replace_text`. The table needs the family ``tidetable``."""
+    return replace_text(name, over, text_of(schema))
+
+
+def text_of(schema: TableSchema) -> bytes:
+    """What is stored of it."""
+    return format_schema(schema).encode()
+
+
+def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> bool:
+    """Stores a schema's text in place of the one that was read, and of no other. None: there is none.
+
+    Returns:
+        False where the table has another text by now than ``before``: nothing was changed.
+    """
     column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
-    cell = {**column, "timestamp_micros": _TIMESTAMP_US, "value": format_schema(schema).encode()}
     # In this order, in one step: what cbt set there has the time of day, and would hide the cell.
-    mutations = [Mutation(delete_from_column=column), Mutation(set_cell=cell)]
-    # As RowReader does: the client that Google's "data" client is built on, over its connection.
-    with explained(f"table {name}"), BigtableDataClient(project=name.project) as connection:
-        BigtableClient(transport=connection.transport).mutate_row(
-            table_name=str(name), row_key=SCHEMA_KEY, mutations=mutations
-        )
+    mutations = [Mutation(delete_from_column=column)]
+    if after is not None:
+        mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
+    predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_holding(before), "true_mutations")
+    row = {"table_name": str(name), "row_key": SCHEMA_KEY}
+    with explained(f"table {name}"), bigtable_client(name.project) as client:
+        if _text(RowReader(client, name)) != before:
+            return False
+        try:
+            answer = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
+        except FailedPrecondition:
+            # The instance's app profile routes to several clusters, where no step is one for all of them: what was
+            # compared above is the best there is.
+            client.mutate_row(request={**row, "mutations": mutations})
+            return True
+        return bool(answer.predicate_matched) is (before is not None)
 
 
 def has_rows(name: TableName) -> bool:
@@ -82,17 +121,17 @@ def schema_of(name: TableName, said: Said) -> TableSchema:
 def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
     """:func:`schema_of` the table that the reader reads, over its connection."""
     name = reader.name
-    schema = _stored(reader)
-    if schema is None and not said.default and _has_rows(reader):
+    stored = _stored(reader)
+    if stored is None and not said.default and _has_rows(reader):
         raise ServerProblem(
             f"table {name} has rows and does not say by which schema they were written: if it was the default "
             f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
             "(with --schema FILE for other families or windows); if it was none of Tidetable's, take another table"
         )
     try:
-        if schema is None:
+        if stored is None:
             return said.schema()
-        differences = list(said.disagreements(schema))
+        differences = list(said.disagreements(stored.schema))
     except SchemaError as error:
         raise ServerProblem(f"table {name}: the flags say no schema that can be: {error}") from error
     if differences:
@@ -100,20 +139,37 @@ def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
             f"table {name} has another schema than the flags say: {'; '.join(differences)}; "
             "leave these flags out, as the table says it itself, or take the table that they are for"
         )
-    return schema
+    return stored.schema
 
 
-def _stored(reader: RowReader) -> TableSchema | None:
+def _text(reader: RowReader) -> bytes | None:
     row = next(reader.read(KeyRange(SCHEMA_KEY, SCHEMA_KEY + b"\x00"), _SCHEMA_CELL, limit=1), None)
-    if row is None:
+    return row.cells[0].value if row else None
+
+
+def _stored(reader: RowReader) -> Stored | None:
+    text = _text(reader)
+    if text is None:
         return None
     try:
-        return parse_schema(row.cells[0].value.decode())
+        if not text.strip():
+            raise SchemaError("schema", "it is empty")  # as TOML, it would say the default one
+        return Stored(text, parse_schema(text.decode()))
     except (UnicodeDecodeError, SchemaError) as error:
         raise ServerProblem(
             f"table {reader.name}: what its row {SCHEMA_KEY.decode()} holds is not read as a schema: {error}; "
             "another version of tidetable may have written it"
         ) from error
+
+
+def _holding(text: bytes) -> RowFilter:
+    """Passes the schema's cell if it holds this text, as far as a filter can tell."""
+    if len(text) <= _MOST_COMPARED:
+        same = ValueRange(start_value_closed=text, end_value_closed=text)
+    else:
+        begin = text[:_MOST_COMPARED]
+        same = ValueRange(start_value_closed=begin, end_value_open=after_prefix(begin))
+    return RowFilter(chain=RowFilter.Chain(filters=[_SCHEMA_CELL, RowFilter(value_range_filter=same)]))
 
 
 def _has_rows(reader: RowReader) -> bool:

@@ -88,7 +88,7 @@ def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
     Returns:
-        False where somebody else's table is there by now, which is left alone.
+        False where somebody else's table is there by now, or has been given another's schema: it is left alone.
 
     Raises:
         ServerProblem: also where the table was created and its schema could not be stored, which the message says.
@@ -96,13 +96,12 @@ def create(name: TableName, schema: TableSchema) -> bool:
     if not create_bare(name, policies_of(schema), schema.key.split_keys(MOST_SPLITS)):
         return False
     try:
-        write_schema(name, schema)
+        return write_schema(name, schema)
     except ServerProblem as problem:
         raise ServerProblem(
             f"{problem}; the table was created, but does not hold its schema yet: the same once more with --apply "
             "stores it"
         ) from problem
-    return True
 
 
 def create_bare(name: TableName, policies: Mapping[str, Policy], split_keys: Iterable[bytes] = ()) -> bool:

@@ -8,10 +8,10 @@ from google.cloud import pubsub_v1
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import schema_of
+from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.graph import Target
 from pipeline.job.settings import Settings
 
@@ -50,8 +50,16 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
 
 
 def _read_schema(name: TableName, said: Said) -> TableSchema:
-    if tables.find(name) is None:
+    present = tables.find(name)
+    if present is None:
         raise _no_table(Target(name, said.schema()), said)
+    if SCHEMA_FAMILY in present and not said.default and read_schema(name) is None and not has_rows(name):
+        # Somebody is about to store one, and it need not be the default one.
+        raise ServerProblem(
+            f"table {name} is empty, and has the family of a schema and no schema yet: store one with "
+            f"{_create_command(Target(name, said.schema()), said, present)} --apply (with --schema FILE for another "
+            "than the default one), or say --schema=default"
+        )
     return schema_of(name, said)
 
 

@@ -185,7 +185,10 @@ def _from_file(file: TextIO, beside: SchemaFlags) -> SchemaFlags:
             "--schema says all of it: of the other flags that say how the table is, only --gc may be said beside it"
         )
     try:
-        whole = parse_schema(file.read())
+        text = file.read()
+        if not text.strip():
+            raise SchemaError("schema", "it is empty; a file of the default schema is what 'describe --toml' prints")
+        whole = parse_schema(text)
     except (SchemaError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file.name}: {error}") from None
     flags = SchemaFlags(whole, file.name, policies=beside.policies)

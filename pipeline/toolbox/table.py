@@ -5,10 +5,11 @@ import sys
 import click
 
 from pipeline.cloud import schema_store, tables
+from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.sizing import warnings
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.options import table_options
@@ -48,18 +49,20 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
     comparison = Comparison.of(table, flags)
     if present is not None:
         _warn(comparison.wanted)
+    if comparison.same or not apply_changes:
+        _tell(comparison)
+        return
     for difference in comparison.lines():
         click.echo(difference)
-    if comparison.same:
-        click.echo(f"table {table} has what is wanted: nothing to do")
-    elif apply_changes:
-        _apply(comparison)
-    elif comparison.refusals:
-        click.echo(f"table {table} is unchanged; --apply would not make these changes: not all of them are safe")
-        sys.exit(1)
+    if _apply(comparison):
+        click.echo(f"table {table} changed: it has what is wanted now")
+    elif comparison.stored is None:  # somebody else was the first to store one
+        _tell(Comparison.of(table, flags))
     else:
-        click.echo(f"table {table} is unchanged; --apply would make these changes")
-        sys.exit(1)
+        raise click.ClickException(
+            f"table {table} is unchanged: somebody else has changed its schema meanwhile; "
+            "'tidetable table diff' tells how it differs now"
+        )
 
 
 @table.command()
@@ -126,8 +129,22 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 
-def _apply(comparison: Comparison) -> None:
-    """Makes the changes, or none of them, where some are not safe."""
+def _tell(comparison: Comparison) -> None:
+    """Prints how the table differs. Ends with exit code 1 where it does."""
+    for difference in comparison.lines():
+        click.echo(difference)
+    if comparison.same:
+        click.echo(f"table {comparison.table} has what is wanted: nothing to do")
+        return
+    would = (
+        "would not make these changes: not all of them are safe" if comparison.refusals else "would make these changes"
+    )
+    click.echo(f"table {comparison.table} is unchanged; --apply {would}")
+    sys.exit(1)
+
+
+def _apply(comparison: Comparison) -> bool:
+    """Makes the changes, or none of them, where some are not safe. False: none, as the schema is another by now."""
     table = comparison.table
     if comparison.refusals:
         for refusal in comparison.refusals:
@@ -136,9 +153,20 @@ def _apply(comparison: Comparison) -> None:
         if not schema_store.has_rows(table):
             click.echo("It has no rows: it can be deleted and created anew.", err=True)
         sys.exit(1)
-    family_changes = [difference for difference in comparison.families if not difference.left_alone]
-    if family_changes:
-        tables.apply(table, family_changes)
-    if comparison.stored is None or comparison.schema:
-        schema_store.write_schema(table, comparison.wanted)  # last: it never names a family that is not there
-    click.echo(f"table {table} changed: it has what is wanted now")
+    changes = [difference for difference in comparison.families if not difference.left_alone]
+    if SCHEMA_FAMILY not in comparison.actual:
+        tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
+        changes = [change for change in changes if change.family != SCHEMA_FAMILY]
+    # Before the families: who is overtaken by another's schema has not changed any.
+    before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.wanted)
+    rewrites = comparison.stored is None or bool(comparison.schema)
+    if rewrites and not schema_store.replace_text(table, before, after):
+        return False
+    if changes:
+        try:
+            tables.apply(table, changes)
+        except ServerProblem:
+            if rewrites:  # it shall not name a family that is not there
+                schema_store.replace_text(table, after, before)
+            raise
+    return True

@@ -237,8 +237,8 @@ variable "more_tables" {
 variable "default_schema" {
   description = <<-EOT
     true: the table has the default schema, with the families above. This module makes a table that does not say its
-    schema itself, and once it has rows, that has to be said for it. false: it says it itself, since somebody has stored
-    its schema with tidetable table create --apply.
+    schema itself, so that it has to be said for it. false: it says it itself, since somebody has stored its schema with
+    tidetable table create --apply.
   EOT
   type        = bool
   default     = true

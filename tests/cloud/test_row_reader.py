@@ -164,6 +164,13 @@ def test_large_values_and_many_cells_come_whole(name: TableName, reader: RowRead
     assert list(reader.read(EVERYTHING, reverse=True)) == [many, large]
 
 
+def test_a_row_of_many_megabytes_comes_whole(name: TableName, reader: RowReader) -> None:
+    """More than the 4 MB that gRPC takes where nobody says otherwise."""
+    cells = [Cell("f", b"%d" % n, 0, random.Random(n).randbytes(MEGABYTE)) for n in range(6)]
+    write(name, [Row(b"large", cells)])
+    assert list(reader.read(EVERYTHING)) == [Row(b"large", cells)]
+
+
 def test_threads_share_a_reader(name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads in several threads each see all rows in their own direction, and every one of them is counted."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 7)
@@ -449,6 +456,35 @@ def test_a_read_that_runs_out_of_time_names_the_last_cause(
         next(faked.read(EVERYTHING))
     assert time.monotonic() - begin < 5.0
     assert faked.requests == len(answers)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_read_that_comes_further_goes_on(
+    server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, cut: bool, scanned: bool, reverse: bool
+) -> None:
+    """A page may take many times the timeout as long as every request brings a row, or one that was left out."""
+    monkeypatch.setattr(row_reader, "TIMEOUT_S", 0.3)
+    rows = [Row(b"a%d" % n, [Cell("f", b"q", 0, b"")]) for n in range(8)]
+    slow = 0.1 if cut else 60.0  # within the timeout, or over it
+
+    def little(responses: Responses, context: grpc.ServicerContext) -> Responses:
+        first = next(responses)
+        yield response(last_scanned_row_key=first.chunks[0].row_key) if scanned else first
+        gone = threading.Event()
+        if context.add_callback(gone.set):
+            gone.wait(slow)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "moving")
+
+    server.rows = rows
+    server.answers = [little] * 7
+    begin = time.monotonic()
+    found = list(faked.read(KeyRange(b"a", b"b"), limit=100, reverse=reverse))
+    assert time.monotonic() - begin > 2 * row_reader.TIMEOUT_S
+    expected = rows[::-1] if reverse else rows
+    assert found == (expected[7:] if scanned else expected)
+    assert faked.requests == 8
 
 
 def test_rows_are_put_together_over_responses(server: Server, faked: RowReader) -> None:

@@ -1,13 +1,24 @@
 import uuid
 
 import pytest
+from google.api_core.exceptions import FailedPrecondition
 from google.cloud import bigtable
+from google.cloud.bigtable_v2 import BigtableClient
 
-from pipeline.cloud import tables
+from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import SCHEMA_KEY, has_rows, read_schema, schema_of, write_schema
+from pipeline.cloud.schema_store import (
+    SCHEMA_KEY,
+    has_rows,
+    read_schema,
+    read_stored,
+    replace_text,
+    schema_of,
+    text_of,
+    write_schema,
+)
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Never
@@ -49,18 +60,76 @@ def test_what_is_written_is_read(name: TableName, schema: TableSchema) -> None:
 
 def test_the_schema_is_one_cell_of_toml(name: TableName) -> None:
     """It lies where every tool can read it, under an explicit timestamp; the next one takes its place."""
-    write_schema(name, DEFAULT)
-    write_schema(name, TALL)
+    assert write_schema(name, DEFAULT)
+    assert write_schema(name, TALL, over=text_of(DEFAULT))
     value = format_schema(TALL).encode()
     assert rows(name) == [Row(b"schema#current", [Cell("tidetable", b"schema.toml", 0, value)])]
 
 
 def test_a_schema_replaces_what_a_person_wrote(name: TableName) -> None:
     """What cbt set, at the time of day, is read; and it does not hide what is stored after it."""
-    write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", format_schema(OTHERS).encode())
-    assert read_schema(name) == OTHERS
-    write_schema(name, TALL)
+    text = b"# by hand\n" + format_schema(OTHERS).encode()
+    write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", text)
+    assert read_stored(name) == (text, OTHERS)
+    assert write_schema(name, TALL, over=text)
     assert read_schema(name) == TALL
+
+
+# Longer than a filter can hold, and with what would mean something in a regular expression.
+LONG = parse_schema("".join(f'metrics.{"f" * 50}{n} = ["{"[.*+?" * 20}{n}"]\n' for n in range(90)))
+OTHER_LONG = parse_schema("".join(f'metrics.{"f" * 50}{n} = ["{"[.*+!" * 20}{n}"]\n' for n in range(90)))
+
+
+@pytest.mark.parametrize("at_the_same_time", [False, True])
+@pytest.mark.parametrize(
+    ("there", "over", "written"),
+    [
+        (DEFAULT, None, False),
+        (DEFAULT, TALL, False),
+        (None, DEFAULT, False),
+        (LONG, OTHER_LONG, False),
+        (None, None, True),
+        (DEFAULT, DEFAULT, True),
+        (LONG, LONG, True),
+    ],
+)
+def test_a_schema_is_written_over_what_was_read_alone(
+    name: TableName,
+    monkeypatch: pytest.MonkeyPatch,
+    there: TableSchema | None,
+    over: TableSchema | None,
+    written: bool,
+    at_the_same_time: bool,
+) -> None:
+    """Whatever else is there by now stays, even where it came a moment before the write."""
+    if there:
+        write_schema(name, there)
+    before = text_of(over) if over else None
+    with monkeypatch.context() as patched:
+        if at_the_same_time:
+            patched.setattr(schema_store, "_text", lambda _: before)
+        assert write_schema(name, OTHERS, over=before) is written
+    assert read_schema(name) == (OTHERS if written else there)
+
+
+def test_a_schema_can_be_taken_back(name: TableName) -> None:
+    """Where none was there before, none is left; the text of another stays."""
+    write_schema(name, DEFAULT)
+    assert not replace_text(name, text_of(TALL), None)
+    assert replace_text(name, text_of(DEFAULT), None)
+    assert rows(name) == []
+
+
+def test_an_instance_without_transactions_takes_a_schema(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an app profile of several clusters knows no check-and-write, it is checked, and then written."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise FailedPrecondition("Single-row transactions are not allowed by this app profile")
+
+    monkeypatch.setattr(BigtableClient, "check_and_mutate_row", refuse)
+    assert write_schema(name, DEFAULT)
+    assert not write_schema(name, TALL)
+    assert read_schema(name) == DEFAULT
 
 
 def test_a_table_can_have_no_schema(name: TableName) -> None:
@@ -78,15 +147,13 @@ def test_a_table_can_have_no_schema(name: TableName) -> None:
         (b'colour = "red"', "colour: there is no such key"),
         (b'layout = "square"', "layout: 'square' is none of wide"),
         (b"\xff", "codec can't decode"),
-        (b"", None),
+        (b"", "schema: it is empty"),
+        (b" \n", "schema: it is empty"),
     ],
 )
-def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str | None) -> None:
-    """A text that is no schema is one line that names the table, the row and the key at fault; an empty one is TOML."""
+def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str) -> None:
+    """A text that is no schema is one line that names the table, the row and the key at fault."""
     write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", value)
-    if problem is None:
-        assert read_schema(name) == DEFAULT
-        return
     with pytest.raises(ServerProblem, match=f"^table {name}: what its row schema#current holds .*{problem}") as caught:
         read_schema(name)
     assert "\n" not in str(caught.value)
@@ -136,8 +203,9 @@ def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
     with pytest.raises(ServerProblem) as caught:
         schema_of(name, Said(raw="raw", window=Window.parse("1h")))
     assert str(caught.value) == (
-        f"table {name} has another schema than the flags say: --raw_family is raw, the table's is r; --window is 1h, "
-        "the table's is 15m; leave these flags out, as the table says it itself, or take the table that they are for"
+        f"table {name} has another schema than the flags say: the family of readings is said to be raw, the table's is "
+        "r; the shortest window is said to be 1h, the table's is 15m; leave these flags out, "
+        "as the table says it itself, or take the table that they are for"
     )
 
 
@@ -145,7 +213,7 @@ def test_the_default_schema_can_be_insisted_on(name: TableName) -> None:
     """Who says --schema=default gets it, or hears in what the table differs."""
     write_schema(name, DEFAULT)
     assert schema_of(name, Said(default=True)) == DEFAULT
-    write_schema(name, TALL)
+    write_schema(name, TALL, over=text_of(DEFAULT))
     with pytest.raises(ServerProblem, match="--schema=default: layout is 'tall', wanted 'wide'"):
         schema_of(name, Said(default=True))
 

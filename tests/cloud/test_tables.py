@@ -8,7 +8,7 @@ from google.cloud.bigtable_admin_v2.types import CreateTableRequest
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import read_schema
+from pipeline.cloud.schema_store import read_schema, write_schema
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -115,6 +115,19 @@ def test_a_table_that_is_there_keeps_its_schema(name: TableName) -> None:
     assert not tables.create(name, second)
     assert read_schema(name) == first
     assert "r" not in tables.describe(name)
+
+
+def test_a_table_that_is_given_a_schema_meanwhile_keeps_it(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who creates a table, and is overtaken by another's schema, is told as if the table had been there."""
+    create_bare, another = tables.create_bare, parse_schema('layout = "serialized"')
+
+    def overtaken(*asked: object) -> bool:
+        assert create_bare(*asked)
+        return write_schema(name, another)
+
+    monkeypatch.setattr(tables, "create_bare", overtaken)
+    assert not tables.create(name, TableSchema.default())
+    assert read_schema(name) == another
 
 
 def test_a_created_table_is_described_as_it_was_asked_for(name: TableName) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import write_schema
+from pipeline.cloud.schema_store import text_of, write_schema
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
@@ -116,7 +116,7 @@ def test_the_advice_for_a_schema_of_the_table_s_own(resources, capsys, ran):
     schema = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"')
     name = resources.table_of(TableSchema.default())
     tables.apply(name, tables.differences(tables.describe(name), {"h": schema.policies["h"]}))
-    write_schema(name, schema)
+    write_schema(name, schema, over=text_of(TableSchema.default()))
     flags = resources.flags(bigtable_table=name.table)
     line = refusal(capsys, flags)[1]
     assert "has no family d (it has h, meta, raw, stats, tidetable)" in line
@@ -147,12 +147,29 @@ def test_rows_without_a_schema(resources, capsys, ran):
     assert [[target.schema for target in targets] for targets in ran] == [[TableSchema.default()]] * 2
 
 
+def test_a_table_in_the_making(resources, capsys, ran):
+    """An empty table with the family of a schema and none in it is about to get one: nobody guesses which."""
+    name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
+    tables.create_bare(name, tables.policies_of(TableSchema.default("r")))
+    flags = resources.flags(bigtable_table=name.table, raw_family="r")
+    code, line = refusal(capsys, flags)
+    assert code == 1
+    assert f"table {name} is empty, and has the family of a schema and no schema yet" in line
+    assert "--raw-family r --apply (with --schema FILE" in line
+    assert line.endswith("or say --schema=default")
+    assert main([*flags, "--schema=default"]) == 0
+    tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\nmetrics.r = ["*"]')
+    write_schema(name, tall)
+    assert main(flags) == 0
+    assert [target.schema for targets in ran for target in targets] == [TableSchema.default("r"), tall]
+
+
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"raw_family": "r"}, "--raw_family is r, the table's is readings"),
-        ({"window": "15m"}, "--window is 15m, the table's is 1h"),
-        ({"stats_family": "h", "meta_family": "m"}, "--meta_family is m, the table's is meta"),
+        ({"raw_family": "r"}, "the family of readings is said to be r, the table's is readings"),
+        ({"window": "15m"}, "the shortest window is said to be 15m, the table's is 1h"),
+        ({"stats_family": "h", "meta_family": "m"}, "the family of metadata is said to be m, the table's is meta"),
         ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 from google.cloud import bigtable
 
-from pipeline.cloud import tables
+from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import read_schema
+from pipeline.cloud.schema_store import read_schema, text_of, write_schema
 from pipeline.core.rows import KeyRange
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
@@ -160,6 +160,31 @@ def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeyp
         assert ("nothing to do" in result.stdout) is not options
     assert "schema: layout is 'wide', wanted 'serialized'" in result.stdout
     assert read_schema(name) == TableSchema.default()
+
+
+@pytest.mark.parametrize("others", [[], ["--layout", "serialized"]])
+def test_of_two_that_create_a_table_at_the_same_time_one_does(
+    name: TableName, monkeypatch: pytest.MonkeyPatch, others: list[str]
+) -> None:
+    """Who has made the table, and finds another's schema in it, tells how that differs, and never "created"."""
+    create_bare = tables.create_bare
+    results: list[Result] = []
+
+    def overtaken(*asked: object) -> bool:
+        monkeypatch.setattr(tables, "create_bare", create_bare)
+        assert create_bare(*asked)
+        results.append(run("create", name, *others, "--apply"))
+        return True
+
+    monkeypatch.setattr(tables, "create_bare", overtaken)
+    result = run("create", name, "--layout", "wide")
+    assert results[0].exit_code == 0, results[0].output
+    assert "created" not in result.stdout
+    if others:
+        assert result.exit_code == 1
+        assert "schema: layout is 'serialized', wanted 'wide'" in result.stdout.splitlines()
+    else:
+        assert (result.exit_code, result.stdout) == (0, f"table {name} has what is wanted: nothing to do\n")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +339,7 @@ def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> N
         "family hours: policy is maxage=730d",
         "family days: policy is never",
         "family tidetable: policy is never",
-        "split into 16 tablets, at 1# … f#",
+        "split into 16 tablets, at 1 … f",
     ]
     assert result.stderr.startswith("warning: key: {salt:1}#{sensor_id}#{metric}#{reverse_ms} spreads sensors over 16")
     assert result.stderr.count("\n") == 1
@@ -351,6 +376,8 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("", "schema: it is empty"),
+        (" \n\t\n", "schema: it is empty"),
         ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
         ('colour = "red"', "colour: there is no such key; there are key, layout"),
         ('layout = "square"', "layout: 'square' is none of wide, tall"),
@@ -366,7 +393,8 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         ),
         (
             'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\npolicies.raw = "maxversions=5"',
-            "policies.raw: maxversions would collect events: in the layout bucket_cells each version of a cell is one",
+            "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is one",
         ),
         (
             'key = "{sensor_id}#{bucket:1w}"\nlayout = "bucket_cells"\nrate = {every = "10ms", metrics = 3}',
@@ -485,6 +513,68 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
     schema = read_schema(name)
     assert schema is not None
     assert (schema.layout.name, schema.key.text) == ("tall", "{sensor_id}#{metric}#{reverse_us}")
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, name: TableName, schema: TableSchema, over: bytes | None) -> None:
+    """Has somebody else store a schema just before the next one is stored."""
+    replace_text = schema_store.replace_text
+
+    def overtaken(*asked: object) -> bool:
+        monkeypatch.setattr(schema_store, "replace_text", replace_text)
+        assert write_schema(name, schema, over)
+        return replace_text(*asked)
+
+    monkeypatch.setattr(schema_store, "replace_text", overtaken)
+
+
+def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is overtaken by another's change is told so in a line, and changes nothing, families included."""
+    run("create", name)
+    others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
+    overtake(monkeypatch, name, others, text_of(TableSchema.default()))
+    result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: table {name} is unchanged: somebody else has changed its schema meanwhile; "
+        "'tidetable table diff' tells how it differs now\n"
+    )
+    assert "changed: it has" not in result.stdout
+    assert policies(name) == DEFAULTS
+    assert read_schema(name) == others
+
+
+@pytest.mark.parametrize("wanted", [[], TALL_FLAGS])
+def test_a_first_schema_is_stored_over_none(
+    name: TableName, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
+) -> None:
+    """Who is overtaken by another's first schema is told how it differs from what is wanted."""
+    create(name, tidetable="never")
+    overtake(monkeypatch, name, TableSchema.default(), None)
+    result = run("create", name, *wanted, "--apply")
+    assert result.exit_code == 1
+    assert ("schema: layout is 'wide', wanted 'tall'" in result.stdout) is bool(wanted)
+    assert "family raw is missing, wanted with policy maxage=90d" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith(f"table {name} is unchanged")
+    assert policies(name) == {"tidetable": "never"}
+    assert read_schema(name) == TableSchema.default()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
+    """Where the families can't be changed, the schema is as it was."""
+    if stored:
+        run("create", name)
+    else:
+        create(name, raw="maxage=90d", tidetable="never")
+    before = read_schema(name)
+
+    def fail(*_: object) -> None:
+        raise ServerProblem("permission denied")
+
+    monkeypatch.setattr(tables, "apply", fail)
+    result = run("create", name, "--tier", "1h=stats", "--tier", "1d=days", "--apply")
+    assert (result.exit_code, result.stderr) == (1, "Error: permission denied\n")
+    assert read_schema(name) == before
 
 
 def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
@@ -608,6 +698,38 @@ def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options:
     assert run("diff", name, *options).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "hidden", "flags"),
+    [
+        (
+            ["--meta-family", "info", "--stats-family", "st2"],
+            "stats and meta",
+            "--stats-family stats --meta-family meta",
+        ),
+        (["--meta-family", "info"], "meta", "--meta-family meta"),
+        (["--raw-family", "extra"], "raw", "--raw-family raw"),
+        (["--stats-family", "meta", "--meta-family", "m"], "stats and meta", "--stats-family stats --meta-family meta"),
+    ],
+)
+def test_a_first_schema_hides_nothing(
+    name: TableName, options: list[str], hidden: str, flags: str, tmp_path: Path
+) -> None:
+    """What an older pipeline wrote under the default's names is not left behind by others, unless nothing is there."""
+    create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="never")
+    write(name, b"s#8228675799749999")
+    result = run("create", name, *options, "--apply")
+    assert result.exit_code == 1
+    told, unchanged = result.stderr.splitlines()
+    assert told.endswith(
+        f"it has the default schema's {hidden}, which would no longer be read; "
+        f"name what is there with {flags}, or pass the families by --schema"
+    )
+    assert unchanged == f"table {name} is unchanged"
+    assert read_schema(name) is None
+    more = in_file(tmp_path, 'metrics = {extra = ["x*"], raw = ["*"]}\nmetadata = {info = ["x*"], meta = ["*"]}')
+    assert run("create", name, "--schema", more, "--apply").exit_code == 0
+
+
 def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the schema could not be stored after the table was created, --apply makes up for it."""
 
@@ -642,7 +764,6 @@ def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
     assert result.exit_code == 1
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"schema": "values", "actual": "text", "wanted": "float64", "safe": False},
-        {"schema": "policies.raw", "actual": "maxage=90d", "wanted": "never", "safe": True},
         {"family": "raw", "actual": "maxage=90d", "wanted": "never", "safe": True},
     ]
 
