@@ -21,6 +21,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
+from tests.lasting import lasting
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
 
@@ -45,7 +46,7 @@ def name(bigtable: str) -> TableName:
 
 def created(schema: TableSchema) -> TableName:
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(name, schema)
+    tables.create(name, lasting(schema))
     return name
 
 

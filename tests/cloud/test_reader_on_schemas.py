@@ -18,6 +18,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
+from tests.lasting import lasting
 
 T = parse_time("2026-02-17T10:00:00Z")
 SECOND = 1_000_000
@@ -75,7 +76,7 @@ def written(name):
         + "tiers = { 1h = 'hours', 1d = 'days' }\n"
     )
     table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(table, schema)
+    tables.create(table, lasting(schema))
     rows = [row for sensor in SENSORS for event in events(sensor) for row in schema.rows(event)]
     stats = WindowStats()
     stats.add({"temperature": 1.0})
@@ -234,7 +235,7 @@ def test_a_table_without_a_schema(bigtable):
     """A table with rows that says nothing of itself is read only by somebody who says what it is."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     schema = parse_schema("")
-    tables.create_bare(name, schema.policies)
+    tables.create_bare(name, lasting(schema).policies)
     entry = data.RowMutationEntry("a#8228675799999999", [data.SetCell("raw", b"t", b"1.5", T)])
     with data.BigtableDataClient(project=name.project) as client:
         client.get_table(name.instance, name.table).bulk_mutate_rows([entry])

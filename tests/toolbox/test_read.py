@@ -20,6 +20,7 @@ from pipeline.core.windows import DAILY, HOURLY, Window
 from pipeline.toolbox import read_views
 from pipeline.toolbox.cli import main
 from tests.cloud.test_reader import write
+from tests.lasting import lasting
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
 
@@ -40,7 +41,7 @@ COMMANDS = [
 def created(schema: TableSchema) -> TableName:
     """An empty table."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(name, schema)
+    tables.create(name, lasting(schema))
     return name
 
 
@@ -198,7 +199,7 @@ def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
 def test_a_table_without_a_schema(bigtable: str) -> None:
     """Its rows are read where somebody says what they are, and not before."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create_bare(name, TableSchema.default().policies)
+    tables.create_bare(name, lasting(TableSchema.default()).policies)
     write(name, [raw_row(EVENT)])
     for command in COMMANDS:
         result = run(name, *command)

@@ -13,8 +13,9 @@ from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.layouts import Wanted, merged, newest_first
+from pipeline.core.schema.scans import Known, Scan
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.template import Known, RawKey, Scan, first_segment
+from pipeline.core.schema.template import RawKey, first_segment
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
 
 _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row holds the events of a whole span of time
@@ -79,7 +80,7 @@ def events_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query)
     """
     known = Known(sensor_id, None, query.metadata)
     _check_texts(query.metadata)
-    if missing := schema.key.missing(known):
+    if missing := schema.keys.missing(known):
         raise ValueError(
             f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
@@ -98,22 +99,22 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
         raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
     key, known = schema.key, Known(None, None, query.metadata)
     _check_before_sensor(schema, query.metadata)
-    unknown = key.unknown(known)
+    unknown = schema.keys.unknown(known)
     if not key.prefix_scans or not isinstance(unknown, SensorToken):
         raise ValueError(
             f"keys of {key} do not have these sensors side by side"
             + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
             + "; list the sensors and read each of them"
         )
-    prefix = key.prefix(known, sensor_prefix)
-    if prefix == key.prefix(Known()):
+    prefix = schema.keys.prefix(known, sensor_prefix)
+    if prefix == schema.keys.prefix(Known()):
         raise ValueError("a prefix is needed: the whole table is never read")
     wanted = _wanted(schema, query)
     if wanted.qualifier_range is None:
         start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
         wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
     known = replace(known, metrics=query.metrics or ())
-    scan = Scan([prefix_range(prefix)], not key.newest_first, key.pattern_of(known))
+    scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
     return islice(_records(schema, read, scan, wanted, query, known), query.limit)
 
 
@@ -179,8 +180,7 @@ def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) 
 
 def _by_metric(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[Known]:
     """What is known, once for each metric where rows have to be looked for metric by metric."""
-    key = schema.key
-    if not isinstance(key.unknown(known), MetricToken):
+    if not isinstance(schema.keys.unknown(known), MetricToken):
         yield replace(known, metrics=query.metrics or ())
     elif query.metrics is not None:
         yield from (replace(known, metric=metric) for metric in query.metrics)
@@ -194,24 +194,24 @@ def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Sc
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
     if coarse is None or (end_us - start_us) // coarse.grain_us <= _MOST_RANGES:
-        return key.scan(known, start_us, end_us)
+        return schema.keys.scan(known, start_us, end_us)
 
     def ranges() -> Iterator[KeyRange]:
-        least, most = key.coarse_range(known, start_us, end_us)
+        least, most = schema.keys.coarse_range(known, start_us, end_us)
         while row := next(read(KeyRange(least, most), _KEY_ALONE, None, 1, reverse=True), None):
             prefix = _through(schema, TimeToken, row)
             first_us = coarse.parse(prefix[-len(coarse.render(0)) :].decode())
-            yield from key.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
+            yield from schema.keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
             most = prefix
 
-    return key.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
+    return schema.keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
 
 
 def _distinct(
     schema: TableSchema, read: ReadRows, known: Known, kind: type[Token], sensor_prefix: str = ""
 ) -> Iterator[RawKey]:
     """The first key of each beginning that ends with a token of that kind: one seek each, and one for the end."""
-    start, end = prefix_range(schema.key.prefix(known, sensor_prefix))
+    start, end = prefix_range(schema.keys.prefix(known, sensor_prefix))
     while row := next(read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
         segment = first_segment(row.key)
         if segment in RESERVED_SENSOR_IDS:
@@ -227,7 +227,7 @@ def _records(
     schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query, known: Known
 ) -> Iterator[RawRecord]:
     """The events of a scan, those of a sensor the newest first."""
-    together = schema.key.shares_times(known)
+    together = schema.keys.shares_times(known)
     page_rows = _page_rows(schema, query, known, together=together)
     for key_range in scan.ranges:
         rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)

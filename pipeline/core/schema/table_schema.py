@@ -10,6 +10,7 @@ from pipeline.core.rows import Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
 from pipeline.core.schema.policies import Policy, counts_versions, parse_policy
 from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.scans import KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.values import Values
@@ -125,6 +126,11 @@ class TableSchema:
     def columns(self) -> Columns:
         """What the layout has to know."""
         return Columns(self.key, self.values, self.metrics, self.metadata)
+
+    @cached_property
+    def keys(self) -> KeySpace:
+        """Where its raw rows lie."""
+        return KeySpace(self.key)
 
     def tier(self, length: Window) -> Tier | None:
         """The tier of windows of that length; None where there is none."""

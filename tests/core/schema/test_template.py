@@ -3,25 +3,22 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.events import EARLIEST_US, LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, Reason
-from pipeline.core.rows import KeyRange
-from pipeline.core.schema.template import KeyTemplate, Known, RawKey, first_segment
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, Reason
+from pipeline.core.schema.template import KeyTemplate, RawKey, first_segment
 from pipeline.core.schema.tokens import (
     DAY_US,
-    HOUR_US,
     EventIdToken,
     MetadataToken,
     MetricToken,
     SaltToken,
     SensorToken,
-    ShardToken,
     TemplateError,
     TimeToken,
 )
-from tests.core.strategies import events, sensor_ids, spans, times
+from tests.core.strategies import events, sensor_ids, times
 
 DEFAULT = "{sensor_id}#{reverse_us}"
 PUBLISHED = [
@@ -149,240 +146,11 @@ def test_newest_first(template, event, offset_us):
         assert one != other
 
 
-@given(sensor_ids, sensor_ids, times)
-def test_prefix_safety(sensor_id, other, time_us):
-    """A sensor's prefix is that of its own rows and of no other sensor's, even one whose name begins with its name."""
-    template = KeyTemplate.parse(DEFAULT)
-    prefix = template.prefix(Known(sensor_id))
-    assert template.render(Event(sensor_id, time_us, {}, {})).startswith(prefix)
-    assert not template.render(Event(sensor_id + other, time_us, {}, {})).startswith(prefix)
-    if other != sensor_id:
-        assert not template.render(Event(other, time_us, {}, {})).startswith(prefix)
-
-
-@given(sensor_ids, spans, times)
-def test_default_range_is_half_open(sensor_id, span, time_us):
-    """A range of the default template's keys holds a time exactly when start <= time < end."""
-    template = KeyTemplate.parse(DEFAULT)
-    (key_range,), reverse, pattern = template.scan(Known(sensor_id), *span)
-    inside = holds(key_range, template.render(Event(sensor_id, time_us, {}, {})))
-    assert inside == (span[0] <= time_us < span[1])
-    assert not reverse
-    assert pattern is None
-
-
-# Scans
-
-
 def found(scan, key):
     """Whether the scan gives the row of the key."""
     return any(holds(key_range, key) for key_range in scan.ranges) and (
         scan.pattern is None or re.fullmatch(scan.pattern, key.decode(), re.DOTALL) is not None
     )
-
-
-@st.composite
-def neighbourhoods(draw):
-    """A span of up to some weeks, and events in and around it of sensors with nearly one name."""
-    start_us = draw(st.integers(EARLIEST_US, LATEST_US - 400 * DAY_US))
-    length_us = draw(st.sampled_from([1, 1000, 60_000_000, HOUR_US, DAY_US, 40 * DAY_US])) * draw(st.integers(1, 3))
-    around = st.integers(start_us - 2 * length_us, start_us + 3 * length_us) | st.sampled_from(
-        [start_us - 1, start_us, start_us + length_us - 1, start_us + length_us]
-    )
-    sensors = st.sampled_from(["a", "a!", "a$", "a-1", "a/1", "~", "a.", ".", "aa", "2", "0"])
-    feed = draw(
-        st.lists(events(sensors, around.map(lambda us: max(us, EARLIEST_US)), ("location", "model")), max_size=12)
-    )
-    return (start_us, start_us + length_us), feed
-
-
-@pytest.mark.parametrize("text", TEMPLATES)
-@settings(max_examples=30)
-@given(neighbourhoods(), st.data())
-def test_scan_finds_what_is_looked_for(text, neighbourhood, data):
-    """A scan gives exactly the rows of the sensor, metric and grains that are looked for, and nobody else's."""
-    template = KeyTemplate.parse(text)
-    (start_us, end_us), feed = neighbourhood
-    wanted = data.draw(st.sampled_from(feed)) if feed else EVENT
-    metric = next(iter(wanted.readings)) if template.has(MetricToken) else None
-    known = Known(wanted.sensor_id, metric, {name: wanted.metadata.get(name, "x") for name in ("location", "model")})
-    before_time = [part for part in template.parts[: template._index(TimeToken)] if isinstance(part, MetadataToken)]
-    scan = template.scan(known, start_us, end_us)
-    times = [part for part in template.parts if isinstance(part, TimeToken)]
-    for event in feed:
-        for name in event.readings:
-            expected = (
-                event.sensor_id == known.sensor_id
-                and (metric is None or name == metric)
-                and all(event.metadata[part.name] == known.metadata[part.name] for part in before_time)
-                and all(t.floor(start_us) <= t.floor(event.event_time_us) <= t.floor(end_us - 1) for t in times)
-            )
-            assert found(scan, template.render(event, name)) == expected
-
-
-@pytest.mark.parametrize("text", TEMPLATES)
-@settings(max_examples=30)
-@given(spans, times)
-def test_scan_gives_the_newest_first(text, span, time_us):
-    """Ranges do not overlap and are the newest first; each is read from its end where keys are in the order of time."""
-    template = KeyTemplate.parse(text)
-    span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
-    known = Known("a", "t", {"location": "x", "model": "y"})
-    ranges, reverse, _ = template.scan(known, *span)
-    ranges = list(ranges)
-    assert all(not key_range.end or key_range.start < key_range.end for key_range in ranges)
-    assert len({key_range.start for key_range in ranges}) == len(ranges)
-
-    def place(time_us):
-        key = template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t")
-        (index,) = (index for index, key_range in enumerate(ranges) if holds(key_range, key))
-        return index, key
-
-    older, newer = sorted(min(max(span[0], t), span[1] - 1) for t in (time_us, (span[0] + span[1]) // 2))
-    (newer_index, newer_key), (older_index, older_key) = place(newer), place(older)
-    assert newer_index <= older_index
-    if newer_index == older_index:
-        assert newer_key >= older_key if reverse else newer_key <= older_key
-
-
-@pytest.mark.parametrize(
-    ("template", "pattern"),
-    [
-        (DEFAULT, None),
-        ("{metadata.location}#{sensor_id}#{iso_us}", None),
-        ("{sensor_id}#{metric}#{reverse_us}", None),
-        ("{sensor_id}#{reverse_us}#{metadata.location}", None),
-        ("{bucket:1h}#{sensor_id}#{reverse_us}", None),
-        ("{sensor_id}#{reverse_us}#{metric}", r"[^#]+\#[0-9]{16}\#t\.1"),
-        ("{iso_s}#{sensor_id}", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\#a\.\+"),
-        ("{bucket:1d}#{salt:2}#{sensor_id}#x", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}\#[0-9a-f]{2}\#a\.\+\#x"),
-    ],
-)
-def test_pattern_only_where_it_is_needed(template, pattern):
-    """Keys are matched only where a sensor or metric that is known stands behind the last time."""
-    assert KeyTemplate.parse(template).scan(Known("a.+", "t.1", {"location": "x"}), 0, 1).pattern == pattern
-
-
-def test_no_pattern_without_a_metric():
-    """Where all metrics are wanted, nothing has to be matched."""
-    assert KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}").scan(Known("a"), 0, 1).pattern is None
-
-
-def test_ranges_of_days():
-    """Two times make a range of keys a day, the newest day first, the first and last cut to the times."""
-    template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
-    ranges, reverse, pattern = template.scan(Known("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
-    assert list(ranges) == [
-        KeyRange(b"a#2026-02-18#2026-02-18T00:00:00", b"a#2026-02-18#2026-02-18T01:59:5:"),
-        KeyRange(b"a#2026-02-17#2026-02-17T00:00:00", b"a#2026-02-17#2026-02-17T23:59:5:"),
-        KeyRange(b"a#2026-02-16#2026-02-16T22:00:00", b"a#2026-02-16#2026-02-16T23:59:5:"),
-    ]
-    assert reverse
-    assert pattern is None
-
-
-@pytest.mark.parametrize("text", TEMPLATES)
-def test_all_of_time(text):
-    """The whole of time can be asked for, from the epoch to the last instant."""
-    template = KeyTemplate.parse(text)
-    known = Known("a", "t", {"location": "x", "model": "y"})
-    if template.coarse_time is None:
-        (key_range,) = template.scan(known, 0, LATEST_US + 1).ranges
-    else:
-        key_range = template.coarse_range(known, 0, LATEST_US + 1)
-    for time_us in (EARLIEST_US, LATEST_US):
-        assert holds(key_range, template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t"))
-
-
-@given(st.sampled_from([text for text in TEMPLATES if KeyTemplate.parse(text).coarse_time]), neighbourhoods())
-def test_coarse_range(text, neighbourhood):
-    """All rows whose first time is within the span, by its own grain, are in one range with no row of others."""
-    template = KeyTemplate.parse(text)
-    (start_us, end_us), feed = neighbourhood
-    key_range = template.coarse_range(Known("a"), start_us, end_us)
-    coarse = template.coarse_time
-    for event in feed:
-        within = coarse.floor(start_us) <= coarse.floor(event.event_time_us) <= coarse.floor(end_us - 1)
-        sensors = template.time_first or event.sensor_id == "a"
-        assert holds(key_range, template.render(event, "t")) == (within and sensors)
-
-
-# What is known
-
-
-@pytest.mark.parametrize(
-    ("template", "known", "prefix"),
-    [
-        (DEFAULT, Known(), b""),
-        (DEFAULT, Known("a"), b"a#"),
-        ("v1/{sensor_id}#{reverse_us}", Known(), b"v1/"),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", Known(), b""),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", Known("a"), b"0c#a#"),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", Known(), b"shard-"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a"), b""),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known(None, None, {"location": "us"}), b"us#"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a", None, {"location": "us"}), b"us#a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", Known("a"), b"a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", Known("a", "t"), b"a#t#"),
-        ("{iso_s}#{sensor_id}", Known("a"), b""),
-        ("{sensor_id}#v{bucket:1d}", Known("a"), b"a#v"),
-    ],
-)
-def test_prefix(template, known, prefix):
-    """Keys begin with all that is known, up to the first token that is not, or to the time."""
-    assert KeyTemplate.parse(template).prefix(known) == prefix
-
-
-@pytest.mark.parametrize(
-    ("template", "prefix"),
-    [
-        (DEFAULT, b"ball"),
-        ("v1/{sensor_id}#{reverse_us}", b"v1/ball"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", b"us#ball"),
-        ("{metadata.model}#{sensor_id}#{iso_s}", b""),
-        ("{salt:2}#{sensor_id}#{iso_s}", b""),
-    ],
-)
-def test_prefix_of_many_sensors(template, prefix):
-    """How sensors' ids begin narrows the keys where the sensor is the first that is not known."""
-    assert KeyTemplate.parse(template).prefix(Known(None, None, {"location": "us"}), "ball") == prefix
-
-
-@pytest.mark.parametrize(
-    ("template", "missing"),
-    [
-        (DEFAULT, []),
-        ("{metadata.location}#{sensor_id}#{iso_s}", ["location"]),
-        ("{metadata.location}#{metadata.model}#{sensor_id}#{iso_s}", ["location"]),
-        ("{sensor_id}#{metadata.location}#{iso_s}", ["location"]),
-        ("{sensor_id}#{iso_s}#{metadata.location}", []),
-        ("{iso_s}#{metadata.location}#{sensor_id}", []),
-    ],
-)
-def test_missing(template, missing):
-    """The metadata without which a sensor is not found is what stands before the time and is not known."""
-    assert KeyTemplate.parse(template).missing(Known("a", None, {"model": "x"})) == missing
-
-
-@pytest.mark.parametrize(
-    ("template", "known", "unknown"),
-    [
-        (DEFAULT, Known("a"), None),
-        (DEFAULT, Known(), SensorToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", Known(), SaltToken),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", Known(), ShardToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", Known("a"), None),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a"), MetadataToken),
-        ("{sensor_id}#{metric}#{iso_s}", Known("a"), MetricToken),
-        ("{sensor_id}#{metric}#{iso_s}", Known("a", "t"), None),
-        ("{sensor_id}#{iso_s}#{metric}", Known("a"), None),
-        ("{iso_s}#{sensor_id}", Known(), None),
-    ],
-)
-def test_unknown(template, known, unknown):
-    """The first token before the time that is not known is what has to be looked up."""
-    token = KeyTemplate.parse(template).unknown(known)
-    assert (None if token is None else type(token)) == unknown
 
 
 @pytest.mark.parametrize(
