@@ -20,7 +20,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.gc_rules import from_rule, to_rule
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import write_schema
-from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
+from pipeline.core.schema.policies import Never, Policy, collected_after, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 # Seconds. A read is tried once, so this is how long an unreachable server is waited for.
@@ -47,6 +47,14 @@ class Difference:
     @property
     def as_wanted(self) -> bool:
         return self.actual is not None and self.wanted is not None and same_policy(self.actual, self.wanted)
+
+    @property
+    def collects_more(self) -> bool:
+        """Whether the wanted policy lets cells go at an age at which they stay now."""
+        if self.actual is None or self.wanted is None:
+            return False
+        before, after = collected_after(self.actual), collected_after(self.wanted)
+        return after is not None and (before is None or after < before)
 
     def __str__(self) -> str:
         if self.wanted is None:

@@ -31,7 +31,7 @@ def table() -> None:
     "apply_changes",
     is_flag=True,
     help="Make a table that differs as wanted: adds families, sets policies and stores the schema. Drops no family, "
-    "and makes no change that would lose what is written already.",
+    "and refuses what the rows that are there would not survive; a policy that is shorter collects what is older.",
 )
 def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
     """Create the table with its families and its schema, or tell how the one that is there differs.
@@ -49,6 +49,9 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
     comparison = Comparison.of(table, flags)
     if present is not None:
         _warn(comparison.wanted)
+        for family in comparison.families:
+            if family.collects_more:
+                click.echo(f"warning: {family}, which collects what is older", err=True)
     if comparison.same or not apply_changes:
         _tell(comparison)
         return

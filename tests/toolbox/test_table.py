@@ -94,6 +94,16 @@ def test_create_takes_names_and_policies(name: TableName) -> None:
     assert {family: format_policy(policy) for family, policy in tables.policies_of(schema).items()} == wanted
 
 
+def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
+    """Whoever lets readings go sooner than now is told, before and while it is done; a longer policy is no matter."""
+    run("create", name, "--gc", "raw=never", "--gc", "stats=maxage=10d")
+    for apply in ([], ["--apply"]):
+        result = run("create", name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d", *apply)
+        assert result.stderr == (
+            "warning: family raw: policy is never, wanted maxage=30d, which collects what is older\n"
+        )
+
+
 def test_create_again_has_nothing_to_do(name: TableName) -> None:
     """Creating the same table twice succeeds twice, whatever the order in which a policy's parts are given."""
     run("create", name, "--gc", "raw=maxage=3d || maxversions=2")
@@ -715,7 +725,7 @@ def test_a_first_schema_hides_nothing(
     name: TableName, options: list[str], hidden: str, flags: str, tmp_path: Path
 ) -> None:
     """What an older pipeline wrote under the default's names is not left behind by others, unless nothing is there."""
-    create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="never")
+    create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="maxage=90d")
     write(name, b"s#8228675799749999")
     result = run("create", name, *options, "--apply")
     assert result.exit_code == 1
