@@ -19,7 +19,6 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
-from tests.lasting import lasting
 from tests.waiting import eventually
 
 PROJECT = "test-project"
@@ -49,9 +48,9 @@ class Resources:
         """A new table with the families of the schema, which it has stored or not."""
         name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
         if stored:
-            tables.create(name, lasting(schema))
+            tables.create(name, schema)
         else:
-            tables.create_bare(name, lasting(schema).policies)
+            tables.create_bare(name, {family: schema.policies[family] for family in schema.families})
         return name
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ def maker(**columns: str) -> EventMaker:
 
 
 def events(records: Iterable[Record]) -> list[Event]:
-    return [validate(record, LATEST_US) for record in records if isinstance(record, SensorEvent)]
+    return [validate(record, LATEST_US)._replace(message=None) for record in records if isinstance(record, SensorEvent)]
 
 
 def refusals(records: Iterable[Record]) -> list[Refusal]:

@@ -159,7 +159,7 @@ def test_half_a_surrogate_pair_is_malformed() -> None:
 def test_the_event_holds_what_the_record_said() -> None:
     """Sensor, time, readings and metadata come out as they went in."""
     event = maker().event("A-1", MORNING, {"a": 1.5, "b": -0.0}, {"room": "küche"})
-    [(sensor_id, event_time_us, readings, metadata)] = events([event])
+    [(sensor_id, event_time_us, readings, metadata, *_)] = events([event])
     assert (sensor_id, event_time_us, readings, metadata) == (
         "A-1",
         MORNING_US,
