@@ -81,6 +81,9 @@ def schemas():
 
 SCHEMAS = {f"{s.layout.name} {s.key} {s.values.value}": s for s in schemas()}
 
+# Sensors are not listed by keys that begin with the time.
+LISTED = {name: schema for name, schema in SCHEMAS.items() if not schema.key.time_first}
+
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -184,13 +187,11 @@ def test_metrics(schema, events, metrics):
         assert all(record.metadata == {} for record in records)
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@pytest.mark.parametrize("schema", LISTED.values(), ids=LISTED.keys())
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_sensors(schema, events):
     """Every sensor once, and the rows of aggregates are none."""
-    if schema.key.time_first:
-        return  # such keys are not listed by
     table = table_of(schema, events)
     sensors = {event.sensor_id for event in events}
     assert sorted(sensors_of(schema, table, "", {})) == sorted(sensors)
