@@ -77,7 +77,7 @@ class MetricStats:
 
 
 class WindowStats:
-    """How many events a window has seen of a sensor, and the statistics of each metric. The accumulator."""
+    """How many events a window has seen of a sensor, and the statistics of each metric."""
 
     __slots__ = ("events", "metrics")
 
@@ -85,14 +85,19 @@ class WindowStats:
         self.events = 0
         self.metrics: dict[str, MetricStats] = {}
 
-    def add(self, readings: Mapping[str, float]) -> None:
-        """Adds one event's readings, metric name to finite value."""
-        self.events += 1
+    def add(self, readings: Mapping[str, float], events: int = 1) -> None:
+        """Adds one event's readings, metric name to finite value; with ``events=0``, more of an event that counts."""
+        self.events += events
         for metric, value in readings.items():
             stats = self.metrics.get(metric)
             if stats is None:
                 stats = self.metrics[metric] = MetricStats()
             stats.add(value)
+
+    @property
+    def readings(self) -> int:
+        """How many readings it has seen of all metrics: of two panes of a window, the later one has more, or is equal."""
+        return sum(stats.count for stats in self.metrics.values())
 
     def merge(self, other: "WindowStats") -> None:
         """Adds everything that ``other`` has seen; ``other`` stays as it is."""

@@ -1,0 +1,136 @@
+"""The readings of a window, each of them once: what makes a redelivered event count no more than it did.
+
+Statistics that were counted in parts can't tell which readings two parts have in common; the readings themselves can.
+So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
+"""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pipeline.core.stats import WindowStats
+
+_Column = tuple[tuple[str, ...], int, array, array]  # metrics; first time; times behind it; values, event by event
+
+
+class Pane(NamedTuple):
+    """What a window has seen so far.
+
+    Attributes:
+        stats: of all of it.
+        whole: whether what came before the job began is in it, as far as there is any; see
+            :meth:`WindowReadings.recall`.
+    """
+
+    stats: WindowStats
+    whole: bool
+
+
+class WindowReadings:
+    """What a window has seen of a sensor. The accumulator.
+
+    A reading is told by its event's time and its metric: the first value that comes is the one that counts.
+
+    Args:
+        deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
+    """
+
+    __slots__ = ("_earlier", "_kept", "_stats", "_whole")
+
+    def __init__(self, *, deduplicate: bool = True) -> None:
+        self._stats = WindowStats()  # of what was added
+        self._kept: dict[int, Mapping[str, float]] | None = {} if deduplicate else None  # by event time
+        self._earlier: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
+        self._whole = False
+
+    def add(self, time_us: int, readings: Mapping[str, float]) -> None:
+        """Adds an event's readings, metric name to finite value, as far as they are new; they must not change later."""
+        kept = self._kept
+        if kept is None:
+            self._stats.add(readings)
+            return
+        known = kept.get(time_us)
+        if known is None:
+            kept[time_us] = readings
+            self._stats.add(readings)
+        elif new := {metric: value for metric, value in readings.items() if metric not in known}:
+            kept[time_us] = {**known, **new}
+            self._stats.add(new, events=0)
+
+    def recall(self, readings: Mapping[int, Mapping[str, float]], earlier: WindowStats | None = None) -> None:
+        """Adds what the table held of the window before the job began. Makes it whole.
+
+        Args:
+            readings: by event time; those that were added already stay one.
+            earlier: statistics of further readings, which nobody has any more.
+        """
+        for time_us, of_event in readings.items():
+            self.add(time_us, of_event)
+        if earlier is not None:
+            self._merge_earlier(earlier)
+        self._whole = True
+
+    def merge(self, other: "WindowReadings") -> None:
+        """Adds everything that ``other`` has seen; ``other`` stays as it is."""
+        if self._kept is None or other._kept is None or self._kept.keys().isdisjoint(other._kept):
+            self._stats.merge(other._stats)
+            if self._kept is not None and other._kept is not None:
+                self._kept.update(other._kept)
+        else:
+            for time_us, readings in other._kept.items():
+                self.add(time_us, readings)
+        if other._earlier is not None:
+            self._merge_earlier(other._earlier)
+        self._whole |= other._whole
+
+    def pane(self) -> Pane:
+        """What the window has seen: a copy, since it goes on accumulating."""
+        total = WindowStats()
+        if self._earlier is not None:
+            total.merge(self._earlier)
+        total.merge(self._stats)
+        return Pane(total, self._whole)
+
+    def magnitudes(self) -> dict[str, float]:
+        """Σ|x| of the readings that are kept, by metric: what the tolerance of a sum is measured by."""
+        found: dict[str, float] = defaultdict(float)
+        for readings in (self._kept or {}).values():
+            for metric, value in readings.items():
+                found[metric] += abs(value)
+        return dict(found)
+
+    def _merge_earlier(self, earlier: WindowStats) -> None:
+        merged = WindowStats()
+        if self._earlier is not None:
+            merged.merge(self._earlier)
+        merged.merge(earlier)
+        self._earlier = merged
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._stats, self._earlier, self._whole, None if self._kept is None else _columns(self._kept)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._stats, self._earlier, self._whole, columns = state
+        self._kept = None if columns is None else dict(_events(columns))
+
+
+def _columns(kept: Mapping[int, Mapping[str, float]]) -> list[_Column]:
+    """The same as arrays, one pair for events of the same metrics: eight bytes a value, four or eight a time."""
+    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for time_us, readings in kept.items():
+        alike[tuple(sorted(readings))].append(time_us)
+    columns = []
+    for metrics, times_us in alike.items():
+        first_us = min(times_us)
+        behind = array("I" if max(times_us) - first_us < 1 << 32 else "Q", [time_us - first_us for time_us in times_us])
+        values = array("d", [kept[time_us][metric] for time_us in times_us for metric in metrics])
+        columns.append((metrics, first_us, behind, values))
+    return columns
+
+
+def _events(columns: Iterable[_Column]) -> Iterator[tuple[int, Mapping[str, float]]]:
+    for metrics, first_us, behind, values in columns:
+        each = iter(values)
+        for time_us, of_event in zip(behind, zip(*[each] * len(metrics), strict=True), strict=True):
+            yield first_us + time_us, dict(zip(metrics, of_event, strict=True))
