@@ -16,8 +16,8 @@ from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.job.graph import Target, build_graph
-from pipeline.job.settings import parse_flags, settings_of
+from pipeline.job.graph import build_graph
+from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())

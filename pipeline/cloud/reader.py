@@ -75,11 +75,30 @@ class SensorTable:
         """
         with RowReader.open(TableName(project, instance, table)) as rows:
             schema = agreed_schema(rows, said)
-            threads = ThreadPoolExecutor(_THREADS)
-            try:
-                yield cls(rows.anew(), schema, threads)
-            finally:
-                threads.shutdown(cancel_futures=True)  # what has been read ahead and is not wanted any more
+            with cls._over(rows.anew(), schema) as opened:
+                yield opened
+
+    @classmethod
+    @contextmanager
+    def of_schema(cls, name: TableName, schema: TableSchema, patience_s: float | None = None) -> Iterator["SensorTable"]:
+        """The same for a table whose schema is known: nothing is asked before something is read.
+
+        Args:
+            name: which table.
+            schema: what it looks like.
+            patience_s: how long a server that does not answer is waited for.
+        """
+        with RowReader.open(name, patience_s) as rows, cls._over(rows, schema) as opened:
+            yield opened
+
+    @classmethod
+    @contextmanager
+    def _over(cls, rows: RowReader, schema: TableSchema) -> Iterator["SensorTable"]:
+        threads = ThreadPoolExecutor(_THREADS)
+        try:
+            yield cls(rows, schema, threads)
+        finally:
+            threads.shutdown(cancel_futures=True)  # what has been read ahead and is not wanted any more
 
     # Readings
 

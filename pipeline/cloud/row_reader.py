@@ -31,7 +31,7 @@ from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell, KeyRange, Row
 
 PAGE_ROWS = 1000
-TIMEOUT_S = 15.0  # without a further row, with all retries: how long an unreachable server is waited for
+TIMEOUT_S = 15.0  # without a further row, with all retries: how long an unreachable server is waited for as a rule
 
 # A server refuses to read backward for a client that does not say that it can. The row last scanned is what a page
 # whose filter passes few rows goes on from after a failure.
@@ -57,8 +57,9 @@ class RowReader:
         cells_read: how many cells these rows had.
     """
 
-    def __init__(self, client: BigtableClient, name: TableName) -> None:
+    def __init__(self, client: BigtableClient, name: TableName, patience_s: float | None = None) -> None:
         self.name = name
+        self._patience_s = patience_s
         self.requests = 0
         self.rows_read = 0
         self.cells_read = 0
@@ -67,20 +68,24 @@ class RowReader:
 
     @classmethod
     @contextmanager
-    def open(cls, name: TableName) -> Iterator["RowReader"]:
+    def open(cls, name: TableName, patience_s: float | None = None) -> Iterator["RowReader"]:
         """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
 
         Nothing is requested yet: a table that does not exist is told by the first read. Raises ServerProblem where
         there are no credentials.
+
+        Args:
+            name: which table.
+            patience_s: for how long an unreachable server is waited for; :data:`TIMEOUT_S` by default.
         """
         with ExitStack() as stack:
             with explained(f"table {name}"):
                 client = stack.enter_context(bigtable_client(name.project))
-            yield cls(client, name)
+            yield cls(client, name, patience_s)
 
     def anew(self) -> "RowReader":
         """The same table over the same connection, counted from nothing."""
-        return RowReader(self._client, self.name)
+        return RowReader(self._client, self.name, self._patience_s)
 
     def read(
         self,
@@ -106,8 +111,8 @@ class RowReader:
                 first within a column, columns in order within a family.
 
         Raises:
-            ServerProblem: by ``next``, for what the server refuses, or when it is out of reach, which takes at most
-                :data:`TIMEOUT_S` to find out. A failure that can pass is retried until then, behind the last row
+            ServerProblem: by ``next``, for what the server refuses, or when it is out of reach, which takes at most the
+                patience of this reader to find out. A failure that can pass is retried until then, behind the last row
                 that is there, so that no row is lost or comes twice; and a request that brought the read further
                 before it failed starts the time anew.
         """
@@ -126,7 +131,8 @@ class RowReader:
         """The next rows of what is left, ``size`` of them unless it holds fewer."""
         page: list[Row] = []
         with explained(f"table {self.name}"):
-            patience = _Patience()
+            seconds = TIMEOUT_S if self._patience_s is None else self._patience_s
+            patience = _Patience(seconds)
             while True:
                 begin = rest.start, rest.end
                 request = rest.request(self.name, cells, size - len(page))
@@ -139,7 +145,7 @@ class RowReader:
                     if not rest or len(page) == size:
                         return page  # it came behind the last row, and nothing is missing
                     if (rest.start, rest.end) != begin:
-                        patience = _Patience()
+                        patience = _Patience(seconds)
                     patience.bear(error)
 
     def _receive(self, request: ReadRowsRequest, timeout_s: float, rest: "_Rest", page: list[Row]) -> None:
@@ -161,10 +167,10 @@ class RowReader:
 
 
 class _Patience:
-    """What is borne of failures before a read is given up: those of :data:`TIMEOUT_S`, further and further apart."""
+    """What is borne of failures before a read is given up: those of so many seconds, further and further apart."""
 
-    def __init__(self) -> None:
-        self._deadline = time.monotonic() + TIMEOUT_S
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
         self._delays = exponential_sleep_generator(_FIRST_DELAY_S, _LONGEST_DELAY_S)
         self._failures: list[Exception] = []
 

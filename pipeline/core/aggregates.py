@@ -6,8 +6,9 @@ All values are decimal text.
 from datetime import datetime
 from typing import NamedTuple
 
+from pipeline.core.records import AggregateRecord
 from pipeline.core.rows import Cell, KeyRange, Row
-from pipeline.core.stats import WindowStats
+from pipeline.core.stats import MetricStats, WindowStats
 from pipeline.core.times import from_datetime, to_datetime
 from pipeline.core.values import format_value
 from pipeline.core.windows import DAILY, HOURLY, Window
@@ -66,6 +67,21 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
         }
     cells = [Cell(family, name.encode(), start_us, format_value(value)) for name, value in values.items()]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
+
+
+def stats_of(record: AggregateRecord) -> WindowStats:
+    """The accumulator that the row was made of, as far as its statistics tell: the mean and the spread are rounded."""
+    stats = WindowStats()
+    stats.events = record.reading_count
+    for metric, summary in record.metrics.items():
+        of_metric = stats.metrics[metric] = MetricStats()
+        of_metric.count = summary.count
+        of_metric.total = summary.sum
+        of_metric.minimum = summary.min
+        of_metric.maximum = summary.max
+        of_metric.mean = summary.avg
+        of_metric.m2 = summary.stddev**2 * summary.count
+    return stats
 
 
 def split_qualifier(qualifier: str) -> tuple[str, str]:

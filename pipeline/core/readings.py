@@ -7,6 +7,7 @@ So the accumulator keeps them, and however it is merged, in whatever order and h
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.core.stats import WindowStats
@@ -19,12 +20,24 @@ class Pane(NamedTuple):
 
     Attributes:
         stats: of all of it.
-        whole: whether what came before the job began is in it, as far as there is any; see
-            :meth:`WindowReadings.recall`.
+        whole: whether what the table held of it was recalled.
     """
 
     stats: WindowStats
     whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the table held of a window before the job saw the first of it.
+
+    Args:
+        readings: by event time.
+        earlier: statistics of further readings, which nobody has any more.
+    """
+
+    readings: Mapping[int, Mapping[str, float]]
+    earlier: WindowStats | None = None
 
 
 class WindowReadings:
@@ -58,17 +71,12 @@ class WindowReadings:
             kept[time_us] = {**known, **new}
             self._stats.add(new, events=0)
 
-    def recall(self, readings: Mapping[int, Mapping[str, float]], earlier: WindowStats | None = None) -> None:
-        """Adds what the table held of the window before the job began. Makes it whole.
-
-        Args:
-            readings: by event time; those that were added already stay one.
-            earlier: statistics of further readings, which nobody has any more.
-        """
-        for time_us, of_event in readings.items():
-            self.add(time_us, of_event)
-        if earlier is not None:
-            self._merge_earlier(earlier)
+    def recall(self, recalled: Recalled) -> None:
+        """Adds what the table held: the window is whole. Readings that were added already stay one."""
+        for time_us, readings in recalled.readings.items():
+            self.add(time_us, readings)
+        if recalled.earlier is not None:
+            self._merge_earlier(recalled.earlier)
         self._whole = True
 
     def merge(self, other: "WindowReadings") -> None:

@@ -95,9 +95,9 @@ class WindowStats:
             stats.add(value)
 
     @property
-    def readings(self) -> int:
-        """How many readings it has seen of all metrics: of two panes of a window, the later one has more, or is equal."""
-        return sum(stats.count for stats in self.metrics.values())
+    def size(self) -> int:
+        """How many events and readings it has seen: of two panes of a window, the later one has more, or is equal."""
+        return self.events + sum(stats.count for stats in self.metrics.values())
 
     def merge(self, other: "WindowStats") -> None:
         """Adds everything that ``other`` has seen; ``other`` stays as it is."""

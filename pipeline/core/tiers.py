@@ -1,7 +1,8 @@
 """Longer windows out of shorter ones: a day out of its hours, without a look at the events again."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from pipeline.core.readings import Pane
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
 
@@ -10,32 +11,40 @@ class ShorterWindows:
     """The latest accumulator of each shorter window in a longer one. The longer window's own accumulator.
 
     A shorter window's accumulators come one after the other, each with everything that those before it held: so the
-    latest of them replaces the others, and is never added to them. The latest is the one that has seen the most
-    events; so it does not matter in which order they come, how often, or in which groups they are merged.
+    latest of them replaces the others, and is never added to them. The latest is the one that has seen the
+    most; so it does not matter in which order they come, how often, or in which groups they are merged.
     """
 
-    __slots__ = ("latest",)
+    __slots__ = ("latest", "whole")
 
     def __init__(self) -> None:
         self.latest: dict[int, WindowStats] = {}  # by the start of the shorter window, in microseconds
+        self.whole = False  # whether what the table held was recalled
 
     def put(self, start_us: int, stats: WindowStats) -> None:
         """Takes an accumulator of the shorter window that starts then; it must not change any more."""
         known = self.latest.get(start_us)
-        if known is None or stats.events > known.events:
+        if known is None or stats.size > known.size:
             self.latest[start_us] = stats
+
+    def recall(self, stored: Mapping[int, WindowStats]) -> None:
+        """Takes what the table held of the shorter windows before the job saw the first of the longer one."""
+        for start_us, stats in stored.items():
+            self.put(start_us, stats)
+        self.whole = True
 
     def merge(self, other: "ShorterWindows") -> None:
         """Takes everything that ``other`` has; ``other`` stays as it is."""
         for start_us, stats in other.latest.items():
             self.put(start_us, stats)
+        self.whole |= other.whole
 
-    def total(self) -> WindowStats:
+    def pane(self) -> Pane:
         """What the longer window has seen: a new accumulator, merged in order of time."""
         total = WindowStats()
         for start_us in sorted(self.latest):
             total.merge(self.latest[start_us])
-        return total
+        return Pane(total, self.whole)
 
 
 def computed_from(windows: Iterable[Window]) -> dict[Window, Window | None]:

@@ -12,8 +12,7 @@ from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
-from pipeline.job.graph import Target
-from pipeline.job.settings import Settings
+from pipeline.job.settings import Settings, Target
 
 _TIMEOUT_S = 10.0
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,14 +31,16 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.core.events import LATEST_US
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.settings import BadFlag
 
-# Labels of the job: what its tables look like, what its steps are, and which launch made it.
+# Labels of the job: what its tables look like, what its steps are, which launch made it, and since when it has state.
 _SCHEMA = "tidetable-schema"
 _GRAPH = "tidetable-graph"
 _LAUNCH = "tidetable-launch"
+_BEGAN = "tidetable-began"
 
 _ALIVE = (
     dataflow.JobState.JOB_STATE_QUEUED,
@@ -146,7 +149,26 @@ def _written(schema: TableSchema) -> dict[str, Any]:
     return {key: value for key, value in document_of(schema).items() if key not in ("policies", "rate")}
 
 
-def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema]) -> PipelineResult:
+def beginning_us(options: PipelineOptions) -> int:
+    """When the job that is about to be submitted begins to see events, in microseconds since the epoch.
+
+    One that is updated in place has begun with the job that it replaces, whose state it goes on with. When a staged
+    template will be run nobody knows: it never has begun before a window that it meets.
+
+    Raises:
+        ServerProblem: no such job runs.
+    """
+    cloud = options.view_as(GoogleCloudOptions)
+    if cloud.template_location:
+        return LATEST_US
+    if cloud.update:
+        began = dict(_running_job(options).labels).get(_BEGAN, "")
+        if began.isdigit():
+            return int(began)
+    return time.time_ns() // 1000
+
+
+def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema], began_us: int | None = None) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
 
     A job that was not made leaves no files behind.
@@ -154,6 +176,7 @@ def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema]) -> PipelineR
     Args:
         pipeline: the job.
         schemas: of its tables, for a label.
+        began_us: when it begins to see events, for a label; see :func:`beginning_us`.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
@@ -168,6 +191,7 @@ def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema]) -> PipelineR
         f"{_SCHEMA}={schema_label(schemas)}",
         f"{_GRAPH}={graph}",
         f"{_LAUNCH}={launch}",
+        *([] if began_us is None else [f"{_BEGAN}={began_us}"]),
     ]
     if cloud.update and not cloud.transform_name_mapping:
         _check_update(options, graph)
@@ -190,19 +214,25 @@ def _tell(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
 def _check_update(options: PipelineOptions, graph: str) -> None:
     """Compares this graph with the running job's, which Dataflow would do only after it had started workers."""
     cloud = options.view_as(GoogleCloudOptions)
-    running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
-    if running is None:
-        raise ServerProblem(
-            f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
-            "leave out --update to start one"
-        )
-    theirs = dict(running.labels).get(_GRAPH)
+    theirs = dict(_running_job(options).labels).get(_GRAPH)
     if theirs != graph:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), so "
             "Dataflow can't update it in place: drain it and start a new job, or map the steps with "
             "--transform_name_mapping; templates/README.md says what each means"
         )
+
+
+def _running_job(options: PipelineOptions) -> dataflow.Job:
+    """The job that is to be updated."""
+    running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
+    if running is None:
+        cloud = options.view_as(GoogleCloudOptions)
+        raise ServerProblem(
+            f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
+            "leave out --update to start one"
+        )
+    return running
 
 
 def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.Job | None:

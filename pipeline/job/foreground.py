@@ -17,8 +17,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
 from pipeline.job.checks import check_launch
 from pipeline.job.direct import PullGate, mended_direct_runner
-from pipeline.job.graph import Target
-from pipeline.job.settings import Settings
+from pipeline.job.settings import Settings, Target
 from pipeline.transforms.metrics import NAMESPACE
 
 # Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.

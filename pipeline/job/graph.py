@@ -1,6 +1,7 @@
 """The pipeline itself: this page is the picture in the README.
 
-    messages ─ DecodeMessages ─┬─ FormatRawRows ──────────────────────────────── raw rows         ┐ of each
+    messages ─ DecodeMessages ─┬─ FormatRawRows ──────────────────────────────── raw rows         ┐
+                               ├─ RecordLateWindows ──────────────────────────── windows to repair│ of each
                                ├─ AggregateReadings ─┬─ FormatAggregateRows ──── aggregate rows   │ table
                                │                     └─ RollUp ── … and so on for longer windows  ┘
                                └──────────────────────────────────────────────── dead letters
@@ -10,34 +11,26 @@ Every label is fixed: Dataflow matches a running job's steps to an update's by t
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
-from pipeline.cloud.names import TableName
-from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.tiers import computed_from
-from pipeline.job.settings import Settings
-from pipeline.transforms.aggregate import AggregateReadings, Firing, RollUp
+from pipeline.core.schema.table_schema import Tier
+from pipeline.job.settings import Settings, Target
+from pipeline.job.windows import aggregate
 from pipeline.transforms.decode import Clock, DecodeMessages
+from pipeline.transforms.late import RecordLateWindows
 from pipeline.transforms.rows import FormatAggregateRows, FormatRawRows
 from pipeline.transforms.write import WriteDeadLetters, WriteRows
 
 
-class Target(NamedTuple):
-    """A table that is written, and what it looks like."""
-
-    name: TableName
-    schema: TableSchema
-
-
 class TableRows(NamedTuple):
-    """``Row`` elements for one table: of events, and of each tier's windows."""
+    """``Row`` elements for one table: of events, of the list of windows to repair, and of each tier's windows."""
 
     raw: PCollection
+    late: PCollection
     aggregates: Mapping[Tier, PCollection]
 
 
@@ -49,26 +42,40 @@ class Outputs(NamedTuple):
 
 
 def build_graph(
-    messages: PCollection, targets: Sequence[Target], settings: Settings, clock: Clock = time.time
+    messages: PCollection,
+    targets: Sequence[Target],
+    settings: Settings,
+    clock: Clock = time.time,
+    began_us: int | None = None,
 ) -> Outputs:
-    """From ``PubsubMessage`` elements to everything that is to be written."""
+    """From ``PubsubMessage`` elements to everything that is to be written.
+
+    Args:
+        messages: what is read.
+        targets: what is written.
+        settings: how.
+        clock: what time it is.
+        began_us: when the job began; None for a job whose tables are empty, and nobody else's.
+    """
     schemas = [target.schema for target in targets]
     events, dead_letters = messages | "DecodeMessages" >> DecodeMessages(settings.max_future, schemas, clock)
-    panes = _aggregate(events, targets, settings)
+    panes = aggregate(events, targets, settings, began_us)
     rows = []
     for target in targets:
         raw_rows = events | _label("FormatRawRows", targets, target) >> FormatRawRows(target.schema)
+        record_late = RecordLateWindows(target.schema, settings.allowed_lateness, clock)
+        late_rows = events | _label("RecordLateWindows", targets, target) >> record_late
         aggregate_rows = {
             tier: panes[tier.window.length]
             | _label("FormatAggregateRows", targets, target, tier) >> FormatAggregateRows(tier)
             for tier in target.schema.tiers
         }
-        rows.append(TableRows(raw_rows, aggregate_rows))
+        rows.append(TableRows(raw_rows, late_rows, aggregate_rows))
     return Outputs(rows, dead_letters)
 
 
-def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> None:
-    """The whole job: the graph between its source and its sinks."""
+def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings, began_us: int) -> None:
+    """The whole job: the graph between its source and its sinks. ``began_us`` is as for :func:`build_graph`."""
     messages = pipeline | "ReadMessages" >> ReadFromPubSub(
         topic=settings.input_topic,
         subscription=settings.input_subscription,
@@ -76,30 +83,15 @@ def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Setti
         with_attributes=True,
         timestamp_attribute=settings.timestamp_attribute,
     )
-    outputs = build_graph(messages, targets, settings)
+    outputs = build_graph(messages, targets, settings, began_us=began_us)
     for target, rows in zip(targets, outputs.rows, strict=True):
         table = target.name.project, target.name.instance, target.name.table
-        _ = rows.raw | _label("WriteRawRows", targets, target) >> WriteRows(*table)
+        raw_and_late = (rows.raw, rows.late) | _label("WithLateWindows", targets, target) >> beam.Flatten()
+        _ = raw_and_late | _label("WriteRawRows", targets, target) >> WriteRows(*table)
         for tier, aggregate_rows in rows.aggregates.items():
             _ = aggregate_rows | _label("WriteAggregateRows", targets, target, tier) >> WriteRows(*table)
     if settings.dead_letter_topic:
         _ = outputs.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)
-
-
-def _aggregate(events: PCollection, targets: Sequence[Target], settings: Settings) -> dict[timedelta, PCollection]:
-    """``(sensor_id, WindowStats)`` panes of every window that a table has, by its length; each is computed once."""
-    firing = Firing(settings.early_firing, settings.late_firing, settings.allowed_lateness)
-    windows = computed_from(tier.window for target in targets for tier in target.schema.tiers)
-    made: dict[timedelta, tuple[PCollection, Firing]] = {}
-    for window, shorter in windows.items():
-        if shorter is None:
-            label = f"AggregateReadings[{window.text}]" if made else "AggregateReadings"
-            made[window.length] = events | label >> AggregateReadings(window, firing), firing
-        else:
-            panes, of_shorter = made[shorter.length]
-            of_longer = of_shorter.of_longer(shorter)
-            made[window.length] = panes | f"RollUp[{window.text}]" >> RollUp(window, of_longer), of_longer
-    return {length: panes for length, (panes, _) in made.items()}
 
 
 def _label(step: str, targets: Sequence[Target], target: Target, tier: Tier | None = None) -> str:

@@ -1,6 +1,7 @@
 """``python -m pipeline``: from flags to a running job."""
 
 import sys
+import time
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -24,17 +25,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_flags(sys.argv[1:] if argv is None else argv)
         settings = settings_of(options)
+        began_us = time.time_ns() // 1000
         if not runs_here(options):
             dataflow.prepare(options)
             dataflow.check_cloud(options)
+            began_us = dataflow.beginning_us(options)
         targets = read_targets(settings)
         if settings.launch_checks:
             check_launch(settings, targets)
         pipeline = _pipeline(options)
-        assemble(pipeline, targets, settings)
+        assemble(pipeline, targets, settings, began_us)
         if runs_here(options):
             return run_until_stopped(pipeline, targets, settings)
-        dataflow.submit(pipeline, [target.schema for target in targets])
+        dataflow.submit(pipeline, [target.schema for target in targets], began_us)
     except (BadFlag, ServerProblem) as problem:
         print(f"tidetable: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1

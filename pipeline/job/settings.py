@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.schema.agreement import Said
-from pipeline.core.schema.table_schema import SchemaError
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
@@ -73,6 +73,9 @@ class TidetableOptions(PipelineOptions):
         parser.add_argument("--late_firing", default="60s", help="a late pane this often; 0 for each late event")
         parser.add_argument("--allowed_lateness", default="1d", help="how long a window waits for late events")
         parser.add_argument("--max_future", default="1h", help="how far ahead of now an event time may be")
+        parser.add_argument(
+            "--deduplicate", default="on", help="on: a reading that comes again counts once; off: it counts again"
+        )
         for family, holds in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
             parser.add_argument(f"--{family}_family", help=f"column family of {holds}; {family} in the default schema")
         parser.add_argument(
@@ -80,6 +83,13 @@ class TidetableOptions(PipelineOptions):
             default="on",
             help="on, or off to start without asking the servers: every table is then taken to be as the flags say",
         )
+
+
+class Target(NamedTuple):
+    """A table that is written, and what it looks like."""
+
+    name: TableName
+    schema: TableSchema
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,7 @@ class Settings:
     late_firing: timedelta
     allowed_lateness: timedelta
     max_future: timedelta
+    deduplicate: bool
     launch_checks: bool
 
 
@@ -184,6 +195,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
         allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
         max_future=_parsed("--max_future", flags.max_future, parse_duration),
+        deduplicate=_choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
 

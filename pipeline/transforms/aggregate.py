@@ -1,6 +1,6 @@
 """Events in, one accumulated statistic for each sensor, window and pane out; and longer windows out of shorter ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,9 +17,12 @@ from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Duration
 
 from pipeline.core.events import Event
+from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 from pipeline.core.windows import Window
+from pipeline.transforms import metrics
+from pipeline.transforms.recall import RecallWindows
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,38 @@ class AggregateReadings(beam.PTransform):
     """``Event`` elements to ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
 
     Panes accumulate: each holds everything that the window has seen so far.
+
+    Args:
+        window: how long windows are.
+        firing: when panes fire.
+        deduplicate: whether a reading that comes again is known and counts once.
+        grain_us: how far apart events have to be in time for the table to tell them apart.
+        recall: of which windows the table may hold something already; None where it holds nothing.
     """
 
-    def __init__(self, window: Window, firing: Firing) -> None:
+    def __init__(
+        self,
+        window: Window,
+        firing: Firing,
+        *,
+        deduplicate: bool = True,
+        grain_us: int = 1,
+        recall: RecallWindows | None = None,
+    ) -> None:
         super().__init__()
         self._window = window
         self._firing = firing
+        self._deduplicate = deduplicate
+        self._grain_us = grain_us
+        self._recall = recall
 
     def expand(self, events: PCollection) -> PCollection:
-        return (
+        readings = (
             events
-            | "KeyBySensor" >> beam.Map(_key_by_sensor).with_output_types(tuple[str, dict[str, float]])
+            | "KeyBySensor" >> beam.Map(_key_by_sensor, self._grain_us).with_output_types(tuple[str, Any])
             | "Window" >> _into_windows(self._window, self._firing)
-            | "Combine" >> beam.CombinePerKey(WindowStatsFn()).with_output_types(tuple[str, WindowStats])
         )
+        return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._recall)
 
 
 class RollUp(beam.PTransform):
@@ -71,23 +92,51 @@ class RollUp(beam.PTransform):
     The panes that go in accumulate, and so do those that come out.
     """
 
-    def __init__(self, window: Window, firing: Firing) -> None:
+    def __init__(self, window: Window, firing: Firing, *, recall: RecallWindows | None = None) -> None:
         super().__init__()
         self._window = window
         self._firing = firing
+        self._recall = recall
 
     def expand(self, panes: PCollection) -> PCollection:
         # A pane's timestamp is the end of its window, less the least that there is: within the longer one.
-        return (
+        shorter = (
             panes
-            | "WithStart" >> beam.Map(_with_start).with_output_types(tuple[str, tuple[int, WindowStats]])
+            | "WithStart" >> beam.Map(_with_start).with_output_types(tuple[str, Any])
             | "Window" >> _into_windows(self._window, self._firing)
-            | "Combine" >> beam.CombinePerKey(RollUpFn()).with_output_types(tuple[str, WindowStats])
         )
+        return _whole_panes(shorter, RollUpFn(), self._recall)
 
 
-def _key_by_sensor(event: Event) -> tuple[str, dict[str, float]]:
-    return event.sensor_id, event.readings
+def _whole_panes(parts: PCollection, combine: beam.CombineFn, recall: RecallWindows | None) -> PCollection:
+    """Combines the parts, and those that the table holds, and lets no pane pass that lacks these."""
+    if recall is not None:
+        recalled = parts | "Recall" >> recall
+        parts = (parts, recalled) | "WithRecalled" >> beam.Flatten()
+    panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
+    hold_back = _HoldBackFn(None if recall is None else recall.before_us)
+    return panes | "HoldBack" >> beam.ParDo(hold_back).with_output_types(tuple[str, WindowStats])
+
+
+class _HoldBackFn(beam.DoFn):
+    """Panes of windows that began before the job go on only with what the table held: they replace it."""
+
+    def __init__(self, before_us: int | None) -> None:
+        self._before_us = before_us
+        self._held_back = metrics.counter(metrics.PANES_HELD_BACK)
+
+    def process(
+        self, element: tuple[str, Pane], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[tuple[str, WindowStats]]:
+        sensor_id, pane = element
+        if self._before_us is None or pane.whole or window.start.micros >= self._before_us:
+            yield sensor_id, pane.stats
+        else:
+            self._held_back.inc()
+
+
+def _key_by_sensor(event: Event, grain_us: int) -> tuple[str, tuple[int, Mapping[str, float]]]:
+    return event.sensor_id, (event.event_time_us - event.event_time_us % grain_us, event.readings)
 
 
 def _with_start(
@@ -110,35 +159,47 @@ def _into_windows(window: Window, firing: Firing) -> beam.WindowInto:
     )
 
 
-class WindowStatsFn(beam.CombineFn):
-    """Readings of one event each, metric name to value, combined into :class:`WindowStats`."""
+class WindowReadingsFn(beam.CombineFn):
+    """``(event time in µs, readings)`` of events, and what was recalled, combined into a :class:`Pane`."""
 
-    def create_accumulator(self) -> WindowStats:
-        return WindowStats()
+    def __init__(self, *, deduplicate: bool) -> None:
+        self._deduplicate = deduplicate
 
-    def add_input(self, mutable_accumulator: WindowStats, element: dict[str, float]) -> WindowStats:
-        mutable_accumulator.add(element)
+    def create_accumulator(self) -> WindowReadings:
+        return WindowReadings(deduplicate=self._deduplicate)
+
+    def add_input(
+        self, mutable_accumulator: WindowReadings, element: tuple[int, Mapping[str, float]] | Recalled
+    ) -> WindowReadings:
+        if isinstance(element, Recalled):
+            mutable_accumulator.recall(element)
+        else:
+            mutable_accumulator.add(*element)
         return mutable_accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[WindowStats], *_: Any) -> WindowStats:
-        merged = WindowStats()
+    def merge_accumulators(self, accumulators: Iterable[WindowReadings], *_: Any) -> WindowReadings:
+        merged = self.create_accumulator()
         for accumulator in accumulators:
             merged.merge(accumulator)
         return merged
 
-    def extract_output(self, accumulator: WindowStats) -> WindowStats:
-        # A copy: the window goes on accumulating while this pane is on its way.
-        return self.merge_accumulators([accumulator])
+    def extract_output(self, accumulator: WindowReadings) -> Pane:
+        return accumulator.pane()
 
 
 class RollUpFn(beam.CombineFn):
-    """Starts and accumulators of shorter windows combined into the :class:`WindowStats` of all of them."""
+    """Starts and accumulators of shorter windows, and those recalled, combined into a :class:`Pane` of all of them."""
 
     def create_accumulator(self) -> ShorterWindows:
         return ShorterWindows()
 
-    def add_input(self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats]) -> ShorterWindows:
-        mutable_accumulator.put(*element)
+    def add_input(
+        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | Mapping[int, WindowStats]
+    ) -> ShorterWindows:
+        if isinstance(element, Mapping):
+            mutable_accumulator.recall(element)
+        else:
+            mutable_accumulator.put(*element)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[ShorterWindows], *_: Any) -> ShorterWindows:
@@ -147,5 +208,5 @@ class RollUpFn(beam.CombineFn):
             merged.merge(accumulator)
         return merged
 
-    def extract_output(self, accumulator: ShorterWindows) -> WindowStats:
-        return accumulator.total()
+    def extract_output(self, accumulator: ShorterWindows) -> Pane:
+        return accumulator.pane()

@@ -9,6 +9,10 @@
 | ``raw_rows`` | raw rows handed to the writers |
 | ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
 | ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
+| ``panes_held_back`` | panes of windows that began before the job, before what the table holds was recalled |
+| ``windows_recalled`` | windows that began before the job, of which it read what the table holds |
+| ``late_events`` | events later than the allowed lateness: raw rows that no aggregate has until a repair |
+| ``expired_events`` | events older than a family of readings keeps: collected soon after they are written |
 | ``event_delay_ms`` | distribution: decoding minus event time, in milliseconds; negative for a clock that is ahead |
 """
 
@@ -31,6 +35,10 @@ PANES = {
     PaneInfoTiming.ON_TIME: "panes_on_time",
     PaneInfoTiming.LATE: "panes_late",
 }
+PANES_HELD_BACK = "panes_held_back"
+WINDOWS_RECALLED = "windows_recalled"
+LATE_EVENTS = "late_events"
+EXPIRED_EVENTS = "expired_events"
 EVENT_DELAY_MS = "event_delay_ms"
 
 

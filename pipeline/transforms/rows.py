@@ -43,7 +43,7 @@ class FormatAggregateRows(beam.PTransform):
 
     ``MutateRows`` promises no order among the entries of a request, so two panes of one row must never be in the
     sink's hands together: the last pane, which holds all that the others did, goes on alone. As panes accumulate, it
-    is the one that has seen the most events; runners number panes in their own ways.
+    is the one that has seen the most; runners number panes in their own ways.
     """
 
     def __init__(self, tier: Tier) -> None:
@@ -73,7 +73,7 @@ class _FormatLastPaneFn(beam.DoFn):
             self._panes[pane.timing].inc()
         sensor_id, stats = element
         known = self._last.get((sensor_id, window))
-        if known is None or stats.events >= known.events:
+        if known is None or stats.size >= known.size:
             self._last[sensor_id, window] = stats
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

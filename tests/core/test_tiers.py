@@ -52,8 +52,8 @@ def test_any_order_any_repetition_any_grouping(day, rng: random.Random):
         one, other = parts.pop(rng.randrange(len(parts))), parts.pop(rng.randrange(len(parts)))
         one.merge(other)
         parts.append(one)
-    assert contents(parts[0].total()) == contents(put_all(last).total())
-    assert parts[0].total().events == sum(map(len, day.values()))
+    assert contents(parts[0].pane().stats) == contents(put_all(last).pane().stats)
+    assert parts[0].pane().stats.events == sum(map(len, day.values()))
 
 
 @given(days)
@@ -62,14 +62,14 @@ def test_nothing_that_was_given_or_taken_changes(day):
     panes = [(hour, stats_of(events)) for hour, events in day.items()]
     before = [contents(stats) for _, stats in panes]
     shorter = put_all(panes)
-    total = shorter.total()
+    total = shorter.pane().stats
     taken = contents(total)
     other = put_all([(25, stats_of([{"t": 1.0}]))])
     shorter.merge(other)
     assert contents(total) == taken
     total.add({"t": 5.0, "w": 5.0})
     assert [contents(stats) for _, stats in panes] == before
-    assert contents(other.total()) == contents(stats_of([{"t": 1.0}]))
+    assert contents(other.pane().stats) == contents(stats_of([{"t": 1.0}]))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.checks import read_targets
 from pipeline.job.dataflow import fingerprint, prepare, schema_label, steps_of
-from pipeline.job.graph import Target, assemble
+from pipeline.job.graph import assemble
 from pipeline.job.launch import main
-from pipeline.job.settings import parse_flags, settings_of
+from pipeline.job.settings import Target, parse_flags, settings_of
 from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
@@ -133,6 +134,7 @@ class TestSubmission:
         assert len(job["name"]) <= 63
         labels = dict(job["labels"])
         assert labels.pop("tidetable-launch")
+        assert abs(int(labels.pop("tidetable-began")) / 1_000_000 - time.time()) < 3600
         assert labels == {
             "tidetable-version": "0-1-0",
             "tidetable-schema": "default",
@@ -196,7 +198,7 @@ def graph_of(*schemas, **changes):
     if schemas:
         targets = [Target(name, schema) for name, schema in zip(settings.tables, schemas, strict=True)]
     pipeline = beam.Pipeline(options=options)
-    assemble(pipeline, targets, settings)
+    assemble(pipeline, targets, settings, began_us=0)
     return steps_of(pipeline)
 
 
@@ -241,19 +243,22 @@ def test_further_tables_and_windows_are_added():
         "FormatAggregateRows[1d]",
         "FormatAggregateRows[window 1d]",
         "FormatRawRows[1d]",
+        "RecordLateWindows[1d]",
         "RollUp[1d]",
+        "WithLateWindows[1d]",
         "WriteAggregateRows[1d, window 1d]",
         "WriteAggregateRows[1d]",
         "WriteAggregateRows[window 1d]",
         "WriteRawRows[1d]",
     ]
-    assert further["RollUp[1d]/Window"] == ("TupleCoder[StrUtf8Coder, TupleCoder[VarIntCoder, FastPrimitivesCoder]]")
+    assert further["RollUp[1d]/Window"] == ("TupleCoder[StrUtf8Coder, FastPrimitivesCoder]")
 
 
 def test_without_aggregates():
     """A table without tiers has raw rows alone."""
     assert top_level(graph_of(parse_schema("[tiers]"))) == [
-        "DecodeMessages", "FormatRawRows", "ReadMessages", "WriteDeadLetters", "WriteRawRows",
+        "DecodeMessages", "FormatRawRows", "ReadMessages", "RecordLateWindows", "WithLateWindows", "WriteDeadLetters",
+        "WriteRawRows",
     ]  # fmt: skip
 
 

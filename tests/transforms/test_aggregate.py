@@ -62,5 +62,5 @@ def test_what_has_gone_out_stays_as_it_is():
     merged = combine.merge_accumulators(
         [accumulator, combine.add_input(combine.create_accumulator(), (1, stats_of(4.0)))]
     )
-    assert (sums(pane), sums(combine.extract_output(accumulator))) == ((1, 1.0), (2, 3.0))
-    assert sums(combine.extract_output(merged)) == (3, 7.0)
+    assert (sums(pane.stats), sums(combine.extract_output(accumulator).stats)) == ((1, 1.0), (2, 3.0))
+    assert sums(combine.extract_output(merged).stats) == (3, 7.0)

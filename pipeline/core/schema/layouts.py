@@ -81,6 +81,10 @@ class Layout:
         """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
         return not self.bucketed and columns.key.grain_us == 1
 
+    def grain_us(self, columns: Columns) -> int:
+        """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
+        return 1 if self.by_key_alone(columns) else 1000
+
     def versions_are_events(self, columns: Columns) -> bool:
         """Whether a cell may have a version for each of several events."""
         return columns.key.grain_us > 1000
@@ -208,6 +212,9 @@ class BucketSerialized(Serialized):
     def rows(self, columns: Columns, event: Event) -> list[Row]:
         qualifier = ISO_US.render(event.event_time_us).encode()
         return [Row(columns.key.render(event), [_serialized_cell(columns, qualifier, event)])]
+
+    def grain_us(self, columns: Columns) -> int:  # noqa: ARG002
+        return 1
 
     def versions_are_events(self, columns: Columns) -> bool:  # noqa: ARG002
         return False  # each event has a column of its own

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.events import BadData, Event, Reason, shown
 from pipeline.core.rows import Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
-from pipeline.core.schema.policies import Policy, counts_versions, parse_policy
+from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.routes import Routes
-from pipeline.core.schema.scans import KeySpace
+from pipeline.core.schema.scans import KeySpace, Known
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.values import Values
@@ -131,6 +132,22 @@ class TableSchema:
     def keys(self) -> KeySpace:
         """Where its raw rows lie."""
         return KeySpace(self.key)
+
+    @cached_property
+    def grain_us(self) -> int:
+        """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
+        return self.layout.grain_us(self.columns)
+
+    @property
+    def finds_sensors(self) -> bool:
+        """Whether the events of a sensor's window are found by its id, without a look at those of others."""
+        return not self.key.time_first and not self.keys.missing(Known("sensor"))
+
+    @property
+    def readings_stay(self) -> timedelta | None:
+        """The least age beyond which readings are collected; None where they never are."""
+        ages = (collected_after(self.policies[family]) for family in self.metrics.families)
+        return min((age for age in ages if age is not None), default=None)
 
     def tier(self, length: Window) -> Tier | None:
         """The tier of windows of that length; None where there is none."""

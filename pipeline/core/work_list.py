@@ -1,0 +1,53 @@
+"""The work list: windows whose aggregates may be wrong, recorded in the table until a repair has settled them.
+
+One row for a window of the table's shortest tier, ``repair#hourly#{sensor_id}#{YYYY-MM-DDTHH}``: the key of the
+aggregate row under another first segment.
+"""
+
+from pipeline.core.aggregates import AggregateKey, aggregate_key, aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows import Window
+
+LATE = b"late"
+
+_PREFIX = b"repair#"
+_AGGREGATES = b"agg#"
+
+
+def work_row(tier: Tier, sensor_id: str, start_us: int) -> Row:
+    """The row that records the sensor's window; however often it is written, it is one.
+
+    Args:
+        tier: the table's shortest.
+        sensor_id: whose.
+        start_us: the window's start, which is the cell's timestamp: it is collected as the aggregate itself is.
+    """
+    return Row(work_key(tier.window, sensor_id, start_us), [Cell(tier.family, LATE, start_us, b"1")])
+
+
+def work_key(window: Window, sensor_id: str, start_us: int) -> bytes:
+    """The key of the row that records the sensor's window that starts then."""
+    return _listed(aggregate_key(window, sensor_id, start_us))
+
+
+def parse_work_key(window: Window, key: bytes) -> AggregateKey:
+    """Which sensor's window is recorded, and its start. Raises ValueError where it is no such key."""
+    if not key.startswith(_PREFIX):
+        raise ValueError(f"{key!r} is not the key of a work list's row")
+    return parse_aggregate_key(window, _AGGREGATES + key.removeprefix(_PREFIX))
+
+
+def work_range(window: Window) -> KeyRange:
+    """Where the rows of all sensors lie."""
+    return prefix_range(_listed(aggregate_prefix(window).encode()))
+
+
+def work_range_of(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
+    """A sensor's recorded windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first."""
+    start, end = aggregate_range(window, sensor_id, start_us, end_us)
+    return KeyRange(_listed(start), _listed(end))
+
+
+def _listed(key: bytes) -> bytes:
+    return _PREFIX + key.removeprefix(_AGGREGATES)
