@@ -94,6 +94,8 @@ class Script:
         aggregates: Sequence[tuple[str, str, str]] | None = None,
         dead_letters: Sequence[str] | None = None,
         schemas: Mapping[str, TableSchema] | None = None,
+        late: Sequence[str] | None = None,
+        began: float | None = None,
         **changes: str,
     ) -> None:
         """Runs the real graph and checks its outputs.
@@ -103,6 +105,8 @@ class Script:
             aggregates: key, reading_count and sum of ``t`` of every aggregate row that went to the sinks.
             dead_letters: their reasons.
             schemas: of the tables, by their names; without it one table is as the flags say.
+            late: keys of the rows of the work list.
+            began: when the job began, in seconds after noon; without it, before everything.
             changes: flags other than :func:`flags`.
         """
         settings = settings_of(
@@ -111,15 +115,18 @@ class Script:
         targets = [Target(name, schemas[name.table] if schemas else settings.said.schema()) for name in settings.tables]
         with TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline:
             messages = pipeline | self._stream.advance_watermark_to_infinity()
-            outputs = build_graph(messages, targets, settings, clock)
-            found: dict[str, list[beam.PCollection]] = {"Raw": [], "Aggregates": []}
+            began_us = None if began is None else round((NOON + began) * 1_000_000)
+            outputs = build_graph(messages, targets, settings, clock, began_us)
+            found: dict[str, list[beam.PCollection]] = {"Raw": [], "Late": [], "Aggregates": []}
             for target, rows in zip(targets, outputs.rows, strict=True):
                 table = f"{target.name.table}: " if len(targets) > 1 else ""
                 found["Raw"].append(rows.raw | f"Key{table}" >> beam.Map(_key, table))
+                found["Late"].append(rows.late | f"Late{table}" >> beam.Map(_key, table))
                 for tier, of_tier in rows.aggregates.items():
                     label = f"Aggregate{table}{tier.window.text}"
                     found["Aggregates"].append(of_tier | label >> beam.Map(_aggregate, table))
             _check(found["Raw"], raw, "Raw")
+            _check(found["Late"], late, "Late")
             _check(found["Aggregates"], aggregates, "Aggregates")
             reasons = outputs.dead_letters | beam.Map(lambda letter: letter.attributes["dead_letter_reason"])
             _check([reasons], dead_letters, "Dead")

@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import time
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 

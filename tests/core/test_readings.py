@@ -1,0 +1,141 @@
+import math
+import pickle
+import random
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.stats import WindowStats
+
+# Events as they are: each time has one value of each metric, however often and in whichever parts it comes.
+truths = st.dictionaries(
+    st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+    st.dictionaries(st.sampled_from("tuvw"), st.floats(-1e6, 1e6), min_size=1),
+    min_size=1,
+    max_size=12,
+)
+
+
+def parts_of(readings, rng):
+    """An event whole, or two parts of it that overlap or not."""
+    names = sorted(readings)
+    cut = rng.randrange(len(names) + 1)
+    parts = [{n: readings[n] for n in names[: cut + 1]}, {n: readings[n] for n in names[cut:]}]
+    return [part for part in parts if part]
+
+
+def accumulated(deliveries):
+    found = WindowReadings()
+    for time_us, readings in deliveries:
+        found.add(time_us, readings)
+    return found
+
+
+def stats_of(truth):
+    stats = WindowStats()
+    for _, readings in sorted(truth.items()):
+        stats.add(readings)
+    return stats
+
+
+def assert_same(found, expected):
+    """Counts, minima and maxima exactly; sums as far as the order of adding allows."""
+    assert found.events == expected.events
+    assert found.metrics.keys() == expected.metrics.keys()
+    for metric, of_metric in expected.metrics.items():
+        got = found.metrics[metric]
+        assert (got.count, got.minimum, got.maximum) == (of_metric.count, of_metric.minimum, of_metric.maximum)
+        tolerance = 1e-9 * 1e6 * of_metric.count
+        assert math.isclose(got.total, of_metric.total, abs_tol=tolerance)
+        assert math.isclose(got.deviation, of_metric.deviation, rel_tol=1e-6, abs_tol=1e-3)
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
+    """However often readings come, in whatever parts and order, and however accumulators merge: each counts once."""
+    deliveries = [(time_us, part) for time_us, readings in truth.items() for part in parts_of(readings, rng)]
+    deliveries += rng.choices(deliveries, k=len(deliveries))
+    rng.shuffle(deliveries)
+    size = rng.randrange(1, len(deliveries) + 1)
+    groups = [accumulated(deliveries[i : i + size]) for i in range(0, len(deliveries), size)]
+    while len(groups) > 1:
+        one, other = groups.pop(rng.randrange(len(groups))), groups.pop(rng.randrange(len(groups)))
+        one.merge(pickle.loads(pickle.dumps(other)) if rng.randrange(2) else other)  # noqa: S301 (our own)
+        groups.append(one)
+    assert_same(groups[0].pane().stats, stats_of(truth))
+    magnitudes = groups[0].magnitudes()
+    for metric in {metric for readings in truth.values() for metric in readings}:
+        expected = math.fsum(abs(readings[metric]) for readings in truth.values() if metric in readings)
+        assert math.isclose(magnitudes[metric], expected, rel_tol=1e-9)
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_what_the_table_held(truth, rng: random.Random):
+    """What was recalled and what has come count once together, whatever they have in common, in either order."""
+    deliveries = list(truth.items())
+    held = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    came = accumulated(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    came_times = set(came._kept)
+    assert came.pane().whole is False
+    recalled = WindowReadings()
+    recalled.recall(Recalled(held))
+    one, other = (came, recalled) if rng.randrange(2) else (recalled, came)
+    one.merge(other)
+    pane = one.pane()
+    assert pane.whole is True
+    assert_same(pane.stats, stats_of({t: truth[t] for t in came_times | held.keys()}))
+
+
+def test_a_window_that_only_the_aggregate_row_tells_of():
+    """Statistics of readings that nobody has any more are counted beside those that come, once."""
+    found = accumulated([(1, {"t": 3.0})])
+    other = WindowReadings()
+    other.recall(Recalled({}, stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    found.merge(other)
+    found.merge(accumulated([(1, {"t": 3.0})]))
+    assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
+    assert found.pane().whole
+
+
+def test_without_deduplication():
+    """A reading that comes again counts again, and nothing of it is kept."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5})
+    other = WindowReadings(deduplicate=False)
+    other.add(5, {"t": 1.5})
+    found.merge(other)
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (3, 4.5)
+    assert len(pickle.dumps(found)) < 400
+
+
+def test_the_first_of_two_values_counts():
+    """Two different values for one reading are the publisher's mistake; one of them counts."""
+    found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
+    stats = found.pane().stats
+    assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
+
+
+def test_a_pane_stays_as_it_is():
+    """What has gone out does not change with what comes in after it, nor does what was given."""
+    readings = {"t": 1.0}
+    found = accumulated([(5, readings)])
+    pane = found.pane()
+    found.add(5, {"u": 1.0})
+    found.add(6, {"t": 1.0})
+    assert pane == Pane(pane.stats, whole=False)
+    assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
+
+
+@pytest.mark.parametrize(("hertz", "metrics"), [(1, 1), (1, 3), (100, 1)])
+def test_the_state_s_size(hertz, metrics):
+    """Encoded, a reading takes eight bytes, and its event four more for the time."""
+    found = accumulated(
+        (i * 1_000_000 // hertz, {f"m{m}": float(i + m) for m in range(metrics)}) for i in range(3600 * hertz)
+    )
+    readings_bytes = 3600 * hertz * (4 + 8 * metrics)
+    assert array("I").itemsize == 4
+    assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700

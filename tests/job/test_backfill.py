@@ -1,0 +1,246 @@
+"""Files into a table: the rows of streaming, whatever the schema; and the same again changes nothing."""
+
+import time
+import uuid
+from collections import defaultdict
+from datetime import timedelta
+
+import pytest
+from google.cloud.bigtable import data
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
+from pipeline.core.formats.files import Columns, EventMaker
+from pipeline.core.rows import Row
+from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.work_list import work_key
+from pipeline.job.backfill import Backfill, Outcome, count, load
+from pipeline.job.settings import Target
+from tests.lasting import lasting
+from tests.records import write_delimited
+
+T = parse_time("2026-02-17T10:00:00Z")
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = timedelta(days=1)
+SENSORS = ("a", "a-1")
+
+SCHEMAS = {
+    "wide": "{sensor_id}#{reverse_us}",
+    "wide by location": "{metadata.location}#{sensor_id}#{reverse_us}",
+    "wide by sensor and location": "{sensor_id}#{metadata.location}#{reverse_ms}",
+    "wide time first": "{reverse_ms}#{sensor_id}",
+    "tall float64": "{metric}#{metadata.location}#{sensor_id}#{reverse_us}",
+    "serialized by location": "{metadata.location}#{sensor_id}#{iso_ms}",
+    "bucket_cells": "{salt:1}#{sensor_id}#{bucket:1w}",
+    "bucket_columns by location": "{metadata.location}#{sensor_id}#{bucket:1d}#{metric}",
+    "bucket_serialized": "{sensor_id}#{bucket:1h}",
+}
+
+
+def schema_called(name: str) -> TableSchema:
+    layout, _, more = name.partition(" ")
+    return lasting(
+        parse_schema(
+            f"key = '{SCHEMAS[name]}'\nlayout = '{layout}'\n"
+            + ("values = 'float64'\n" if more == "float64" else "")
+            + "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
+        )
+    )
+
+
+def table_of(schema: TableSchema) -> TableName:
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, schema)
+    return name
+
+
+def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedelta = DAY) -> Backfill:
+    policies = tables.describe(name)
+    return Backfill(
+        [str(path) for path in paths],
+        EventMaker(Columns()),
+        Target(name, schema),
+        Expiry.of(schema, policies),
+        timedelta(hours=1),
+        lateness,
+        None,
+        str,
+        ["--runner=DirectRunner"],
+    )
+
+
+def write(name: TableName, rows: list[Row]) -> None:
+    entries = [
+        data.RowMutationEntry(row.key, [data.SetCell(*cell[:2], cell.value, cell[2]) for cell in row.cells])
+        for row in rows
+    ]
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
+
+
+def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
+    """Every cell, but for those of the schema."""
+    with data.BigtableDataClient(project=name.project) as client:
+        found = client.get_table(name.instance, name.table).read_rows(data.ReadRowsQuery())
+    return {
+        row.row_key: {(cell.family, cell.qualifier, cell.timestamp_micros): cell.value for cell in row}
+        for row in found
+        if not row.row_key.startswith(b"schema#")
+    }
+
+
+def rows_of(schema: TableSchema, events: list[Event]) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
+    """The table that these events are, each of them once: values of aggregates as numbers."""
+    rows = [row for event in events for row in schema.rows(event)]
+    expected: dict = defaultdict(dict)
+    for row in rows:
+        expected[row.key] |= {cell[:3]: cell.value for cell in row.cells}
+    for tier in schema.tiers:
+        windows: dict = defaultdict(WindowStats)
+        for event in sorted(events, key=lambda event: event.event_time_us):
+            windows[event.sensor_id, tier.window.start_of(event.event_time_us)].add(event.readings)
+        for (sensor, start_us), stats in windows.items():
+            row = aggregate_row(tier.window, sensor, start_us, stats, tier.family)
+            expected[row.key] = {cell[:3]: pytest.approx(float(cell.value), rel=1e-9) for cell in row.cells}
+    return dict(expected)
+
+
+def found_in(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
+    return {
+        key: {cell: float(value) for cell, value in cells.items()} if key.startswith(b"agg#") else cells
+        for key, cells in read(name).items()
+        if not key.startswith(b"repair#")
+    }
+
+
+def feed() -> list[Event]:
+    """Thirty hours of two sensors, an event every twenty minutes; the first one moves in the middle of an hour."""
+    return [
+        Event(
+            sensor,
+            T + step * 20 * MINUTE + 1000 * (index + 1),
+            {"t": 20.1 + step, **({"wind": step / 7} if step % 3 == 0 else {})},
+            {"location": "north" if step < 40 or index else "south", "model": f"m{step % 2}"},
+        )
+        for index, sensor in enumerate(SENSORS)
+        for step in range(90)
+    ]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
+    """What the table has already and what files bring is one, by reading; once more, and nothing changes."""
+    schema = schema_called(name)
+    table = table_of(schema)
+    events = feed()
+    first, second = (
+        write_delimited(tmp_path / "first.binpb", [event for n, event in enumerate(events) if n % 3 != 1]),
+        write_delimited(tmp_path / "second.pb", [event for n, event in enumerate(events) if n % 3 != 0]),
+    )
+    outcome = load(plan(table, schema, first))
+    assert outcome.totals["events"] == outcome.totals["records"] == 120
+    load(plan(table, schema, second))
+    expected = rows_of(schema, events)
+    assert found_in(table) == expected
+    again = read(table)
+    load(plan(table, schema, first, second))
+    assert found_in(table) == expected
+    assert read(table).keys() == again.keys()
+
+
+def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
+    """In one file or in two, alone or with others: it counts once."""
+    schema = schema_called("wide")
+    table = table_of(schema)
+    events = feed()[:10]
+    paths = [write_delimited(tmp_path / f"{n}.pb", [*events[n:], *events]) for n in range(3)]
+    load(plan(table, schema, *paths))
+    assert found_in(table) == rows_of(schema, events)
+
+
+def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
+    """A day has the hours that came, recomputed, and of the others what their aggregate rows say."""
+    schema = schema_called("wide")
+    table = table_of(schema)
+    hour, *_ = schema.tiers
+    stored = WindowStats()
+    stored.add({"t": 100.0})
+    write(table, [aggregate_row(hour.window, "a", T + n * HOUR, stored, hour.family) for n in range(2)])
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", [Event("a", T, {"t": 1.0}, {})])))
+    found = read(table)
+    for key in (b"agg#6h#a#2026-02-17T06:00:00", b"agg#daily#a#2026-02-17"):
+        values = {qualifier: float(value) for (_, qualifier, _), value in found[key].items()}
+        assert (values[b"count_t"], values[b"sum_t"], values[b"stddev_t"]) == (2, 101, 49.5)
+
+
+def listed(table: TableName) -> set[bytes]:
+    return {key for key in read(table) if key.startswith(b"repair#")}
+
+
+def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
+    """For a repair to settle: those whose lateness is not over, by the longest window that holds them."""
+    schema = lasting(parse_schema("tiers = { 1h = 'hours' }\n"))
+    hour = schema.tiers[0].window
+    now_us = int(time.time() * 1_000_000)
+    open_us, closed_us = hour.start_of(now_us - 20 * HOUR), hour.start_of(now_us - 30 * HOUR)
+    events = [Event("a", start_us + n, {"t": 1.0}, {}) for start_us in (open_us, closed_us) for n in range(3)]
+    path = write_delimited(tmp_path / "a.pb", events)
+
+    table = table_of(schema)
+    outcome = load(plan(table, schema, path))
+    assert listed(table) == {work_key(hour, "a", open_us)}
+    assert outcome.totals["windows_listed"] == 1
+
+    load(plan(other := table_of(schema), schema, path, lateness=timedelta(hours=1)))
+    assert not listed(other)
+
+    longer = lasting(parse_schema("tiers = { 1h = 'hours', 1d = 'days' }\n"))
+    load(plan(days := table_of(longer), longer, path, lateness=timedelta(hours=30)))
+    assert listed(days) == {work_key(hour, "a", open_us), work_key(hour, "a", closed_us)}
+
+
+def test_a_table_without_tiers_gets_raw_rows_alone(bigtable, tmp_path):
+    """There is nothing to aggregate for."""
+    schema = lasting(parse_schema("tiers = {}\n"))
+    table = table_of(schema)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", feed())))
+    assert found_in(table) == rows_of(schema, feed())
+
+
+def test_counting_writes_nothing(bigtable, tmp_path):
+    """It tells how many events there are, and how many of them are too old."""
+    schema = TableSchema.default()
+    table = table_of(schema)
+    now_us = int(time.time() * 1_000_000)
+    events = [Event("a", now_us - days * 24 * HOUR, {"t": 1.0}, {}) for days in (1, 89, 91, 400)]
+    totals = count(plan(table, schema, write_delimited(tmp_path / "a.pb", events))).totals
+    assert (totals["events"], totals["expired_events"]) == (4, 2)
+    assert read(table) == {}
+
+
+def test_what_is_refused_is_told_by_file_and_line(bigtable, tmp_path):
+    """The first twenty; what is no record, what is no valid event, and what this table has no place for."""
+    schema = lasting(parse_schema("metrics = { raw = ['t'] }\n"))
+    table = table_of(schema)
+    path = tmp_path / "a.csv"
+    good = "a,2026-02-17T10:00:00Z,1\n"
+    path.write_text(f"sensor_id,event_time,t\n{good}a,soon,1\n{good}a,1999-12-31,1\n" + "a#,2026-02-17,1\n" * 30)
+    other = write_delimited(tmp_path / "b.pb", [Event("a", T, {"other": 1.0}, {})])
+    outcome = load(plan(table, schema, path, other))
+    assert isinstance(outcome, Outcome)
+    assert outcome.totals["events"] == 2
+    assert outcome.totals["refused_records"] == 1
+    assert outcome.totals["dead_letters"] == 32
+    assert outcome.totals["dead_letters_NO_FAMILY"] == 1
+    assert len(outcome.refused) == 20
+    assert outcome.refused[:2] == [
+        (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time"),
+        (str(path), 5, "EVENT_TIME_TOO_EARLY: event_time 1999-12-31T00:00:00Z is before 2000-01-01T00:00:00Z"),
+    ]

@@ -1,0 +1,99 @@
+"""A job that follows another: what was counted before it is counted along, and nothing counts twice."""
+
+import time
+from itertools import count
+
+import pytest
+
+from pipeline.core.events import sensor_event
+from pipeline.core.outgoing import message_of
+from pipeline.core.schema.toml import parse_schema
+from pipeline.toolbox.proof import Expectation
+from tests.job.running import running_job
+from tests.streams import HOUR, Script, event_at
+from tests.waiting import eventually
+
+HOUR_US = 3_600_000_000
+NOON_KEY = "agg#hourly#a#2026-02-17T12"
+
+
+def in_one_hour(events, sensors=3):
+    """So many events in the hour before the last one, of several sensors."""
+    start_us = (time.time_ns() // 1000 // HOUR_US - 2) * HOUR_US
+    return [sensor_event(f"s{i % sensors}", start_us + i * 7_000_001, {"t": i / 3}, {}) for i in range(events)]
+
+
+def run_through(resources, log, expectation, **changes):
+    """A job of its own until the table is as expected, drained then; what it counted."""
+    with running_job(resources.flags(**changes), log) as job:
+        eventually(lambda: list(expectation.differences(resources.rows())) == [])
+        assert job.stop() == 0
+    return job.counters()
+
+
+def messages_of(events, size=10):
+    return [message_of(events[i : i + size]) for i in range(0, len(events), size)]
+
+
+@pytest.mark.parametrize("deduplicate", ["on", "off"])
+def test_drained_in_mid_hour(resources, tmp_path, deduplicate):
+    """The hour of a job that was drained is whole again with the first event that the next job sees of it."""
+    events = in_one_hour(120)
+    resources.publish(messages_of(events[:70]))
+    run_through(resources, tmp_path / "first", Expectation(events[:70]), deduplicate=deduplicate)
+    resources.publish(messages_of(events[70:]))
+    counters = run_through(resources, tmp_path / "second", Expectation(events), deduplicate=deduplicate)
+    assert counters["windows_recalled"] == 3
+    assert list(Expectation(events).differences(resources.rows())) == []
+
+
+def test_cancelled_with_redelivery(resources, tmp_path):
+    """What comes again after a crash is known by the raw rows that are there, and counts once."""
+    events = in_one_hour(120)
+    resources.publish(messages_of(events[:70]))
+    run_through(resources, tmp_path / "first", Expectation(events[:70]))
+    resources.publish(messages_of(events[20:], size=7))
+    run_through(resources, tmp_path / "second", Expectation(events))
+    assert list(Expectation(events).differences(resources.rows())) == []
+
+
+DAYS = '[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"\n'
+
+
+@pytest.mark.parametrize("key", ["{sensor_id}#{reverse_us}", "{metadata.place}#{sensor_id}#{iso_us}"])
+def test_longer_windows(resources, tmp_path, key):
+    """A day is whole after a restart too, with the hours of which the new job sees nothing."""
+    name = resources.table_of(parse_schema(f'key = "{key}"\n{DAYS}'))
+    start_us = (time.time_ns() // 1000 // (24 * HOUR_US) - 2) * 24 * HOUR_US
+    events = [sensor_event("s", start_us + i * 613_000_001, {"t": 1.0}, {"place": "north"}) for i in range(60)]
+    day = f"agg#daily#s#{time.strftime('%Y-%m-%d', time.gmtime(start_us / 1_000_000))}"
+    for run, part in enumerate((events[::2], events[1::2]), start=1):
+        resources.publish(messages_of(part))
+        flags = resources.flags(bigtable_table=name.table, allowed_lateness="5d")
+        with running_job(flags, tmp_path / f"log-{run}") as job:
+            expected = str(run * 30)
+            eventually(lambda expected=expected: resources.rows(name).get(day, {}).get("days:sum_t") == expected)
+            assert job.stop() == 0
+    rows = resources.rows(name)
+    for label, family in (("15m", "quarters"), ("hourly", "hours")):
+        found = [row[f"{family}:count_t"] for each, row in rows.items() if each.startswith(f"agg#{label}#")]
+        assert sum(map(int, found)) == 60
+
+
+def test_windows_that_the_job_saw_begin():
+    """They are read from nowhere: here is no server to read them from."""
+    Script().arrive(event_at(10, 1.0), event_at(20, 2.0), event_at(20, 2.0)).watermark(HOUR).run(
+        aggregates=[(NOON_KEY, "2", "3")], began=-HOUR
+    )
+
+
+def test_windows_are_recalled_once(resources, tmp_path):
+    """However many events come of a window, in however many bundles, the table is asked once for it."""
+    events = in_one_hour(40, sensors=2)
+    with running_job(resources.flags(), tmp_path / "log") as job:
+        for i, part in zip(count(1), (events[:10], events[10:25], events[25:]), strict=False):
+            resources.publish(messages_of(part))
+            seen = Expectation(events[: (10, 25, 40)[i - 1]])
+            eventually(lambda seen=seen: list(seen.differences(resources.rows())) == [])
+        assert job.stop() == 0
+    assert job.counters()["windows_recalled"] == 2
