@@ -48,6 +48,8 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
             drained = _drain(gate, watch)
         if watch.failure is not None:
             _say(f"the job failed: {_cause(watch.failure)}")
+            if problem := _problem(targets, settings):
+                _say(problem)
             return 1
         if not drained:
             _say(f"lost: acknowledged messages that could not be written within {_DRAIN_TIMEOUT_S:.0f} s")
@@ -62,12 +64,17 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
 
 
 def _say_why(seconds: float, targets: Sequence[Target], settings: Settings) -> None:
-    why = "the servers answer, so what was pulled last takes this long"
+    why = _problem(targets, settings) or "the servers answer, so what was pulled last takes this long"
+    _say(f"no progress for {seconds:.0f} s, still trying: {why}")
+
+
+def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
+    """What is missing by now that was there at launch; None where nothing is."""
     try:
         check_launch(settings, targets)
     except ServerProblem as problem:
-        why = str(problem)
-    _say(f"no progress for {seconds:.0f} s, still trying: {why}")
+        return str(problem)
+    return None
 
 
 class _StopSignal:
@@ -129,11 +136,8 @@ def _print_metrics(result: PipelineResult) -> None:
 
 
 def _cause(failure: BaseException) -> str:
-    """One line: the error, and the first of those that a Bigtable batch carries along."""
-    line = f"{type(failure).__name__}: {failure}"
-    carried = getattr(failure, "exc", None)
-    if carried:
-        line += f" {carried[0]!r}"
+    """One line: what a server said, or the error with its kind."""
+    line = str(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"
     return " ".join(line.split())[:500]
 
 

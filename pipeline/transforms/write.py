@@ -1,13 +1,17 @@
 """The sinks: rows to Bigtable and dead letters to Pub/Sub, through Beam's own connectors."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import apache_beam as beam
-from apache_beam.io.gcp.bigtableio import WriteToBigTable
+from apache_beam.io.gcp.bigtableio import WriteToBigTable, _BigTableWriteFn
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
+from google.cloud.bigtable.batcher import MutationsBatchError
 from google.cloud.bigtable.row import DirectRow
 
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
 from pipeline.core.rows import Row
 from pipeline.core.times import to_datetime
@@ -29,8 +33,34 @@ class WriteRows(beam.PTransform):
         return (
             rows
             | "ToDirectRow" >> beam.FlatMap(_direct_rows)
-            | "WriteToBigTable" >> WriteToBigTable(self._project, self._instance, self._table)
+            | "WriteToBigTable" >> _TellingWriteToBigTable(self._project, self._instance, self._table)
         )
+
+
+class _TellingWriteToBigTable(WriteToBigTable):
+    """Beam's connector, which fails as it does, and also says which rows Bigtable refused, and why.
+
+    It keeps that in an attribute of its error, which is lost on the way from a worker to a log. ``apache-beam`` is
+    pinned to the release that its private class was read in.
+    """
+
+    def expand(self, rows: PCollection) -> PCollection:
+        write_fn = _TellingWriteFn(
+            self._project_id, self._instance_id, self._table_id, self._flush_count, self._max_row_bytes
+        )
+        return rows | beam.ParDo(write_fn)
+
+
+class _TellingWriteFn(_BigTableWriteFn):
+    def finish_bundle(self) -> None:
+        try:
+            super().finish_bundle()
+        except MutationsBatchError as error:
+            name = TableName(*(self.beam_options[key] for key in ("project_id", "instance_id", "table_id")))
+            causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)
+            (cause, _), *others = causes.most_common()
+            more = f", and {len(others)} other causes" if others else ""
+            raise ServerProblem(f"table {name}: {causes.total()} rows could not be written: {cause}{more}") from error
 
 
 def _direct_rows(row: Row) -> Iterator[DirectRow]:

@@ -14,6 +14,7 @@ locals {
     late_firing         = var.late_firing
     allowed_lateness    = var.allowed_lateness
     max_future          = var.max_future
+    deduplicate         = var.deduplicate
     raw_family          = var.default_schema ? var.raw_family : null
     stats_family        = var.default_schema ? var.stats_family : null
     meta_family         = var.default_schema ? var.meta_family : null
@@ -22,7 +23,7 @@ locals {
 }
 
 # A changed parameter or image updates the job in place, as long as its graph can be. What can't be updated is replaced:
-# drained, then started again, and the windows that were open count from nothing.
+# drained, then started again; the new job goes on from what the table holds.
 resource "google_dataflow_flex_template_job" "input" {
   provider = google-beta
   for_each = var.template_path == null ? toset([]) : var.inputs

@@ -392,6 +392,17 @@ variable "max_future" {
   }
 }
 
+variable "deduplicate" {
+  description = "on: a reading that comes again counts once in its aggregate; or off."
+  type        = string
+  default     = "on"
+
+  validation {
+    condition     = contains(["on", "off"], var.deduplicate)
+    error_message = "deduplicate must be on or off."
+  }
+}
+
 variable "launch_checks" {
   description = "on: the launcher asks for the tables, their schemas and the subscription before there is a job; or off."
   type        = string
@@ -404,7 +415,7 @@ variable "launch_checks" {
 }
 
 variable "at_least_once" {
-  description = "At-least-once streaming mode: cheaper, but a redelivered event may count twice in an aggregate."
+  description = "At-least-once streaming mode: cheaper; with deduplicate off, a redelivered event may count twice in an aggregate."
   type        = bool
   default     = false
 }

@@ -29,6 +29,9 @@ class Storage:
     def read(self, name: str) -> bytes:
         return self._bucket.blob(name).download_as_bytes()
 
+    def write(self, name: str, content: bytes) -> None:
+        self._bucket.blob(name).upload_from_string(content)
+
 
 @contextmanager
 def running_storage() -> Iterator[Storage]:

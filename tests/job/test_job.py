@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 
+import google.cloud.bigtable
 import pytest
 from google.protobuf import json_format
 
@@ -17,7 +18,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.toolbox.emulators import BIGTABLE, running_emulator
 from pipeline.toolbox.fleet import Plan, simulate
 from pipeline.toolbox.proof import Expectation
-from tests.job.running import Resources, running_job
+from tests.job.running import PROJECT, Resources, running_job
 from tests.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -236,6 +237,22 @@ def test_a_stop_in_full_run_loses_nothing(resources, log, signum):
     assert job.counters()["raw_rows"] == len(written)
     assert "stopping" in job.log
     assert "aggregates of the last firing interval may be behind (early 1s, late 1s)" in job.log
+
+
+def test_a_family_deleted_under_the_job(resources, log):
+    """Rows that Bigtable refuses for good end the job loudly: how many, why, and what to do; none is dropped."""
+    with running_job(resources.flags(), log) as job:
+        resources.publish([message_of([some_event()])])
+        eventually(lambda: any(key.startswith("agg#") for key in resources.rows()))
+        admin = google.cloud.bigtable.Client(project=PROJECT, admin=True)
+        admin.instance("instance").table(resources.table.table).column_family("raw").delete()
+        lost = [some_event(2 * HOUR_US + i, "b") for i in range(3)]
+        resources.publish([message_of(lost)])
+        assert job.process.wait(60) == 1
+    said = next(line for line in job.log.splitlines() if "the job failed" in line)
+    assert f"table {resources.table}: 3 rows could not be written: " in said
+    assert f"tidetable: table {resources.table} has no family raw" in job.log
+    assert "add what is missing with: tidetable table create" in job.log
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ GOOD = {
     "late_firing": ["0", *DURATIONS],
     "allowed_lateness": ["0", *DURATIONS, "5000d"],
     "max_future": ["0", *DURATIONS],
+    "deduplicate": ["on", "off"],
     "raw_family": FAMILIES,
     "stats_family": FAMILIES,
     "meta_family": FAMILIES,
@@ -91,6 +92,7 @@ BAD = {
     "late_firing": BAD_DURATIONS,
     "allowed_lateness": BAD_DURATIONS,
     "max_future": BAD_DURATIONS,
+    "deduplicate": ["", "On", "yes", "onoff", "true"],
     "raw_family": BAD_FAMILIES,
     "stats_family": BAD_FAMILIES,
     "meta_family": BAD_FAMILIES,
@@ -174,6 +176,7 @@ def test_enum_options_belong_to_enums():
     """Only an enum has options; and each flag that is a choice of words is one."""
     assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
         "dead_letters",
+        "deduplicate",
         "launch_checks",
         "schema",
     }

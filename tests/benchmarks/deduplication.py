@@ -1,0 +1,71 @@
+"""Prints what de-duplication costs: throughput with and without it, in one sitting, and its state.
+
+Run with ``.venv/bin/python -m tests.benchmarks.deduplication``. The graph without its servers: batches of a hundred
+events of three metrics, decoded, formatted and aggregated.
+"""
+
+import logging
+import pickle
+import statistics
+import time
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipeline.core.events import sensor_event
+from pipeline.core.outgoing import message_of
+from pipeline.core.readings import WindowReadings
+from pipeline.job.graph import build_graph
+from pipeline.job.settings import Target, parse_flags, settings_of
+from tests.streams import NOON, flags, pubsub_message
+
+EVENTS, BATCH, SENSORS, RUNS = 60_000, 100, 20, 5
+
+
+def feed() -> list[beam.io.PubsubMessage]:
+    """Three hours of some sensors, in batches."""
+    events = [
+        sensor_event(f"sensor-{i % SENSORS}", NOON * 1_000_000 + i * 180_000, {"t": i / 7, "p": i / 3, "h": 0.5}, {})
+        for i in range(EVENTS)
+    ]
+    return [pubsub_message(message_of(events[i : i + BATCH])) for i in range(0, EVENTS, BATCH)]
+
+
+def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
+    """How long the graph takes."""
+    settings = settings_of(parse_flags(flags(deduplicate=deduplicate)))
+    targets = [Target(name, settings.said.schema()) for name in settings.tables]
+    begin = time.perf_counter()
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        build_graph(pipeline | beam.Create(messages, reshuffle=False), targets, settings)
+    return time.perf_counter() - begin
+
+
+def state_bytes(hertz: int, metrics: int) -> int:
+    """The encoded state of a sensor's hour."""
+    state = WindowReadings()
+    for i in range(3600 * hertz):
+        state.add(i * 1_000_000 // hertz, {f"metric_{m}": i + m / 3 for m in range(metrics)})
+    return len(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    messages = feed()
+    seconds(messages, "on")  # what is imported and compiled once
+    rates: dict[str, list[float]] = {"on": [], "off": []}
+    for _ in range(RUNS):
+        for deduplicate, found in rates.items():
+            found.append(EVENTS / seconds(messages, deduplicate))
+    for deduplicate, found in rates.items():
+        median, least, most = statistics.median(found), min(found), max(found)
+        print(f"--deduplicate={deduplicate:3}  {median:9,.0f} events/s, {least:,.0f} to {most:,.0f}")
+    print(f"ratio {statistics.median(rates['on']) / statistics.median(rates['off']):.2f}\n")
+    print("metrics  bytes of a sensor's hour at 1 Hz  at 100 Hz")
+    for metrics in (1, 3, 10):
+        print(f"{metrics:7}  {state_bytes(1, metrics):29,}  {state_bytes(100, metrics):9,}")
+
+
+if __name__ == "__main__":
+    main()
