@@ -83,7 +83,11 @@ def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Setti
         with_attributes=True,
         timestamp_attribute=settings.timestamp_attribute,
     )
-    outputs = build_graph(messages, targets, settings, began_us=began_us)
+    write(build_graph(messages, targets, settings, began_us=began_us), targets, settings)
+
+
+def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
+    """Everything that the graph makes into its sinks."""
     for target, rows in zip(targets, outputs.rows, strict=True):
         table = target.name.project, target.name.instance, target.name.table
         raw_and_late = (rows.raw, rows.late) | _label("WithLateWindows", targets, target) >> beam.Flatten()

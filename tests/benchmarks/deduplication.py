@@ -1,11 +1,10 @@
-"""Prints what de-duplication costs: throughput with and without it, in one sitting, and its state.
+"""Prints what de-duplication costs: throughput with it and without, in one sitting.
 
 Run with ``.venv/bin/python -m tests.benchmarks.deduplication``. The graph without its servers: batches of a hundred
 events of three metrics, decoded, formatted and aggregated.
 """
 
 import logging
-import pickle
 import statistics
 import time
 
@@ -15,7 +14,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.core.events import sensor_event
 from pipeline.core.outgoing import message_of
-from pipeline.core.readings import WindowReadings
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from tests.streams import NOON, flags, pubsub_message
@@ -42,14 +40,6 @@ def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
     return time.perf_counter() - begin
 
 
-def state_bytes(hertz: int, metrics: int) -> int:
-    """The encoded state of a sensor's hour."""
-    state = WindowReadings()
-    for i in range(3600 * hertz):
-        state.add(i * 1_000_000 // hertz, {f"metric_{m}": i + m / 3 for m in range(metrics)})
-    return len(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
-
-
 def main() -> None:
     logging.disable(logging.WARNING)
     messages = feed()
@@ -61,10 +51,7 @@ def main() -> None:
     for deduplicate, found in rates.items():
         median, least, most = statistics.median(found), min(found), max(found)
         print(f"--deduplicate={deduplicate:3}  {median:9,.0f} events/s, {least:,.0f} to {most:,.0f}")
-    print(f"ratio {statistics.median(rates['on']) / statistics.median(rates['off']):.2f}\n")
-    print("metrics  bytes of a sensor's hour at 1 Hz  at 100 Hz")
-    for metrics in (1, 3, 10):
-        print(f"{metrics:7}  {state_bytes(1, metrics):29,}  {state_bytes(100, metrics):9,}")
+    print(f"ratio {statistics.median(rates['on']) / statistics.median(rates['off']):.2f}")
 
 
 if __name__ == "__main__":

@@ -7,36 +7,48 @@ import random
 
 from apache_beam import coders
 
-from pipeline.core.stats import WindowStats
+from pipeline.core.readings import WindowReadings
 from pipeline.core.tiers import ShorterWindows
 
-
-def encoded_bytes(metrics: int, events: int = 3600) -> int:
-    """The bytes of an accumulator that has seen so many events of so many metrics."""
-    return _encoded(_accumulator(metrics, events, random.Random(1)))
+METRICS = (1, 3, 10)
 
 
-def encoded_day_bytes(metrics: int, events: int = 3600) -> int:
-    """The bytes of a day that is computed from its hours, each with so many events of so many metrics."""
-    rng = random.Random(1)
+def hour_bytes(metrics: int, hertz: int, *, deduplicate: bool = True) -> int:
+    """The bytes of an hour of so many events a second, each of so many metrics."""
+    return _encoded(_hour(metrics, hertz, deduplicate=deduplicate))
+
+
+def day_bytes(metrics: int) -> int:
+    """The bytes of a day that is computed from its hours."""
     day = ShorterWindows()
     for hour in range(24):
-        day.put(hour * 3_600_000_000, _accumulator(metrics, events, rng))
+        day.put(hour * 3_600_000_000, _hour(metrics, 1, deduplicate=False).pane().stats)
     return _encoded(day)
 
 
-def _accumulator(metrics: int, events: int, rng: random.Random) -> WindowStats:
-    stats = WindowStats()
-    for _ in range(events):
-        stats.add({f"metric_{number}": rng.uniform(10, 30) for number in range(metrics)})
-    return stats
+def _hour(metrics: int, hertz: int, *, deduplicate: bool) -> WindowReadings:
+    rng = random.Random(1)
+    state = WindowReadings(deduplicate=deduplicate)
+    for i in range(3600 * hertz):
+        state.add(i * 1_000_000 // hertz, {f"metric_{number}": rng.uniform(10, 30) for number in range(metrics)})
+    return state
 
 
-def _encoded(state: WindowStats | ShorterWindows) -> int:
+def _encoded(state: WindowReadings | ShorterWindows) -> int:
     return len(coders.registry.get_coder(type(state)).encode(state))
 
 
+def lines() -> list[str]:
+    """The table, a line each."""
+    return [
+        "metrics   an hour at 1 Hz   at 100 Hz   without de-duplication   a day, from hours",
+        *(
+            f"{metrics:7}  {hour_bytes(metrics, 1):16,}  {hour_bytes(metrics, 100):10,}"
+            f"  {hour_bytes(metrics, 1, deduplicate=False):23,}  {day_bytes(metrics):18,}"
+            for metrics in METRICS
+        ),
+    ]
+
+
 if __name__ == "__main__":
-    print("metrics  bytes a sensor and window  a sensor and day, from hours")
-    for metrics in (1, 3, 10, 50):
-        print(f"{metrics:7}  {encoded_bytes(metrics):25,}  {encoded_day_bytes(metrics):28,}")
+    print("\n".join(lines()))
