@@ -11,7 +11,7 @@ from google.cloud.bigtable import data
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
+from pipeline.core.events import Event, deserialized
 from pipeline.core.formats.files import Columns, EventMaker
 from pipeline.core.rows import Row
 from pipeline.core.schema.expiry import Expiry
@@ -24,6 +24,7 @@ from pipeline.job.backfill import Backfill, Outcome, count, load
 from pipeline.job.settings import Target
 from tests.lasting import lasting
 from tests.records import write_delimited
+from tests.streams import Script, event_at
 
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000
@@ -244,3 +245,22 @@ def test_what_is_refused_is_told_by_file_and_line(bigtable, tmp_path):
         (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time"),
         (str(path), 5, "EVENT_TIME_TOO_EARLY: event_time 1999-12-31T00:00:00Z is before 2000-01-01T00:00:00Z"),
     ]
+
+
+def test_it_is_the_table_of_streaming(bigtable, tmp_path):
+    """The same events on the streaming graph make the same rows."""
+    schema = lasting(TableSchema.default())
+    table = table_of(schema)
+    events = [event_at(n * 7 * 60, n / 8, sensor) for n in range(20) for sensor in SENSORS]
+    path = write_delimited(tmp_path / "a.pb", [deserialized(event.SerializeToString()) for event in events])
+    load(plan(table, schema, path))
+    found = read(table)
+    aggregates = {
+        key.decode(): {qualifier: value.decode() for (_, qualifier, _), value in cells.items()}
+        for key, cells in found.items()
+        if key.startswith(b"agg#")
+    }
+    Script().arrive(*events).watermark(4 * 3600).run(
+        raw=[key.decode() for key in found if not key.startswith(b"agg#")],
+        aggregates=[(key, values[b"reading_count"], values[b"sum_t"]) for key, values in aggregates.items()],
+    )

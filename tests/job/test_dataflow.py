@@ -344,6 +344,15 @@ class TestUpdate:
         assert main(["--update", *flags(dataflow, job_name="tide", early_firing="30s")]) == 0
         assert dataflow.jobs[1]["replaceJobId"] == "job-0"
 
+    def test_an_update_began_with_the_job_that_it_replaces(self, dataflow):
+        """The windows that the replaced job saw begin are seen from their beginning still: its state goes on."""
+        assert main(flags(dataflow, job_name="tide")) == 0
+        dataflow.jobs[0]["currentState"] = RUNNING
+        assert main(["--update", *flags(dataflow, job_name="tide")]) == 0
+        assert main(flags(dataflow, job_name="another")) == 0
+        began = [int(job["labels"]["tidetable-began"]) for job in dataflow.jobs]
+        assert began[0] == began[1] < began[2]
+
     def test_another_graph(self, capsys, dataflow):
         """A job of another graph can't be replaced, and the line says what to do."""
         assert main(flags(dataflow, job_name="tide")) == 0

@@ -79,13 +79,19 @@ def test_every_kind_of_pane_replaces_the_one_before():
 
 
 def test_beyond_lateness():
-    """An event beyond the allowed lateness is left out of the aggregate, and its raw row is written all the same."""
+    """An event beyond the allowed lateness is left out of the aggregate alone, and its window is listed."""
     (
         Script()
         .arrive(event_at(0, 1.0))
         .watermark(3 * HOUR + 1)
         .arrive(event_at(1, 2.0))
-        .run(raw=[key_at(0), key_at(1)], aggregates=[(NOON_ROW, "1", "1")], allowed_lateness="2h")
+        .run(
+            raw=[key_at(0), key_at(1)],
+            aggregates=[(NOON_ROW, "1", "1")],
+            # Once in a bundle. By the clock, which is at four, the first was too late as well.
+            late=[NOON_ROW.replace("agg#", "repair#")] * 2,
+            allowed_lateness="2h",
+        )
     )
 
 
@@ -149,8 +155,26 @@ def test_the_message_time_does_not_matter():
 
 
 def test_the_same_event_twice():
-    """The same event in two messages is one raw row, written twice."""
-    Script().arrive(event_at(0), event_at(0)).run(raw=[key_at(0), key_at(0)])
+    """The same event in two messages is one raw row, written twice, and counts once, whenever it comes."""
+    (
+        Script()
+        .arrive(event_at(0), event_at(0))
+        .arrive(event_at(0), event_at(1))
+        .watermark(HOUR)
+        .arrive(event_at(0))
+        .run(raw=[key_at(0)] * 4 + [key_at(1)], aggregates=[(NOON_ROW, "2", "2")] * 2)
+    )
+
+
+def test_the_same_event_twice_without_deduplication():
+    """It counts as often as it comes."""
+    Script().arrive(event_at(0), event_at(0)).run(aggregates=[(NOON_ROW, "2", "2")], deduplicate="off")
+
+
+def test_more_readings_of_an_event():
+    """A second message with other metrics of the same event is the same event."""
+    first, second = event_at(0, 3.0), event_at(0, 5.0, metric="u")
+    Script().arrive(first, second, first).run(raw=[key_at(0)] * 3, aggregates=[(NOON_ROW, "1", "3")])
 
 
 def test_dead_letters_beside_the_good():

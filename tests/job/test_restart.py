@@ -4,10 +4,12 @@ import time
 from itertools import count
 
 import pytest
+from click.testing import CliRunner
 
 from pipeline.core.events import sensor_event
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
+from pipeline.toolbox.cli import main
 from pipeline.toolbox.proof import Expectation
 from tests.job.running import running_job
 from tests.streams import HOUR, Script, event_at
@@ -55,6 +57,31 @@ def test_cancelled_with_redelivery(resources, tmp_path):
     resources.publish(messages_of(events[20:], size=7))
     run_through(resources, tmp_path / "second", Expectation(events))
     assert list(Expectation(events).differences(resources.rows())) == []
+
+
+def test_two_values_for_one_reading(resources, tmp_path):
+    """The raw cell keeps one of them, the aggregate may have counted the other: a repair makes it agree."""
+    (one,) = in_one_hour(1)
+    other = sensor_event(one.sensor_id, one.event_time.ToMicroseconds(), {"t": 7.0}, {})
+    key = f"agg#hourly#s0#{time.strftime('%Y-%m-%dT%H', time.gmtime(one.event_time.seconds))}"
+    with running_job(resources.flags(), tmp_path / "log") as job:
+        for event, value in ((one, "0"), (other, "7")):
+            resources.publish([message_of([event])])
+            eventually(lambda value=value: raw_values(resources) == {value})
+        eventually(lambda: key in resources.rows())
+        assert job.stop() == 0
+    assert resources.rows()[key]["stats:sum_t"] == "0"
+    name = resources.table
+    table = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    done = CliRunner().invoke(
+        main, ["repair", *table, "--from", "2000-01-01", "--to", "2100-01-01", "--allowed-lateness", "0s"]
+    )
+    assert done.exit_code == 0, done.output
+    assert resources.rows()[key]["stats:sum_t"] == "7"
+
+
+def raw_values(resources):
+    return {row["raw:t"] for key, row in resources.rows().items() if not key.startswith(("agg#", "repair#"))}
 
 
 DAYS = '[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"\n'

@@ -1,0 +1,178 @@
+"""Jobs that end: their flags, their counters, and how they fail, here and on Dataflow up to Google's door."""
+
+import signal
+from types import SimpleNamespace
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
+from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.bounded import beam_options, run, runs_here
+from pipeline.job.settings import BadFlag
+from pipeline.transforms.metrics import counter
+from tests.job.google_cloud import BUCKET, running_dataflow, running_storage
+
+ON_DATAFLOW = (
+    "--runner=DataflowRunner",
+    "--region=europe-west4",
+    f"--temp_location=gs://{BUCKET}/temp",
+    "--sdk_container_image=example/tidetable:1",
+)
+
+
+class Count(beam.DoFn):
+    def __init__(self, failure=None):
+        self._failure = failure
+        self._things = counter("things")
+
+    def process(self, element):
+        self._things.inc()
+        if self._failure:
+            raise self._failure
+        yield element
+
+
+def build(failure=None):
+    def add_steps(pipeline):
+        things = pipeline | beam.Create([1, 2, 3]) | beam.Reshuffle()
+        for step in "ab":
+            _ = things | step >> beam.ParDo(Count(failure))
+
+    return add_steps
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"], ["--direct_num_workers=1"], ["--project=p"]]
+)
+def test_it_runs_here_unless_it_is_told_otherwise(flags):
+    """Nobody asks Beam's own DirectRunner, which would download another; and no job that ends streams."""
+    options = beam_options(flags, "test-project")
+    assert runs_here(options)
+    assert not options.view_as(StandardOptions).streaming
+    assert options.view_as(GoogleCloudOptions).project == ("p" if flags == ["--project=p"] else "test-project")
+
+
+def test_totals():
+    """Counters of one name are one total, over all steps."""
+    assert run(beam_options([], "p"), build(), []) == {"things": 6}
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ServerProblem("table t does not exist"), r"^table t does not exist$"),
+        (ValueError("more than\none line"), r"^the job failed: .*one line$"),
+    ],
+)
+def test_a_job_that_fails(failure, told):
+    """Why is one line, without Beam's traceback and steps."""
+    with pytest.raises(ServerProblem, match=told) as caught:
+        run(beam_options([], "p"), build(failure), [])
+    assert "\n" not in str(caught.value)
+    assert "while running" not in str(caught.value)
+
+
+def test_interrupted_here():
+    """Ctrl-C is Ctrl-C, wherever it meets the job."""
+
+    class Interrupt(beam.DoFn):
+        def process(self, element):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(beam_options([], "p"), lambda pipeline: pipeline | beam.Create([1]) | beam.ParDo(Interrupt()) and None, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--rgion=x"], "unknown argument --rgion=x; did you mean --region?"),
+        (["something"], "unknown argument something"),
+        (["--window=1h"], "unknown argument --window=1h"),  # a streaming job's own
+        (["--runner=Flink"], "--runner is 'Flink'; it has to be DirectRunner or DataflowRunner"),
+        (["--streaming"], "--streaming is not for a job that ends"),
+        (["--update"], "--update is not for a job that ends"),
+        (["--template_location=gs://b/t"], "--template_location is not for a job that ends"),
+        (["--num_workers=many"], "argument --num_workers: invalid int value: 'many'"),
+        (ON_DATAFLOW[:1], "--region is needed"),
+        (ON_DATAFLOW[:2], "--temp_location is needed"),
+        (ON_DATAFLOW[:3], "--sdk_container_image is needed"),
+    ],
+)
+def test_bad_flags(flags, told):
+    """What can't be is one line that names the flag."""
+    with pytest.raises(BadFlag) as caught:
+        beam_options(list(flags), "test-project")
+    assert str(caught.value).startswith(told)
+
+
+@pytest.fixture
+def dataflow(monkeypatch):
+    """Options for a Dataflow that notes what it is sent, and the jobs that it was sent."""
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        flags = [*ON_DATAFLOW, "--no_auth", "--sdk_location=container", f"--dataflow_endpoint={endpoint}"]
+        dataflow.options = beam_options(flags, "test-project")
+        yield dataflow
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(number, handler)
+
+
+def ending(monkeypatch, failure=None):
+    """Dataflow ends the job at once, in a way and with a counter; to run it is beyond what can be built here."""
+
+    def wait(result):
+        if failure:
+            raise failure
+
+    things = SimpleNamespace(key=SimpleNamespace(metric=SimpleNamespace(name="things")), committed=7)
+    metrics = SimpleNamespace(query=lambda _: {"counters": [things]})
+    monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
+    monkeypatch.setattr(DataflowPipelineResult, "metrics", lambda _: metrics)
+
+
+def test_on_dataflow(dataflow, monkeypatch, capsys):
+    """A batch job is submitted with our labels, waited for, and its counters are returned."""
+    ending(monkeypatch)
+    assert run(dataflow.options, build(), [TableSchema.default()]) == {"things": 7}
+    (job,) = dataflow.jobs
+    assert job["type"] == 1  # JOB_TYPE_BATCH
+    assert job["labels"]["tidetable-schema"] == "default"
+    assert job["name"].startswith("tidetable-")
+    assert capsys.readouterr().err.startswith(f"tidetable: submitted {job['name']}; see https://")
+
+
+def test_a_job_that_fails_on_dataflow(dataflow, monkeypatch):
+    """Of what a worker sent as text, the last line counts, or our own where it is one."""
+    text = (
+        "Dataflow pipeline failed. State: FAILED, Error:\nTraceback (most recent call last):\n  File x, line 1\n"
+        "pipeline.cloud.errors.ServerProblem: table t does not exist [while running 'a-ptransform-1']\n"
+    )
+    ending(monkeypatch, DataflowRuntimeException(text, None))
+    with pytest.raises(ServerProblem, match=r"^table t does not exist$"):
+        run(dataflow.options, build(), [])
+    ending(monkeypatch, DataflowRuntimeException("Dataflow pipeline failed. State: CANCELLED, Error:\nNone", None))
+    with pytest.raises(ServerProblem, match=r"^the job failed: Dataflow pipeline failed. State: CANCELLED"):
+        run(dataflow.options, build(), [])
+
+
+def test_interrupted_while_waiting(dataflow, monkeypatch, capsys):
+    """The job runs on, and a line says how to end it."""
+    ending(monkeypatch, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(dataflow.options, build(), [])
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "tidetable: the job runs on; to end it: gcloud dataflow jobs cancel job-0 --region=europe-west4"
+    )
+
+
+def test_a_missing_bucket(dataflow, monkeypatch):
+    """It is told before anything is built."""
+    dataflow.options.view_as(GoogleCloudOptions).temp_location = "gs://nowhere-at-all/temp"
+    with pytest.raises(ServerProblem, match=r"^bucket gs://nowhere-at-all does not exist$"):
+        run(dataflow.options, build(), [])

@@ -1,0 +1,51 @@
+from datetime import timedelta
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipeline.core.events import validate
+from pipeline.core.schema.toml import parse_schema
+from pipeline.transforms.late import RecordLateWindows
+from tests.streams import HOUR, NOON, event_at
+
+DAY = timedelta(days=1)
+SHORT = '[policies]\nraw = "maxage=2h || maxversions=9"\n[tiers]\n15m = "quarters"\n1h = "hours"'
+
+
+def recorded(schema, *hours, lateness=DAY, now=NOON):
+    """The keys of the work list's rows for events so many hours after noon, and the counters."""
+    events = [validate(event_at(hour * HOUR), 10**16) for hour in hours]
+    with TestPipeline(runner="BundleBasedDirectRunner") as pipeline:
+        rows = pipeline | beam.Create(events) | RecordLateWindows(parse_schema(schema), lateness, lambda: now)
+        assert_that(rows | beam.Map(lambda row: row.key.decode()), equal_to(expected_keys))
+    counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("tidetable"))["counters"]
+    return {counter.key.metric.name: counter.committed for counter in counters}
+
+
+expected_keys: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_expected():
+    expected_keys.clear()
+
+
+def test_windows_whose_lateness_is_over():
+    """They are recorded once in a bundle, under the table's shortest window; those that may still be open are not."""
+    expected_keys.append("repair#15m#a#2026-02-16T11:15:00")
+    counters = recorded(SHORT, -24.75, -24.6, -24.25, -24.2, -1)
+    assert counters["late_events"] == 2
+
+
+def test_expired_events_are_counted():
+    """An event older than its family keeps readings counts, at whatever lateness."""
+    counters = recorded(SHORT, -2.1, -1.9, 0, lateness=100 * DAY)
+    assert counters == {"expired_events": 1}
+
+
+def test_a_table_without_aggregates():
+    """Nothing can be late for them."""
+    assert recorded("[tiers]", -1000, lateness=timedelta(0)) == {}
