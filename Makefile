@@ -1,4 +1,4 @@
-# make setup | demo | test | format | requirements | protos | template | launch | clean
+# make setup | demo | test | test-faults | format | requirements | protos | template | launch | clean
 #
 # `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
 
@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo test format requirements protos template launch clean
+.PHONY: setup demo test test-faults format requirements protos template launch clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -34,7 +34,11 @@ demo: setup
 	$(BIN)/tidetable demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/faults
+
+# The longest of them first, so that none is left over at the end.
+test-faults: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults
 
 format: setup
 	$(BIN)/ruff format .

@@ -67,6 +67,16 @@ def test_families_and_policies():
     }
 
 
+def test_every_guarantee_is_shown():
+    """Each line of the table of guarantees names tests that exist."""
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for what, cells in rows_of("## Guarantees").items():
+        named = re.findall(r"`(test_\w+)`", cells[-1])
+        assert named, what
+        for name in named:
+            assert f"def {name}(" in written, name
+
+
 def test_state_size():
     """The sizes are those that the named command prints."""
     assert "\n".join(state_size.lines()) in README

@@ -30,6 +30,7 @@ from unittest.mock import patch  # it replaces an attribute for a while, and fai
 from apache_beam.runners.direct import executor, transform_evaluator
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
 from apache_beam.utils.counters import CounterFactory
+from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
 
 from pipeline.cloud.errors import explained
@@ -38,6 +39,18 @@ from pipeline.cloud.subscriber import subscriber_client
 _MESSAGES_A_PULL = 1000
 # How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
 _IDLE_S = 0.1
+# What passes by itself. The runner tries a bundle four times, in two minutes at the least, and then ends the job.
+_PASSING = (
+    exceptions.Aborted,
+    exceptions.DeadlineExceeded,
+    exceptions.InternalServerError,
+    exceptions.ResourceExhausted,
+    exceptions.ServiceUnavailable,
+    exceptions.Unknown,
+)
+_AWAY_S = 1.0
+# Of a call, tried once: a stop must not wait for a server that does not answer.
+_CALL = {"retry": None, "timeout": 10.0}
 
 
 class PullGate:
@@ -75,9 +88,10 @@ class PullGate:
         else:
             # A pull that was not acknowledged has failed in the runner, over a timestamp attribute for one, and this
             # is its retry: it gets the same messages, which Pub/Sub would not give out again before their deadline.
-            response = self._unacknowledged or self._client.pull(
-                **request | {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
-            )
+            response = self._unacknowledged or self._pulled(request)
+            if response is None:
+                time.sleep(_AWAY_S)
+                return PullResponse()  # and the time of the last pull stands, so that somebody says why
         if response.received_messages:
             self._unacknowledged = response
         else:
@@ -86,9 +100,24 @@ class PullGate:
         return response
 
     def acknowledge(self, **request: Any) -> None:
-        """``SubscriberClient.acknowledge``."""
-        self._client.acknowledge(**request)
-        self._unacknowledged = None
+        """``SubscriberClient.acknowledge``, as often as it takes; what a stop breaks off comes again to the next job."""
+        while True:
+            try:
+                self._client.acknowledge(**request | _CALL)
+            except _PASSING:
+                if self._closed.wait(_AWAY_S):
+                    raise
+            else:
+                self._unacknowledged = None
+                return
+
+    def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
+        """None where Pub/Sub is away."""
+        wanted = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
+        try:
+            return self._client.pull(**request | wanted | _CALL)
+        except _PASSING:
+            return None
 
 
 @contextmanager

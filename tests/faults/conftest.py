@@ -1,0 +1,19 @@
+import pytest
+
+from pipeline.core.schema.table_schema import TableSchema
+from tests.job.running import Resources
+from tests.lasting import lasting
+
+
+@pytest.fixture
+def resources(pubsub, bigtable):
+    """Topics, subscriptions and a table of the test's own, which collects nothing."""
+    resources = Resources()
+    resources.table = resources.table_of(lasting(TableSchema.default()))
+    yield resources
+    resources.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "job.log"

@@ -1,0 +1,140 @@
+"""What a case publishes, and what must become of it."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline.core.events import sensor_event
+from pipeline.core.outgoing import message_of
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.toolbox.fleet import Plan, Simulated, simulate
+from tests.faults import judge
+from tests.job.running import PROJECT, Resources
+from tests.waiting import eventually
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+
+
+class Feed:
+    """Publishes, and keeps the account of it that the table is held against."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.events: list[SensorEvent] = []
+        """The valid ones, each as often as it was published."""
+        self.broken: Counter[str] = Counter()
+        """How many dead letters must become of messages, by their ``event_id``."""
+        self.messages = 0
+        self._resources = resources
+
+    def publish(self, messages: Iterable[Simulated]) -> None:
+        """Publishes all, and waits until each is confirmed."""
+        messages = list(messages)
+        self._resources.publish(one.message for one in messages)
+        self.messages += len(messages)
+        for one in messages:
+            if one.reasons:
+                self.broken[one.message.attributes["event_id"]] += len(one.reasons)
+        self.events += [event for one in messages for event in one.events]
+
+    def wait_counted(self, seconds: float = 45.0, but: Iterable[SensorEvent] = ()) -> None:
+        """Until every event but these is in its aggregate, counting each once."""
+        expected = Counter(map(judge.window_key, judge.distinct(self.events)))
+        expected -= Counter(map(judge.window_key, judge.distinct(but)))
+
+        def missing() -> Counter:
+            return expected - Counter(judge.counts(self._resources.table))
+
+        eventually(lambda: not missing(), seconds)
+
+    def wait_read(self, seconds: float = 45.0) -> None:
+        """Until the job has read everything; Pub/Sub's emulator delivers in the order of publishing."""
+        last = sensor_event("last", now_us(), {"t": 1.0}, {})
+        self.publish(batches([last], 1))
+        eventually(lambda: judge.is_written(self._resources.table, last), seconds)
+
+    def assert_exact(self, *, letters_once: bool = True) -> None:
+        """The table is exactly what was published, and every broken event or message is a dead letter.
+
+        Args:
+            letters_once: each is one dead letter; else it may have come several times.
+        """
+        assert judge.differences(self._resources.table, self.events)[:20] == []
+        letters: Counter[str] = Counter()
+
+        def complete() -> bool:
+            letters.update(_message_id(each.attributes["event_id"]) for each in self._resources.dead_letters(0))
+            return letters >= self.broken
+
+        eventually(complete)
+        assert letters == self.broken if letters_once else letters.keys() == self.broken.keys()
+
+
+def _message_id(event_id: str) -> str:
+    """Of the message that a dead letter's event was in: it is made ``<original>/<index>``."""
+    return event_id.partition("/")[0]
+
+
+def now_us() -> int:
+    return int(time.time() * SECOND_US)
+
+
+def fleet(hours: int = 4, *, sensors: int = 4, batch: int = 15, seed: int = 1, malformed: float = 0.02) -> Plan:
+    """A fleet that measured once a minute until a minute ago."""
+    end_us = now_us() - MINUTE_US
+    return Plan(sensors, end_us - hours * HOUR_US, end_us, MINUTE_US, seed, batch, malformed)
+
+
+def fleet_messages(**plan: float) -> list[Simulated]:
+    """What that fleet sends, one broken event or message in fifty among it."""
+    return list(simulate(fleet(**plan)))
+
+
+def series(sensor_id: str, start_us: int, count: int, interval_us: int = MINUTE_US) -> list[SensorEvent]:
+    """A sensor's events at a steady pace, of random values."""
+    rng = random.Random(f"{sensor_id} {count}")
+    return [
+        sensor_event(sensor_id, start_us + i * interval_us, {"t": rng.gauss(20, 5), "u": rng.random()}, {"room": "7"})
+        for i in range(count)
+    ]
+
+
+def batches(events: Sequence[SensorEvent], size: int) -> Iterator[Simulated]:
+    """The events as messages of so many."""
+    for start in range(0, len(events), size):
+        part = list(events[start : start + size])
+        yield Simulated(message_of(part), part, [])
+
+
+def tidetable(
+    command: str, resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess:
+    """A command of the toolbox on the table."""
+    table = ["--project", PROJECT, "--instance", "instance", "--table", resources.table.table]
+    return subprocess.run(
+        [Path(sys.executable).with_name("tidetable"), command, *table, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | (environment or {}),
+    )
+
+
+def repair(
+    resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess:
+    """A repair of the last days, up to the hour in progress."""
+    now = now_us()
+    start, end = (
+        datetime.fromtimestamp(time_us // HOUR_US * HOUR_US // SECOND_US, UTC).strftime("%Y-%m-%dT%H:00:00Z")
+        for time_us in (now - 4 * DAY_US, now + HOUR_US)
+    )
+    return tidetable("repair", resources, "--from", start, "--to", end, *arguments, environment=environment)

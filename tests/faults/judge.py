@@ -1,0 +1,124 @@
+"""What every case ends with: the table is what was published, its aggregates are those of its raw rows, and no more.
+
+Computed from the published events and from the rows as Google's client reads them, with none of the pipeline's code.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import google.cloud.bigtable
+
+from pipeline.cloud.names import TableName
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.toolbox.proof import Expectation
+
+Cells = Mapping[str, Mapping[str, list[tuple[int, str]]]]
+"""Row key to ``family:qualifier`` to versions, each the cell's timestamp in microseconds and its text."""
+
+_OF_THE_TABLE = ("schema#", "repair#")  # what a table says of itself
+_NEWEST = 10**16 - 1
+
+
+def differences(name: TableName, events: Iterable[SensorEvent]) -> list[str]:
+    """Every way in which the table is not exactly what became of the events, a line each.
+
+    Args:
+        events: all valid events that were published, each as often as it was.
+    """
+    cells = _read(name)
+    text = {key: {column: versions[0][1] for column, versions in row.items()} for key, row in cells.items()}
+    raw = {key: row for key, row in text.items() if not key.startswith("agg#")}
+    published = Expectation(distinct(events))
+    return [
+        *published.differences(text),
+        *_inexact(raw, published.raw_rows),
+        *Expectation(map(_event, raw, raw.values())).differences(text),
+        *_wrong_versions(cells),
+    ]
+
+
+def distinct(events: Iterable[SensorEvent]) -> list[SensorEvent]:
+    """Each event once, by what identifies it: its sensor and its time to the microsecond."""
+    found = {(event.sensor_id, microseconds(event)): event for event in events}
+    return list(found.values())
+
+
+def microseconds(event: SensorEvent) -> int:
+    return event.event_time.seconds * 10**6 + event.event_time.nanos // 1000
+
+
+def window_key(event: SensorEvent) -> str:
+    """Of the event's aggregate row."""
+    return f"agg#hourly#{event.sensor_id}#{hour(event)}"
+
+
+def hour(event: SensorEvent) -> str:
+    return datetime.fromtimestamp(event.event_time.seconds, UTC).strftime("%Y-%m-%dT%H")
+
+
+def counts(name: TableName) -> dict[str, int]:
+    """The ``reading_count`` of every aggregate row."""
+    rows = _table(name).read_rows(start_key=b"agg#", end_key=b"agg$")
+    return {row.row_key.decode(): int(row.cells["stats"][b"reading_count"][0].value) for row in rows}
+
+
+def is_written(name: TableName, event: SensorEvent) -> bool:
+    """Whether the event's raw row is there."""
+    return _table(name).read_row(f"{event.sensor_id}#{_NEWEST - microseconds(event)}".encode()) is not None
+
+
+def work_list(name: TableName) -> set[str]:
+    """What waits for a repair: the keys of ``repair#`` rows."""
+    return {row.row_key.decode() for row in _table(name).read_rows(start_key=b"repair#", end_key=b"repair$")}
+
+
+def _table(name: TableName) -> google.cloud.bigtable.table.Table:
+    return google.cloud.bigtable.Client(project=name.project).instance(name.instance).table(name.table)
+
+
+def _read(name: TableName) -> Cells:
+    return {
+        key: {
+            f"{family}:{qualifier.decode()}": [(cell.timestamp_micros, cell.value.decode()) for cell in versions]
+            for family, columns in row.cells.items()
+            for qualifier, versions in columns.items()
+        }
+        for row in _table(name).read_rows()
+        if not (key := row.row_key.decode()).startswith(_OF_THE_TABLE)
+    }
+
+
+def _event(key: str, row: Mapping[str, str]) -> SensorEvent:
+    """The event that a raw row is of."""
+    sensor_id, _, reverse = key.rpartition("#")
+    event = SensorEvent(sensor_id=sensor_id)
+    event.event_time.FromMicroseconds(_NEWEST - int(reverse))
+    for column, text in row.items():
+        family, _, qualifier = column.partition(":")
+        if family == "raw":
+            event.readings[qualifier] = float(text)
+        else:
+            event.metadata[qualifier] = text
+    return event
+
+
+def _inexact(raw: Mapping[str, Mapping[str, str]], published: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Values that are the number, but not its shortest text."""
+    for key in raw.keys() & published.keys():
+        for column, text in raw[key].items():
+            if column.startswith("raw:") and text != str(float(text)).removesuffix(".0"):
+                yield f"{key} {column}: {text} is not the shortest text of the value"
+
+
+def _wrong_versions(cells: Cells) -> Iterator[str]:
+    """Columns of several versions, and cells whose timestamp is not the data's own."""
+    for key, row in cells.items():
+        start, _, last = key.rpartition("#")
+        if start.startswith("agg#"):
+            time_us = int(datetime.strptime(last, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 10**6
+        else:
+            time_us = (_NEWEST - int(last)) // 1000 * 1000
+        for column, versions in row.items():
+            times = [timestamp for timestamp, _ in versions]
+            if times != [time_us]:
+                yield f"{key} {column}: cells of the times {times}, expected one of {time_us}"

@@ -1,0 +1,144 @@
+"""Bigtable goes away, stops answering, is slow, or refuses part of what it is sent."""
+
+import time
+
+import pytest
+from google.protobuf.proto import serialize_length_prefixed
+from grpc import StatusCode
+
+from pipeline.toolbox.emulators import BIGTABLE
+from tests.faults import judge
+from tests.faults.bigtable_proxy import (
+    BigtableProxy,
+    ReadAction,
+    breaking,
+    failing,
+    first,
+    refusing,
+    refusing_rows,
+    slow,
+)
+from tests.faults.feed import Feed, fleet_messages, repair, tidetable
+from tests.faults.tcp_proxy import TcpProxy
+from tests.job.running import running_job
+
+
+@pytest.fixture
+def feed(resources):
+    return Feed(resources)
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 30)], ids=["refuses 5 s", "hangs 30 s"])
+def test_away_and_back(resources, bigtable, log, feed, fault, seconds):
+    """What was read before, while and after Bigtable was away is all there, each once."""
+    before, meanwhile, after = (fleet_messages(hours=2, seed=seed) for seed in range(3))
+    with TcpProxy(bigtable) as line, running_job(resources.flags(), log, {BIGTABLE.variable: line.address}) as job:
+        feed.publish(before)
+        feed.wait_counted()
+        getattr(line, fault)()
+        feed.publish(meanwhile)
+        time.sleep(seconds)  # how long it is away
+        line.heal()
+        feed.publish(after)
+        feed.wait_counted(100)
+        assert job.stop() == 0
+        assert ("no progress for" in job.log) == (seconds > 20)
+    feed.assert_exact()
+
+
+def test_answers_slowly(resources, bigtable, log, feed):
+    """Answers that take their time only delay."""
+    with (
+        BigtableProxy(bigtable) as proxy,
+        running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
+    ):
+        proxy.mutations = first(8, slow(2))
+        feed.publish(fleet_messages())
+        feed.wait_counted(90)
+        assert job.stop() == 0
+        assert proxy.delayed == 8
+    feed.assert_exact()
+
+
+def test_refuses_some_rows(resources, bigtable, log, feed):
+    """Rows of a request that are refused for now, and requests that break off half done, are written again."""
+    faults = {
+        StatusCode.UNAVAILABLE: refusing(StatusCode.UNAVAILABLE),
+        StatusCode.DEADLINE_EXCEEDED: refusing(StatusCode.DEADLINE_EXCEEDED),
+        StatusCode.ABORTED: refusing(StatusCode.ABORTED),
+        StatusCode.INTERNAL: refusing(StatusCode.INTERNAL),
+    }
+    with (
+        BigtableProxy(bigtable) as proxy,
+        running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
+    ):
+        for seed, (code, fault) in enumerate(faults.items()):
+            proxy.mutations = first(3, fault)
+            feed.publish(fleet_messages(hours=1, seed=seed))
+            feed.wait_counted()
+            assert proxy.refused[code] >= 3
+        for broken_call in (breaking(StatusCode.UNAVAILABLE), failing(StatusCode.DEADLINE_EXCEEDED)):
+            proxy.mutations = first(2, broken_call)
+            feed.publish(fleet_messages(hours=1, seed=7 + proxy.failed.total()))
+            feed.wait_counted()
+        assert proxy.failed == {StatusCode.UNAVAILABLE: 2, StatusCode.DEADLINE_EXCEEDED: 2}
+        assert job.stop() == 0
+    feed.assert_exact()
+
+
+def test_refuses_reads(resources, bigtable, log, feed, tmp_path):
+    """A new job reads what an earlier one wrote of its windows, and a repair reads all, through failing reads."""
+    messages = fleet_messages()
+    with running_job(resources.flags(), log) as job:
+        feed.publish(messages[::2])
+        feed.wait_counted()
+        assert job.stop() == 0
+    with BigtableProxy(bigtable) as proxy:
+        environment = {BIGTABLE.variable: proxy.address}
+        with running_job(resources.flags(), tmp_path / "second.log", environment) as second:
+            proxy.reads = first(4, lambda _: ReadAction(StatusCode.UNAVAILABLE, delay_s=0.5))
+            feed.publish(messages[1::2])
+            feed.wait_counted()
+            assert second.stop() == 0
+        assert proxy.failed[StatusCode.UNAVAILABLE] == 4
+        proxy.reads = first(4, lambda _: ReadAction(StatusCode.UNAVAILABLE, messages=1))
+        audit = repair(resources, "--force", "--dry-run", environment=environment)
+        assert audit.returncode == 0, audit.stdout + audit.stderr
+        assert proxy.failed[StatusCode.UNAVAILABLE] == 8
+    feed.assert_exact()
+
+
+@pytest.mark.parametrize("healed_by", ["publishing again", "backfill"])
+def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
+    """What nobody retries ends the job with a line that names it; the feed once more and a repair heal the table."""
+    messages = fleet_messages(malformed=0)
+    half = len(messages) // 2
+    with (
+        BigtableProxy(bigtable) as proxy,
+        running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
+    ):
+        feed.publish(messages[:half])
+        feed.wait_counted()
+        proxy.mutations = refusing_rows(StatusCode.RESOURCE_EXHAUSTED)
+        feed.publish(messages[half:])
+        assert job.process.wait(60) == 1
+        assert proxy.refused[StatusCode.RESOURCE_EXHAUSTED] > 0
+    assert judge.differences(resources.table, feed.events) != []
+    if healed_by == "backfill":
+        file = tmp_path / "feed.pb"
+        with file.open("wb") as output:
+            for event in feed.events:
+                serialize_length_prefixed(event, output)
+        done = tidetable("backfill", resources, str(file))
+        assert done.returncode == 0, done.stderr
+    else:
+        with running_job(resources.flags(), tmp_path / "second.log") as second:
+            feed.publish(messages)
+            feed.wait_read()
+            assert second.stop() == 0
+    done = repair(resources, "--force")  # the hour in progress too, as nobody writes it any more
+    assert done.returncode == 0, done.stderr
+    feed.assert_exact()
+    *_, last = log.read_text().splitlines()
+    assert last.startswith("tidetable: the job failed: ")
+    assert "refused on purpose" in last

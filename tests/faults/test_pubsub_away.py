@@ -1,0 +1,58 @@
+"""Pub/Sub goes away and comes back."""
+
+import time
+
+import pytest
+
+from pipeline.toolbox.emulators import PUBSUB
+from tests.faults.feed import Feed, fleet_messages
+from tests.faults.tcp_proxy import TcpProxy
+from tests.job.running import running_job
+from tests.waiting import eventually
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 20)], ids=["refuses 5 s", "hangs 20 s"])
+def test_away_and_back(resources, pubsub, log, fault, seconds):
+    """What was published before, while and after the job could not reach it is all there, each once."""
+    feed = Feed(resources)
+    before, meanwhile, after = (fleet_messages(hours=2, seed=seed) for seed in range(3))
+    with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
+        feed.publish(before)
+        feed.wait_counted()
+        getattr(line, fault)()
+        feed.publish(meanwhile)
+        time.sleep(seconds)  # how long it is away
+        line.heal()
+        feed.publish(after)
+        feed.wait_counted(90)
+        assert job.stop() == 0
+    feed.assert_exact()
+
+
+def test_away_in_full_flow(resources, pubsub, log):
+    """Cut off in the middle of reading and publishing, twice, nothing is lost; a dead letter may come twice."""
+    feed = Feed(resources)
+    with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
+        for seed in range(2):
+            read = len(resources.raw_keys())
+            feed.publish(fleet_messages(hours=12, batch=2, seed=seed, malformed=0.1))
+            eventually(lambda read=read: len(resources.raw_keys()) > read)
+            line.cut()
+            assert len(resources.raw_keys()) < len(feed.events)
+            time.sleep(3)  # how long it is away
+            line.heal()
+            feed.wait_counted(90)
+        assert job.stop() == 0
+    feed.assert_exact(letters_once=False)
+
+
+def test_a_stop_while_away(resources, pubsub, log):
+    """With Pub/Sub gone a stop is in order: all that was acknowledged is in the table."""
+    feed = Feed(resources)
+    with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
+        feed.publish(fleet_messages(hours=2))
+        feed.wait_counted()
+        line.cut()
+        time.sleep(2)  # how long it is away by then
+        assert job.stop() == 0
+    feed.assert_exact()
