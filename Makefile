@@ -38,7 +38,7 @@ test: setup
 
 # The longest of them first, so that none is left over at the end.
 test-faults: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
 
 format: setup
 	$(BIN)/ruff format .

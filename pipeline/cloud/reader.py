@@ -80,7 +80,9 @@ class SensorTable:
 
     @classmethod
     @contextmanager
-    def of_schema(cls, name: TableName, schema: TableSchema, patience_s: float | None = None) -> Iterator["SensorTable"]:
+    def of_schema(
+        cls, name: TableName, schema: TableSchema, patience_s: float | None = None
+    ) -> Iterator["SensorTable"]:
         """The same for a table whose schema is known: nothing is asked before something is read.
 
         Args:

@@ -100,7 +100,7 @@ class PullGate:
         return response
 
     def acknowledge(self, **request: Any) -> None:
-        """``SubscriberClient.acknowledge``, as often as it takes; what a stop breaks off comes again to the next job."""
+        """``SubscriberClient.acknowledge``, as often as it takes; what a stop breaks off comes to the next job."""
         while True:
             try:
                 self._client.acknowledge(**request | _CALL)
