@@ -1,0 +1,222 @@
+"""Audits: what the aggregates of windows have to be by their raw readings, and how those that are stored differ."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, split_qualifier
+from pipeline.core.readings import WindowReadings
+from pipeline.core.rows import Cell
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import format_time
+from pipeline.core.values import parse_value
+
+# Sums depend on the order of adding: two computations agree within this share of Σ|x|.
+_TOLERANCE = 1e-9
+_EXACT = ("count", "min", "max")
+_MOST_EXACT = 2**53  # up to which every whole number is a double
+
+Stored = Mapping[str, bytes]  # an aggregate row's values by qualifier
+
+
+class Extent(NamedTuple):
+    """Windows of a tier: those that start from ``start_us``, inclusive, to ``end_us``, exclusive; both are starts."""
+
+    tier: Tier
+    start_us: int
+    end_us: int
+
+    def __contains__(self, start_us: object) -> bool:
+        return isinstance(start_us, int) and self.start_us <= start_us < self.end_us
+
+    @property
+    def windows(self) -> int:
+        """How many there are, of each sensor."""
+        return max(self.end_us - self.start_us, 0) // self.tier.window.length_us
+
+
+@dataclass
+class Recomputed:
+    """A window's statistics by its raw readings.
+
+    Args:
+        stats: what the aggregate has to be.
+        magnitudes: Σ|x| by metric: what the tolerance is measured by.
+    """
+
+    stats: WindowStats = field(default_factory=WindowStats)
+    magnitudes: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, readings: WindowReadings) -> "Recomputed":
+        """Of all the window's readings."""
+        return cls(readings.pane().stats, readings.magnitudes())
+
+    def merge(self, other: "Recomputed") -> None:
+        """Adds the readings of another window."""
+        self.stats.merge(other.stats)
+        for metric, magnitude in other.magnitudes.items():
+            self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
+
+
+class Difference(NamedTuple):
+    """One statistic that is not as it has to be: None where there is none; text where it is no number."""
+
+    statistic: str  # as the column is called, like sum_temperature
+    stored: float | str | None
+    recomputed: float | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A window whose aggregate row is wrong.
+
+    Args:
+        tier: which windows.
+        sensor_id: whose.
+        start_us: the window's start.
+        differences: the statistics that are wrong, in order; of a row that is missing, or has no raw rows, all of them.
+        cells: what has to be stored instead; none where there are no raw rows.
+    """
+
+    tier: Tier
+    sensor_id: str
+    start_us: int
+    differences: tuple[Difference, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def key(self) -> bytes:
+        """The aggregate row's key."""
+        return aggregate_key(self.tier.window, self.sensor_id, self.start_us)
+
+    @property
+    def problem(self) -> str:
+        """``no raw rows``, ``no aggregate row`` or ``differs``."""
+        if not self.cells:
+            return "no raw rows"
+        return "no aggregate row" if all(each.stored is None for each in self.differences) else "differs"
+
+    def record(self) -> dict[str, Any]:
+        """The finding as JSON has it; an infinite number is text, as JSON has none."""
+        return {
+            "sensor_id": self.sensor_id,
+            "window": self.tier.window.text,
+            "start": format_time(self.start_us),
+            "problem": self.problem,
+            "differences": {
+                each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
+                for each in self.differences
+            },
+        }
+
+
+class Audited(NamedTuple):
+    """One window that was looked at."""
+
+    tier: Tier
+    finding: Finding | None  # None: its row is right
+
+
+def audit(
+    sensor_id: str,
+    extents: Iterable[Extent],
+    shortest: Mapping[int, Recomputed],
+    stored: Mapping[tuple[Tier, int], Stored],
+) -> Iterator[Audited]:
+    """Every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
+
+    Args:
+        sensor_id: whose windows.
+        extents: which windows are looked at. All raw rows of such a window have been read.
+        shortest: what the windows of the shortest tier have to be, by their starts; the others are made of them.
+        stored: what is stored, by tier and start.
+    """
+    for extent in extents:
+        recomputed = _rolled_up(extent, shortest)
+        starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
+        for start_us in sorted(starts | recomputed.keys()):
+            row = stored.get((extent.tier, start_us), {})
+            yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, recomputed.get(start_us), row))
+
+
+def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:
+    """The statistics in which a row differs by more than the contract allows: the number of events, then by name.
+
+    Counts, minima and maxima are exact; sums agree within 1e-9 · Σ|x|, averages and deviations within that over the
+    count.
+    """
+    wanted = _values(recomputed.stats, tier)
+    for name in sorted(wanted.keys() | stored.keys(), key=_by_name):
+        value = _number(stored.get(name))
+        if name not in wanted or not _agree(name, value, wanted[name], recomputed):
+            yield Difference(name, value, wanted.get(name))
+
+
+def _by_name(name: str) -> tuple[bool, str]:
+    return name != READING_COUNT, name
+
+
+def _finding(
+    tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
+) -> Finding | None:
+    if recomputed is None:
+        gone = tuple(Difference(name, _number(value), None) for name, value in sorted(stored.items()))
+        return Finding(tier, sensor_id, start_us, gone, ())
+    found = tuple(differences(recomputed, stored, tier))
+    if not found:
+        return None
+    row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family)
+    return Finding(tier, sensor_id, start_us, found, tuple(row.cells))
+
+
+def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, Recomputed]:
+    """The windows of the extent, each merged in order of time of those of the shortest tier in it."""
+    found: dict[int, Recomputed] = defaultdict(Recomputed)
+    for start_us in sorted(shortest):
+        longer_us = extent.tier.window.start_of(start_us)
+        if longer_us in extent:
+            found[longer_us].merge(shortest[start_us])
+    return dict(found)
+
+
+def _values(stats: WindowStats, tier: Tier) -> dict[str, float]:
+    """A row's values by qualifier, as they are written."""
+    row = aggregate_row(tier.window, "", 0, stats, tier.family)
+    return {cell.qualifier.decode(): parse_value(cell.value) for cell in row.cells}
+
+
+def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Recomputed) -> bool:
+    if stored is None or isinstance(stored, str):
+        return False
+    if stored == wanted:
+        return True
+    if name == READING_COUNT:
+        return False
+    statistic, metric = split_qualifier(name)
+    if statistic in _EXACT:
+        return False
+    tolerance = _TOLERANCE * recomputed.magnitudes[metric]
+    if statistic != "sum":
+        tolerance /= recomputed.stats.metrics[metric].count
+    return abs(stored - wanted) <= tolerance  # never of NaN; and always where Σ|x| itself overflows
+
+
+def _number(value: bytes | None) -> float | str | None:
+    if value is None:
+        return None
+    try:
+        return parse_value(value)
+    except ValueError:
+        return value.decode(errors="backslashreplace")
+
+
+def _in_json(value: float | str | None) -> float | str | None:
+    if not isinstance(value, float):
+        return value
+    if not -inf < value < inf:
+        return str(value)
+    return int(value) if value.is_integer() and abs(value) < _MOST_EXACT else value

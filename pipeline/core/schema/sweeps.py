@@ -1,0 +1,220 @@
+"""Sweeps: the events of all sensors, or of many, in one span of time, and their windows' rows.
+
+A query (:mod:`pipeline.core.schema.reading`) is one sensor's; a sweep takes what lies in a range of keys, so that a
+table is swept in parts, side by side. Where keys have something before the time, the rows of one beginning are sought
+and read between two instants, and the rest of them is jumped over: a sweep costs what lies in its span, and one seek
+for each beginning. Pure, as queries are.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from pipeline.core.aggregates import AggregateKey
+from pipeline.core.events import RESERVED_SENSOR_IDS
+from pipeline.core.records import RawRecord
+from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.reading import ForeignRow, ReadRows
+from pipeline.core.schema.scans import Known
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.template import KeyTemplate, RawKey, first_segment
+from pipeline.core.schema.tokens import (
+    MetadataToken,
+    MetricToken,
+    SaltToken,
+    SensorToken,
+    ShardToken,
+    TimeToken,
+    Token,
+)
+
+_KEY_ALONE = Wanted(families=(), keys_only=True)
+_EVERYTHING = KeyRange(b"", b"")
+
+
+class Span(NamedTuple):
+    """Which events, or windows, are swept.
+
+    Attributes:
+        start_us: the earliest time, of events, or of windows' starts.
+        end_us: the first that is too late.
+        sensors: whose; None for everybody's.
+    """
+
+    start_us: int
+    end_us: int
+    sensors: frozenset[str] | None = None
+
+    def has(self, sensor_id: str) -> bool:
+        return self.sensors is None or sensor_id in self.sensors
+
+
+def raw_ranges(schema: TableSchema, sensors: Collection[str] | None) -> list[KeyRange]:
+    """Where the raw rows of these sensors lie, each sensor's apart if keys find it; None for all sensors."""
+    if sensors is None or not _found_by_sensor(schema.key):
+        return [_EVERYTHING]
+    return [prefix_range(schema.keys.prefix(Known(sensor_id))) for sensor_id in sorted(sensors)]
+
+
+def within(one: KeyRange, other: KeyRange) -> KeyRange | None:
+    """What two ranges have in common; None for nothing."""
+    start, end = max(one.start, other.start), min((end for end in (one.end, other.end) if end), default=b"")
+    return KeyRange(start, end) if not end or start < end else None
+
+
+def events_within(schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span) -> Iterator[RawRecord]:
+    """The events of the span whose rows have these keys, without metadata; in parts, where rows hold parts of them.
+
+    Args:
+        schema: the table's.
+        read: what rows are had by.
+        keys: a range of the table's keys.
+        span: 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1.
+
+    Raises:
+        ForeignRow: a row that the schema does not write.
+    """
+    wanted = schema.layout.wanted(schema.columns, None, span.start_us, span.end_us, None)
+    wanted = wanted._replace(families=schema.columns.metrics.families)
+    if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
+        return  # between two milliseconds, where times are kept to the millisecond
+    pattern = (
+        schema.keys.pattern_of(Known(next(iter(span.sensors)))) if span.sensors and len(span.sensors) == 1 else None
+    )
+    for key_range in _ranges(schema.key, read, keys, span):
+        for row in read(key_range, wanted, pattern, None, reverse=False):
+            raw_key = _raw_key(schema.key, row)
+            if span.has(raw_key.sensor_id):
+                yield from _events(schema, raw_key, row, span)
+
+
+def window_rows(
+    read: ReadRows,
+    wanted: Wanted,
+    keys: KeyRange,
+    span: Span,
+    parse: Callable[[bytes], AggregateKey],
+    range_of: Callable[[str, int, int], KeyRange],
+) -> Iterator[tuple[AggregateKey, Row]]:
+    """The rows of windows that start in the span, and have these keys.
+
+    Args:
+        read: what rows are had by.
+        wanted: which of their cells.
+        keys: a range of keys of such rows alone, as :func:`aggregate_prefix` begins them.
+        span: of windows' starts.
+        parse: reads a key; a ValueError of it is a ForeignRow.
+        range_of: the keys of a sensor's windows that start between two times, as :func:`aggregate_range`.
+    """
+    position, end = keys
+    while row := next(read(KeyRange(position, end), _KEY_ALONE, None, 1, reverse=False), None):
+        sensor_id = _parsed(parse, row).sensor_id
+        least, most = range_of(sensor_id, span.start_us, span.end_us)
+        key_range = within(KeyRange(max(position, least), most), keys)
+        if span.has(sensor_id) and key_range is not None:
+            for found in read(key_range, wanted, None, None, reverse=False):
+                yield _parsed(parse, found), found
+        of_sensor = row.key[: row.key.rindex(b"#") + 1]
+        position = after_prefix(of_sensor)
+        if end and position >= end:
+            return
+
+
+def _found_by_sensor(key: KeyTemplate) -> bool:
+    """Whether a sensor's rows lie side by side, and where, is known by its id alone."""
+    for part in key.parts:
+        if isinstance(part, SensorToken):
+            return True
+        if not isinstance(part, str | SaltToken | ShardToken):
+            return False
+    return False
+
+
+def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span) -> Iterator[KeyRange]:
+    """Where the events of the span lie among these keys: for each beginning of keys the range of its times."""
+    position, end = keys
+    while row := next(read(KeyRange(position, end), _KEY_ALONE, None, 1, reverse=False), None):
+        segment = first_segment(row.key)
+        if segment in RESERVED_SENSOR_IDS:
+            position = after_prefix(f"{segment}#".encode())
+        else:
+            found, position = _beginning(key, row, span)
+            if found is not None:
+                found = within(found, keys)
+            if found is not None:
+                yield found
+        if not position or (end and position >= end):
+            return
+
+
+def _beginning(key: KeyTemplate, row: Row, span: Span) -> tuple[KeyRange | None, bytes]:
+    """What a key tells of those that begin like it: the range of the span's times, if any, and where to look next.
+
+    Times stand from the coarsest to the finest, so a key whose coarse time is outside the span is jumped from, to the
+    first within or behind all of them; with every coarse time inside, the finest makes a range.
+    """
+    raw_key = _raw_key(key, row)
+    text, offset = row.key.decode(), 0
+    for part in key.parts:
+        width = len(part if isinstance(part, str) else _text(part, raw_key))
+        before = text[:offset].encode()
+        if isinstance(part, SensorToken) and not span.has(raw_key.sensor_id):
+            return None, _next_sensor(before, raw_key.sensor_id, span)
+        if isinstance(part, TimeToken):
+            least, most = sorted((part.render(span.start_us), part.render(span.end_us - 1)))
+            if part is key.times[-1]:
+                return KeyRange(before + least.encode(), after_prefix(before + most.encode())), after_prefix(before)
+            said = text[offset : offset + width]
+            if said < least:
+                return None, before + least.encode()
+            if said > most:
+                return None, after_prefix(before)
+        offset += width
+    raise ValueError(f"{key} has no time")
+
+
+def _text(token: Token, raw_key: RawKey) -> str:
+    """What the key has for the token, or something as long."""
+    match token:
+        case SensorToken():
+            return raw_key.sensor_id
+        case MetricToken():
+            return raw_key.metric
+        case MetadataToken(name=name):
+            return raw_key.metadata[name]
+        case SaltToken() | ShardToken():
+            return token.render(raw_key.sensor_id)
+        case TimeToken():
+            return token.render(0)
+    raise TypeError(token)
+
+
+def _next_sensor(before: bytes, sensor_id: str, span: Span) -> bytes:
+    """Behind this sensor, where the next of those can be that are looked for."""
+    behind = (f"{other}#" for other in span.sensors or () if f"{other}#" > f"{sensor_id}#")
+    following = min(behind, default=None)
+    return after_prefix(before) if following is None else before + following.encode()
+
+
+def _raw_key(key: KeyTemplate, row: Row) -> RawKey:
+    try:
+        return key.parse_key(row.key)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error
+
+
+def _parsed(parse: Callable[[bytes], AggregateKey], row: Row) -> AggregateKey:
+    try:
+        return parse(row.key)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error
+
+
+def _events(schema: TableSchema, raw_key: RawKey, row: Row, span: Span) -> Iterator[RawRecord]:
+    try:
+        records = schema.layout.records(schema.columns, raw_key, row.cells)
+    except ValueError as error:
+        raise ForeignRow(row, error) from error
+    for record in records:
+        if span.start_us <= record.event_time_us < span.end_us:
+            yield record

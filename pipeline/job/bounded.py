@@ -1,0 +1,164 @@
+"""Jobs that end: run here or on Dataflow, waited for, with their counters at the end."""
+
+import argparse
+import difflib
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineResult
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job import dataflow
+from pipeline.job.settings import BadFlag, TidetableOptions
+from pipeline.transforms.metrics import NAMESPACE
+
+_HERE, _DATAFLOW = "FnApiRunner", "DataflowRunner"
+# "DirectRunner" itself would first try to download another runner, and then come to this one.
+_RUNNERS = {"direct": _HERE, "switchingdirect": _HERE, "fnapi": _HERE, "dataflow": _DATAFLOW}
+# What these flags make is nothing that could be waited for.
+_USELESS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
+# They tell a failure with a traceback, and again at every level; here it is told once, in one line.
+_NOISY_LOGGERS = (
+    "apache_beam.runners.worker.sdk_worker",
+    "apache_beam.runners.common",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+)
+_OWN_PROBLEM = re.compile(r"\bServerProblem: (.*)")
+_WHILE_RUNNING = re.compile(r"\s*\[while running .*?\]")
+
+
+def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
+    """Beam's options for a job that ends, from what a command line has for Beam; nothing in it runs the job here.
+
+    Args:
+        argv: Beam's own flags, like ``--runner=DataflowRunner``.
+        project: whose Dataflow and buckets are used, where no flag says another.
+
+    Raises:
+        BadFlag: a flag that Beam does not know, one that a job that ends can't have, or one that Dataflow lacks.
+    """
+    _check_known(argv)
+    options = PipelineOptions(list(argv))
+    standard = options.view_as(StandardOptions)
+    runner = (standard.runner or "DirectRunner").rpartition(".")[2]
+    if runner.lower().removesuffix("runner") not in _RUNNERS:
+        raise BadFlag(f"--runner is {standard.runner!r}; it has to be DirectRunner or DataflowRunner")
+    standard.runner = _RUNNERS[runner.lower().removesuffix("runner")]
+    standard.streaming = False
+    cloud = options.view_as(GoogleCloudOptions)
+    cloud.project = cloud.project or project
+    if not runs_here(options):
+        dataflow.prepare(options)
+    return options
+
+
+def runs_here(options: PipelineOptions) -> bool:
+    """Whether the job runs in this process."""
+    return options.view_as(StandardOptions).runner == _HERE
+
+
+def run(
+    options: PipelineOptions, build: Callable[[beam.Pipeline], None], schemas: Sequence[TableSchema]
+) -> dict[str, int]:
+    """Runs a job to its end, here or on Dataflow.
+
+    Args:
+        options: as :func:`beam_options` makes them.
+        build: adds the job's steps to an empty pipeline.
+        schemas: of the tables that it works on, for a label of the job on Dataflow.
+
+    Returns:
+        The totals of all counters in our namespace, by name.
+
+    Raises:
+        ServerProblem: why the job failed, in one line.
+        BadFlag: what Beam's own validation found.
+    """
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    if not runs_here(options):
+        dataflow.check_cloud(options)
+    pipeline = _pipeline(options)
+    build(pipeline)
+    if runs_here(options):
+        return _totals(_explained(lambda: _finished(pipeline.run())))
+    result = dataflow.submit(pipeline, schemas)
+    try:
+        return _totals(_explained(lambda: _finished(result)))
+    except KeyboardInterrupt:
+        region = options.view_as(GoogleCloudOptions).region
+        print(
+            f"tidetable: the job runs on; to end it: gcloud dataflow jobs cancel {result.job_id()} --region={region}",
+            file=sys.stderr,
+        )
+        raise
+
+
+def _finished(result: PipelineResult) -> PipelineResult:
+    result.wait_until_finish()
+    return result
+
+
+def _explained(finish: Callable[[], PipelineResult]) -> PipelineResult:
+    try:
+        return finish()
+    except Exception as failure:
+        if "KeyboardInterrupt" in str(failure):  # a worker in this process was the one that was interrupted
+            raise KeyboardInterrupt from failure
+        raise ServerProblem(_cause(failure)) from failure
+
+
+def _cause(failure: BaseException) -> str:
+    """Why the job failed. From a worker may come nothing but the text of a traceback, whose last line says it."""
+    text = _WHILE_RUNNING.sub("", str(failure))
+    if isinstance(failure, ServerProblem):
+        return text
+    if own := _OWN_PROBLEM.findall(text):
+        return own[-1].strip()
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "None")]
+    last = lines[-1].strip() if lines else type(failure).__name__
+    return f"the job failed: {last[:500]}"
+
+
+def _totals(result: PipelineResult) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        totals[counter.key.metric.name] += counter.committed or 0
+    return dict(totals)
+
+
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
+    try:
+        return beam.Pipeline(FnApiRunner() if runs_here(options) else None, options)
+    except ValueError as error:  # all that Beam's own validation found
+        raise BadFlag(" ".join(str(error).split())) from error
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise BadFlag(message)
+
+
+def _check_known(argv: Sequence[str]) -> None:
+    """Beam itself only logs a flag that nobody knows, and goes on with its default."""
+    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for options in dict.fromkeys(PipelineOptions.__subclasses__()):
+        if options is not TidetableOptions:  # a command has options of its own for these
+            options._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(argv))
+    known = [option for action in parser._actions for option in action.option_strings]
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        near = difflib.get_close_matches(flag, known, n=1)
+        raise BadFlag(f"unknown argument {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+    for flag in (argument.partition("=")[0] for argument in argv):
+        if flag in _USELESS:
+            raise BadFlag(f"{flag} is not for a job that ends and is waited for; leave it out")

@@ -1,0 +1,341 @@
+"""Repairs: aggregates made again what their raw rows say, slice by slice here, or as one job on Dataflow.
+
+Nothing is kept of a repair but what it has written: interrupted anywhere and started again, it comes to the same end.
+A window of the work list is claimed before its raw rows are read, and taken off when its aggregates are right; an event
+that comes late in between puts it there once more.
+"""
+
+import json
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.textio import WriteToText
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline.cloud import tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
+from pipeline.cloud.names import TableName
+from pipeline.cloud.rewriter import Replacement, Rewriter
+from pipeline.cloud.row_filters import row_filter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.cloud.schema_store import schema_of
+from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
+from pipeline.core.audit import Extent, Finding
+from pipeline.core.events import LATEST_US
+from pipeline.core.repair_plan import (
+    Bounds,
+    Skipped,
+    bounds_of,
+    extents_of,
+    settled,
+    slices_of,
+    spans_of,
+)
+from pipeline.core.rows import Cell, KeyRange, prefix_range
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of
+from pipeline.job import bounded
+from pipeline.job.settings import BadFlag
+from pipeline.transforms.aggregate import Firing
+from pipeline.transforms.repair import (
+    WINDOWS_CHECKED,
+    WINDOWS_REWRITTEN,
+    WINDOWS_WRONG,
+    FindWrongWindows,
+    Part,
+    RewriteWindows,
+)
+
+_LATE_FIRING = timedelta(seconds=60)
+_MOST_SLICES = 50  # a pipeline each
+_SLICE_BYTES = 64 << 20  # of the whole table, of which a slice is a part
+_MOST_LISTED = 20_000  # windows of the work list that one job takes on Dataflow: they are part of its graph
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be repaired.
+
+    Args:
+        table: which table.
+        said: what is said of its schema.
+        start_us: windows from then on; ignored for the work list.
+        end_us: windows up to then.
+        sensors: whose; None for everybody's.
+        listed: the windows of the work list, instead of those between two times.
+        dry_run: whether nothing is written.
+        force: whether windows are touched that may be collected, or still written by a job.
+        allowed_lateness: of the job that writes the table; zero where none runs.
+        report: the folder of the findings; None for none that stays.
+    """
+
+    table: TableName
+    said: Said
+    start_us: int = 0
+    end_us: int = LATEST_US + 1
+    sensors: frozenset[str] | None = None
+    listed: bool = False
+    dry_run: bool = False
+    force: bool = False
+    allowed_lateness: timedelta = timedelta(days=1)
+    report: str | None = None
+
+
+class Plan(NamedTuple):
+    """What a repair will do.
+
+    Attributes:
+        schema: the table's.
+        extents: the windows that are looked at, the shortest tier first.
+        skipped: those that are left alone.
+        listed: the windows of the work list, of those that were asked for.
+        slices: what is read at a time, each the work of a pipeline.
+        samples: of the table's keys.
+    """
+
+    schema: TableSchema
+    extents: list[Extent]
+    skipped: list[Skipped]
+    listed: list[AggregateKey]
+    slices: list[list[Span]]
+    samples: list[Sample]
+
+
+class Outcome(NamedTuple):
+    """What became of one slice."""
+
+    checked: int
+    wrong: int
+    rewritten: int
+    settled: int  # windows taken off the work list
+    findings: Iterator[dict[str, Any]]
+
+
+def plan(request: Request, options: PipelineOptions, now_us: int | None = None) -> Plan:
+    """What there is to do, and what is left alone.
+
+    Raises:
+        ServerProblem: the table is missing something, or out of reach.
+        BadFlag: what is asked for does not go on Dataflow.
+    """
+    _check_report(request, options)
+    schema = schema_of(request.table, request.said)
+    if not schema.tiers:
+        raise ServerProblem(f"table {request.table} has no aggregates that could be repaired: its schema has no tiers")
+    bounds = None if request.force else _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
+    whole = Span(request.start_us, request.end_us, request.sensors)
+    listed = _read_listed(request.table, schema.tiers[0], whole)
+    if request.listed:
+        if len(listed) > _MOST_LISTED and not bounded.runs_here(options):
+            raise BadFlag(
+                f"--listed: the work list has {len(listed):,} windows, and a job on Dataflow takes {_MOST_LISTED:,}; "
+                "say --from and --to around them"
+            )
+        whole = _around(listed, schema.tiers[-1], request.sensors)
+    extents, skipped = extents_of(whole.start_us, whole.end_us, schema.tiers, bounds)
+    samples = sampled_keys(request.table)
+    most = _most_slices(samples, options)
+    if request.listed:
+        slices = _grouped(spans_of(listed, extents), most)
+        skipped = []  # by time alone; what is left of the list tells more
+    else:
+        slices = [[span] for span in slices_of(extents, most, request.sensors)]
+    return Plan(schema, extents, skipped, listed, slices, samples)
+
+
+def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[Outcome]:
+    """Repairs slice after slice, or finds what is wrong where it is a dry run.
+
+    Yields:
+        what became of each slice; its findings have to be taken before the next.
+
+    Raises:
+        ServerProblem: the job failed; what came before stays repaired, and the next repair does the rest.
+        BadFlag: what Beam's own validation found.
+    """
+    with ExitStack() as stack:
+        folder = request.report or stack.enter_context(tempfile.TemporaryDirectory(prefix="tidetable-repair-"))
+        run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        for number, spans in enumerate(planned.slices):
+            prefix = FileSystems.join(folder, f"repair-{run}-{number:02}")
+            yield _repair(request, planned, spans, options, prefix)
+
+
+def _repair(request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefix: str) -> Outcome:
+    settling = [] if request.dry_run else [each for each in planned.listed if _is_settled_by(each, spans, planned)]
+    with _Claim(request.table, planned.schema.tiers[0], settling):
+        parts = list(_parts(planned, spans))
+        here = bounded.runs_here(options)
+
+        def build(pipeline: beam.Pipeline) -> None:
+            findings = pipeline | "FindWrongWindows" >> FindWrongWindows(
+                request.table, planned.schema, planned.extents, spans, parts
+            )
+            lines = findings | "ToJson" >> beam.Map(_line)
+            _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if here else 0)
+            if not request.dry_run:
+                _ = findings | "RewriteWindows" >> RewriteWindows(request.table)
+
+        totals = bounded.run(options, build, [planned.schema])
+    return Outcome(
+        totals.get(WINDOWS_CHECKED, 0),
+        totals.get(WINDOWS_WRONG, 0),
+        totals.get(WINDOWS_REWRITTEN, 0),
+        len(settling),
+        _findings(prefix, in_order=here),
+    )
+
+
+def _line(finding: Finding) -> str:
+    return json.dumps(finding.record(), ensure_ascii=False)
+
+
+def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:
+    """All that is read for these spans, in parts that can be read side by side."""
+    at = cuts(planned.samples)
+    for number, span in enumerate(spans):
+        for keys in raw_ranges(planned.schema, span.sensors):
+            yield from (Part(part, number) for part in divided(keys, at))
+        for extent in planned.extents:
+            yield from (Part(keys, number, extent) for keys in _aggregate_ranges(extent, span, at))
+
+
+def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRange]:
+    """Where the aggregate rows of the extent lie that are of the span."""
+    start_us, end_us = max(extent.start_us, span.start_us), min(extent.end_us, span.end_us)
+    if start_us >= end_us:
+        return []
+    window = extent.tier.window
+    if span.sensors is None:
+        return divided(prefix_range(aggregate_prefix(window).encode()), at)
+    return [aggregate_range(window, sensor_id, start_us, end_us) for sensor_id in sorted(span.sensors)]
+
+
+class _Claim:
+    """Windows of the work list while they are repaired: claimed by this repair, then taken off, or left as they are.
+
+    A claim is a column of this repair's own in place of the others. What a job writes meanwhile stays when the claim
+    is taken away, and so does another repair's claim.
+    """
+
+    def __init__(self, table: TableName, tier: Tier, windows: Sequence[AggregateKey]) -> None:
+        self._table = table
+        self._family = tier.family
+        self._starts_us = {work_key(tier.window, *window): window.start_us for window in windows}
+        self._column = f"repair-{secrets.token_hex(4)}".encode()
+
+    def __enter__(self) -> None:
+        if self._starts_us:
+            with Rewriter.open(self._table) as rewriter:
+                rewriter.replace(
+                    Replacement(key, self._family, (Cell(self._family, self._column, start_us, b"1"),))
+                    for key, start_us in self._starts_us.items()
+                )
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if self._starts_us and failed is None:
+            with Rewriter.open(self._table) as rewriter:
+                rewriter.delete_column(self._starts_us, self._family, self._column)
+
+
+def _is_settled_by(window: AggregateKey, spans: list[Span], planned: Plan) -> bool:
+    inside = any(span.start_us <= window.start_us < span.end_us and span.has(window.sensor_id) for span in spans)
+    return inside and settled(window.start_us, planned.extents)
+
+
+def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
+    """Which windows may be touched, by the policies that the table really has."""
+    policies = tables.describe(request.table)
+    if missing := [family for family in schema.families if family not in policies]:
+        raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
+    return bounds_of(schema, policies, _lateness(schema.tiers, request.allowed_lateness), now_us)
+
+
+def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
+    """One on Dataflow, which has room; here as many as the table is large, so that memory holds each of them."""
+    if not samples or not bounded.runs_here(options):
+        return 1
+    return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
+
+
+def _lateness(tiers: Sequence[Tier], allowed: timedelta) -> dict[Tier, timedelta]:
+    """How long after its end a job may write a window of each tier; not at all where no job runs."""
+    if not allowed:
+        return dict.fromkeys(tiers, allowed)
+    firing = Firing(timedelta(0), _LATE_FIRING, allowed)
+    found = {}
+    for shorter, tier in zip((None, *tiers), tiers, strict=False):
+        firing = firing if shorter is None else firing.of_longer(shorter.window)
+        found[tier] = firing.allowed_lateness
+    return found
+
+
+def _read_listed(table: TableName, tier: Tier, span: Span) -> list[AggregateKey]:
+    """The windows of the work list that are of the span."""
+    with RowReader.open(table) as reader:
+        rows = window_rows(
+            lambda keys, wanted, pattern, page_rows, *, reverse: reader.read(
+                keys, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse
+            ),
+            Wanted((), keys_only=True),
+            work_range(tier.window),
+            span,
+            lambda key: parse_work_key(tier.window, key),
+            lambda *windows: work_range_of(tier.window, *windows),
+        )
+        try:
+            return [key for key, _ in rows]
+        except ForeignRow as problem:
+            raise ServerProblem(f"table {table}: {problem}") from problem
+
+
+def _around(listed: list[AggregateKey], longest: Tier, sensors: frozenset[str] | None) -> Span:
+    """The time of all these windows, widened to whole longest ones."""
+    starts = [longest.window.start_of(start_us) for _, start_us in listed]
+    return Span(min(starts), max(starts) + longest.window.length_us, sensors) if starts else Span(0, 0, sensors)
+
+
+def _grouped(spans: list[Span], most: int) -> list[list[Span]]:
+    size = max(-(-len(spans) // most), 1)
+    return [spans[start : start + size] for start in range(0, len(spans), size)]
+
+
+def _check_report(request: Request, options: PipelineOptions) -> None:
+    if bounded.runs_here(options):
+        return
+    if request.report is None or not request.report.startswith("gs://"):
+        raise BadFlag(
+            "--report is needed on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
+        )
+
+
+def _findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
+    """What a pipeline has found; by sensor and time where it is little enough to be sorted."""
+    try:
+        (found,) = FileSystems.match([f"{prefix}*"])
+        records = (json.loads(line) for file in found.metadata_list for line in _lines(file.path))
+        if in_order:
+            yield from sorted(records, key=lambda record: (record["sensor_id"], record["start"], record["window"]))
+        else:
+            yield from records
+    except (BeamIOError, OSError) as error:
+        raise ServerProblem(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    with FileSystems.open(path) as file:
+        yield from file

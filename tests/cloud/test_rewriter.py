@@ -1,0 +1,86 @@
+import uuid
+
+import pytest
+
+from pipeline.cloud import rewriter, tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.rewriter import Replacement, Rewriter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.rows import Cell, KeyRange
+from pipeline.core.schema.policies import Never
+
+
+@pytest.fixture
+def name(bigtable):
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, {"one": Never(), "two": Never()})
+    return name
+
+
+def write(name, rows):
+    """These cells under these keys, in place of all others in the family of the first of them."""
+    with Rewriter.open(name) as opened:
+        opened.replace(Replacement(key, cells[0].family, tuple(cells)) for key, cells in rows.items())
+
+
+def rows_of(name):
+    with RowReader.open(name) as reader:  # the emulator has families in no order
+        return {row.key: sorted(row.cells) for row in reader.read(KeyRange(b"", b""))}
+
+
+def cell(family, qualifier, timestamp_us=1000, value=b"x"):
+    return Cell(family, qualifier, timestamp_us, value)
+
+
+def test_replacing(name):
+    """Columns and versions that are no longer wanted go, other families stay, and doing it again changes nothing."""
+    write(name, {b"a": [cell("one", b"stale"), cell("one", b"q", 9000), cell("one", b"q", 1000)]})
+    write(name, {b"a": [cell("two", b"q")]})
+    for _ in range(2):
+        write(name, {b"a": [cell("one", b"q", 1000, b"new"), cell("one", b"r")]})
+        assert rows_of(name) == {b"a": [cell("one", b"q", 1000, b"new"), cell("one", b"r"), cell("two", b"q")]}
+
+
+def test_a_row_without_cells_is_gone(name):
+    """So that what nothing stands for can be deleted."""
+    write(name, {b"a": [cell("one", b"q")], b"b": [cell("one", b"q")]})
+    with Rewriter.open(name) as opened:
+        opened.replace([Replacement(b"a", "one", ()), Replacement(b"c", "one", ())])
+    assert list(rows_of(name)) == [b"b"]
+
+
+def test_deleting_a_column(name):
+    """Of these rows, and of no other."""
+    write(name, {key: [cell("one", b"q"), cell("one", b"r")] for key in (b"a", b"b")})
+    with Rewriter.open(name) as opened:
+        opened.delete_column([b"a", b"nowhere"], "one", b"q")
+    assert rows_of(name) == {b"a": [cell("one", b"r")], b"b": [cell("one", b"q"), cell("one", b"r")]}
+
+
+def test_rows_larger_than_a_request(name, monkeypatch):
+    """They are written in several, one after the other, and nothing that was written is deleted again."""
+    monkeypatch.setattr(rewriter, "_MOST_MUTATIONS", 7)
+    monkeypatch.setattr(rewriter, "_MOST_ENTRIES", 3)
+    rows = {b"%02d" % i: [cell("one", b"%03d" % j) for j in range(i + 1)] for i in range(30)}
+    write(name, {key: [cell("one", b"stale")] for key in rows})
+    write(name, rows)
+    assert rows_of(name) == rows
+
+
+def test_what_the_server_refuses(name):
+    """It is one line in the server's words."""
+    with pytest.raises(ServerProblem, match=f"^table {name}: .*unknown family") as caught:
+        write(name, {b"a": [cell("one", b"q")], b"b": [cell("three", b"q")]})
+    assert "\n" not in str(caught.value)
+    nowhere = TableName(name.project, name.instance, "nowhere")
+    with pytest.raises(ServerProblem, match=f"^table {nowhere} does not exist$"):
+        write(nowhere, {b"a": [cell("one", b"q")]})
+
+
+def test_an_unreachable_server(name, monkeypatch):
+    """It is told when the time is up."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "localhost:1")
+    monkeypatch.setattr(rewriter, "_TIMEOUT_S", 1.0)
+    with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached"):
+        write(name, {b"a": [cell("one", b"q")]})

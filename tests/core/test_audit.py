@@ -1,0 +1,159 @@
+"""What an audit calls wrong, what it lets pass, and what it would put in its place."""
+
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.aggregates import STATISTICS, aggregate_row
+from pipeline.core.audit import Difference, Extent, Recomputed, audit, differences
+from pipeline.core.readings import WindowReadings
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.values import format_value
+from pipeline.core.windows import DAILY, HOURLY
+
+HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
+HOUR_US, DAY_US = HOURLY.length_us, DAILY.length_us
+T = parse_time("2026-02-17T00:00:00Z")
+EXTENTS = [Extent(HOURS, T, T + DAY_US), Extent(DAYS, T, T + DAY_US)]
+
+values = st.floats(allow_nan=False, allow_infinity=False)
+hours_of_values = st.dictionaries(
+    st.integers(0, 23), st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=8), max_size=5
+)
+
+
+def recomputed_of(given_values):
+    readings = WindowReadings()
+    for number, value in enumerate(given_values):
+        readings.add(T + number, {"t": value})
+    return Recomputed.of(readings)
+
+
+def stored_of(given_values, tier=HOURS):
+    stats = WindowStats()
+    for value in given_values:
+        stats.add({"t": value})
+    return stored_of_stats(stats, tier)
+
+
+def stored_of_stats(stats, tier=HOURS):
+    return {cell.qualifier.decode(): cell.value for cell in aggregate_row(tier.window, "a", T, stats, "s").cells}
+
+
+@given(st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=50), st.randoms())
+def test_the_order_of_adding_is_no_difference(given_values, shuffle: random.Random):
+    """However the same readings were added up, the row is right."""
+    shuffled = list(given_values)
+    shuffle.shuffle(shuffled)
+    assert list(differences(recomputed_of(given_values), stored_of(shuffled), HOURS)) == []
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=20))
+def test_a_reading_too_many_is_a_difference(given_values):
+    """A reading that was counted twice, or not at all, shows in the counts at least."""
+    for wrong in ([*given_values, given_values[0]], given_values[1:]):
+        found = {each.statistic: each for each in differences(recomputed_of(given_values), stored_of(wrong), HOURS)}
+        assert found["reading_count"] == Difference("reading_count", len(wrong), len(given_values))
+        assert found["count_t"] == Difference("count_t", len(wrong), len(given_values))
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_the_tolerance(statistic, share):
+    """Counts and extremes are exact; a sum may be off by 1e-9 of the sum of magnitudes, the others by that per reading.
+
+    A sum near zero of large readings is measured by the readings.
+    """
+    given_values = [1e6, -1e6 + 0.25, 3.0, 5.0]
+    tolerance = 1e-9 * sum(map(abs, given_values)) / (1 if statistic == "sum" else 4)
+    stored = stored_of(given_values)
+    name = f"{statistic}_t"
+    stored[name] = format_value(float(stored[name]) + share * tolerance)
+    agrees = share < 1 and statistic in ("sum", "avg", "stddev")
+    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS)] == [name][agrees:]
+
+
+def test_columns_that_should_not_be_there():
+    """A metric that no raw row has, and a value that is no number, are differences."""
+    stored = stored_of([1.0, 2.0]) | {"sum_ghost": b"7", "max_t": b"two", "min_t": b"nan", "odd": b"\xff"}
+    found = list(differences(recomputed_of([1.0, 2.0]), stored, HOURS))
+    assert found[:2] == [Difference("max_t", "two", 2.0), found[1]]
+    assert (found[1].statistic, found[1].recomputed) == ("min_t", 1.0)
+    assert math.isnan(found[1].stored)
+    assert found[2:] == [Difference("odd", "\\xff", None), Difference("sum_ghost", 7.0, None)]
+
+
+def test_an_overflow_is_no_difference_to_itself():
+    """A sum that is infinite is as it ought to be, whatever was added first."""
+    given_values = [1.7e308, 1.7e308, -1.0]
+    assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS)) == []
+
+
+@given(hours_of_values)
+def test_a_day_is_made_of_its_hours(by_hour):
+    """The day that an audit puts in place is what all the readings of its hours come to."""
+    shortest = {T + hour * HOUR_US: recomputed_of(of_hour) for hour, of_hour in by_hour.items()}
+    audited = list(audit("a", EXTENTS, shortest, {}))
+    assert [each.tier for each in audited] == [HOURS] * len(by_hour) + [DAYS] * bool(by_hour)
+    if not by_hour:
+        return
+    day = audited[-1].finding
+    assert day.problem == "no aggregate row"
+    everything = [value for of_hour in by_hour.values() for value in of_hour]
+    stored = {cell.qualifier.decode(): cell.value for cell in day.cells}
+    assert list(differences(recomputed_of(everything), stored, DAYS)) == []
+
+
+@given(hours_of_values, st.sets(st.integers(0, 23)), st.sets(st.integers(0, 23)))
+def test_after_its_own_repair_an_audit_finds_nothing(by_hour, lost, ghosts):
+    """Rows that are missing, or have nothing to say, are found once: what is put in their place is right."""
+    shortest = {T + hour * HOUR_US: recomputed_of(of_hour) for hour, of_hour in by_hour.items()}
+    stored = {
+        (HOURS, T + hour * HOUR_US): stored_of(by_hour.get(hour, [1.0])) for hour in (by_hour.keys() - lost) | ghosts
+    }
+    audited = list(audit("a", EXTENTS, shortest, stored))
+    findings = [each.finding for each in audited if each.finding]
+    wrong_hours = {(finding.start_us - T) // HOUR_US for finding in findings if finding.tier == HOURS}
+    assert wrong_hours == ((by_hour.keys() & lost) - ghosts) | (ghosts - by_hour.keys())
+    for finding in findings:
+        stored[finding.tier, finding.start_us] = {cell.qualifier.decode(): cell.value for cell in finding.cells}
+    stored = {where: row for where, row in stored.items() if row}
+    assert [each for each in audit("a", EXTENTS, shortest, stored) if each.finding] == []
+
+
+def test_windows_outside_the_extents_are_not_looked_at():
+    """Neither an hour behind the range nor a day of which a part is."""
+    shortest = {T: recomputed_of([1.0]), T + HOUR_US: recomputed_of([2.0])}
+    extents = [Extent(HOURS, T, T + HOUR_US), Extent(DAYS, T + DAY_US, T + DAY_US)]
+    (audited,) = audit("a", extents, shortest, {(HOURS, T + 2 * HOUR_US): stored_of([1.0])})
+    assert audited.finding.start_us == T
+
+
+def test_the_record():
+    """JSON says which window, what is wrong with it, and both values of each statistic; infinity is text there."""
+    shortest = {T: recomputed_of([1.7e308, 1.7e308])}
+    stored = {(HOURS, T): stored_of([1.7e308]), (HOURS, T + HOUR_US): {"count_t": b"1"}}
+    del stored[HOURS, T]["sum_t"]
+    hour, nothing = (each.finding for each in audit("a", EXTENTS[:1], shortest, stored))
+    record = json.loads(json.dumps(hour.record(), allow_nan=False))
+    assert list(record) == ["sensor_id", "window", "start", "problem", "differences"]
+    assert record["start"] == "2026-02-17T00:00:00Z"
+    assert record["differences"] == {
+        "reading_count": {"stored": 1.0, "recomputed": 2.0},
+        "count_t": {"stored": 1.0, "recomputed": 2.0},
+        "sum_t": {"stored": None, "recomputed": "inf"},
+    }
+    assert nothing.record() == {
+        "sensor_id": "a",
+        "window": "1h",
+        "start": "2026-02-17T01:00:00Z",
+        "problem": "no raw rows",
+        "differences": {"count_t": {"stored": 1.0, "recomputed": None}},
+    }
+    assert (nothing.key, nothing.cells) == (b"agg#hourly#a#2026-02-17T01", ())

@@ -1,0 +1,40 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.aggregates import aggregate_key
+from pipeline.core.rows import Cell
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.times import parse_time
+from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of, work_row
+from tests.core.strategies import sensor_ids
+
+START_US = parse_time("2026-02-17T10:00:00Z")
+
+
+def test_the_format():
+    """One row for a window: the aggregate's key under another first segment, a cell at the window's start."""
+    row = work_row(Tier(HOURLY, "stats"), "sensor-1", START_US)
+    assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
+    assert row.cells == [Cell("stats", b"late", START_US, b"1")]
+    assert work_row(Tier(Window.parse("15m"), "s"), "x", START_US).key == b"repair#15m#x#2026-02-17T10:00:00"
+
+
+@given(sensor_ids, st.sampled_from([HOURLY, DAILY, Window.parse("15m")]), st.integers(0, 10**6))
+def test_what_is_written_is_what_is_read(sensor_id, window, number):
+    """A key tells sensor and start, and lies where it is looked for."""
+    start_us = number * window.length_us
+    key = work_key(window, sensor_id, start_us)
+    assert parse_work_key(window, key) == (sensor_id, start_us)
+    for start, end in (work_range(window), work_range_of(window, sensor_id, start_us, start_us + 1)):
+        assert start <= key < end
+
+
+@pytest.mark.parametrize(
+    "key", [aggregate_key(HOURLY, "a", START_US), b"repair#daily#a#2026-02-17", b"repair#hourly#a#soon", b"repair#"]
+)
+def test_other_keys_are_refused(key):
+    """An aggregate's own row, a window of another length, and what is no time at all."""
+    with pytest.raises(ValueError, match=r"time data|is not the key"):
+        parse_work_key(HOURLY, key)
