@@ -10,11 +10,13 @@ from pipeline.cloud.errors import ServerProblem
 # Each command names the module that is loaded when it is asked for, and only then: Google's clients
 # take a second to import. The help is said here so that listing the commands loads none of them.
 COMMANDS = {
+    "backfill": ("pipeline.toolbox.backfill:backfill", "Write readings from files to a table, as if streamed."),
     "dead-letters": ("pipeline.toolbox.dead_letters:dead_letters", "Look at dead letters, replay or export them."),
     "demo": ("pipeline.toolbox.demo:demo", "Run the whole job on emulators and prove its table right."),
     "emulators": ("pipeline.toolbox.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "publish": ("pipeline.toolbox.publish:publish", "Publish readings from a CSV or NDJSON file."),
     "read": ("pipeline.toolbox.read:read", "Read sensors, their readings and aggregates, or plot them."),
+    "repair": ("pipeline.toolbox.repair:repair", "Make aggregates again what their raw rows say."),
     "simulate": ("pipeline.toolbox.simulate:simulate", "Publish a simulated fleet of sensors."),
     "table": ("pipeline.toolbox.table:table", "Create, compare, describe or delete a table."),
 }

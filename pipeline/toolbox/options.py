@@ -16,9 +16,9 @@ Command = Callable[..., Any]
 def table_options(command: Command) -> Command:
     """Adds ``--project``, ``--instance`` and ``--table``; the command is given ``table``, a TableName."""
 
-    @click.option("--project", required=True, callback=_identifier, help="The Google Cloud project's id.")
-    @click.option("--instance", required=True, callback=_identifier, help="The Bigtable instance's id.")
-    @click.option("--table", required=True, callback=_identifier, help="The table's id.")
+    @click.option("--project", required=True, callback=identifier, help="The Google Cloud project's id.")
+    @click.option("--instance", required=True, callback=identifier, help="The Bigtable instance's id.")
+    @click.option("--table", required=True, callback=identifier, help="The table's id.")
     @functools.wraps(command)
     def with_table(*args: Any, project: str, instance: str, table: str, **kwargs: Any) -> Any:
         return command(*args, table=TableName(project, instance, table), **kwargs)
@@ -75,12 +75,13 @@ class Parsed(click.ParamType):
 def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
     return click.option(
         flag,
-        callback=_identifier,
+        callback=identifier,
         help=f"The column family of {holds} in the default schema; must agree with the table's own schema.",
     )
 
 
-def _identifier(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+def identifier(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+    """An option's callback: the value is an id, or a usage error."""
     # The emulator takes any text for an id, and in a path an id with a slash would name something else.
     if value is not None and not re.fullmatch(r"[^\s/]+", value):
         raise click.BadParameter(f"{value!r} is not an id; it takes the id alone, without the path around it")

@@ -9,21 +9,23 @@ from pathlib import Path
 
 import click
 
-from pipeline.cloud.names import topic_path
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName, topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
+from pipeline.cloud.schema_store import schema_of
+from pipeline.core.formats.files import Columns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
+from pipeline.core.formats.values import clock_us
 from pipeline.core.outgoing import message_of
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.expiry import Expiry
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.toolbox.options import Parsed
-from pipeline.toolbox.records.files import (
-    TIME_UNITS,
-    Columns,
-    Record,
-    RecordFile,
-    Refusal,
-    Remark,
-    UnreadableFile,
-    open_records,
+from pipeline.toolbox.options import Parsed, schema_options
+from pipeline.toolbox.record_options import (
+    accept_expired_option,
+    column_options,
+    optional_table_options,
+    told_expired,
 )
 
 _MOST_TOLD = 20
@@ -45,48 +47,49 @@ class _Tally:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
-@click.option("--sensor-column", default=Columns().sensor, show_default=True, help="The column that names the sensor.")
-@click.option("--time-column", default=Columns().time, show_default=True, help="The column of the event's time.")
-@click.option(
-    "--time-unit",
-    type=click.Choice(TIME_UNITS),
-    default=Columns().time_unit,
-    show_default=True,
-    help="ISO 8601, or seconds, milliseconds or microseconds since the epoch.",
-)
+@column_options
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events in a message.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second. Without it, as fast as can be.")
+@optional_table_options
+@schema_options
+@accept_expired_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def publish(
     ctx: click.Context,
     file: Path,
     topic: str,
-    sensor_column: str,
-    time_column: str,
-    time_unit: str,
+    columns: Columns,
     batch: int,
     rate: float | None,
+    table: TableName | None,
+    said: Said,
+    accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE, a .csv or .ndjson, plain or as .gz.
+    """Publish the readings in FILE, a .csv or .ndjson, or .pb or .binpb, plain or as .gz.
 
     Each record becomes one event. In a CSV, a column is numeric when all its values in the first 1,000 records are
     numbers, and is a reading then; all other columns are metadata. An empty value, NA, N/A, NaN, null and None mean
     that the event lacks it. In NDJSON, one flat object a line, numbers are readings, strings and booleans metadata.
+    In a .pb or .binpb are SensorEvent messages, each behind its length.
 
     Lines that make no valid event are refused, each with its reason.
+
+    With --project, --instance and --table, events that are older than that table keeps readings are counted before
+    anything is published, and --accept-expired goes on all the same.
 
     \b
     Exit code:
       0    every line was published
-      1    lines were refused, or the file or the server had a problem
+      1    lines were refused, events are too old, or the file or the server had a problem
       2    the command line is wrong
       130  Ctrl-C: the rest of the file is left out; what was sent is published all the same
     """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
     started = time.monotonic()
-    columns = Columns(sensor_column, time_column, time_unit)
     try:
+        if table is not None and not accept_expired:
+            _check_expired(file, columns, table, said)
         with stop_on_sigint() as stopped, open_records(file, columns) as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
@@ -119,6 +122,26 @@ def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BY
             batch, batch_bytes = [], 0
     if batch:
         yield batch
+
+
+def _check_expired(file: Path, columns: Columns, table: TableName, said: Said) -> None:
+    """Reads the file once, before anything of it is published."""
+    policies = tables.describe(table)
+    expiry = Expiry.of(schema_of(table, said), policies)
+    if not expiry.ages:
+        return
+    events = expired = 0
+    now_us = clock_us()
+    with open_records(file, columns) as records:
+        for record in records:
+            if isinstance(record, SensorEvent):
+                events += 1
+                expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
+    if expired:
+        raise click.ClickException(
+            told_expired(expired, events, table, expiry, policies)
+            + "; nothing was published: give --accept-expired to publish them all the same"
+        )
 
 
 def _publish(

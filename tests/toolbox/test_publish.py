@@ -6,18 +6,24 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
 from pipeline.core.events import Event, decode, sensor_event, validate
 from pipeline.core.messages import Message
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import parse_time
 from pipeline.toolbox.cli import main
 from pipeline.toolbox.publish import batches
 from tests.cloud.pubsub import Inbox, serving
+from tests.records import write_delimited
 from tests.waiting import eventually
 
 COMMAND = [sys.executable, "-c", "from pipeline.toolbox.cli import main; main()", "publish"]
@@ -289,3 +295,39 @@ def test_the_exit_codes_are_in_the_help() -> None:
     text = CliRunner().invoke(main, ["publish", "--help"]).stdout
     for line in ("0    every line was published", "1    lines were refused", "2    the command line", "130  Ctrl-C"):
         assert line in text
+
+
+def test_delimited_protobuf_is_published_as_it_is(inbox: Inbox, tmp_path: Path) -> None:
+    """Events in a file of protobuf need no columns."""
+    file = write_delimited(tmp_path / "readings.pb", [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})])
+    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
+    assert result.exit_code == 0, result.output
+    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})]
+
+
+def test_events_too_old_for_a_table_need_a_word(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
+    """With a table, they are counted before anything is published; without one, nobody asks."""
+    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(table, TableSchema.default())
+    of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    file = tmp_path / "readings.csv"
+    file.write_text(HEADER + f"A-1,{START_US // 1_000_000},1\nA-1,soon,1\nA-1,{int(time.time())},2\n")
+
+    result = publish(file, NO_TOPIC, *of_table)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"Error: 1 of 2 events are older than table {table} keeps readings (raw: maxage=90d): Bigtable collects them "
+        "soon after they are written; nothing was published: give --accept-expired to publish them all the same\n"
+    )
+    result = publish(file, inbox.topic, *of_table, "--accept-expired")
+    assert result.stdout.startswith("2 events in 2 messages published")
+    result = publish(file, inbox.topic)
+    assert result.stdout.startswith("2 events in 2 messages published")
+
+
+def test_a_table_is_told_whole(tmp_path: Path) -> None:
+    """A part of its name is a usage error."""
+    (tmp_path / "a.csv").write_text(HEADER)
+    result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
+    assert result.exit_code == 2
+    assert "--project, --instance and --table tell a table together: give all, or none" in result.stderr

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events import Event
-from pipeline.toolbox.records.csv_records import csv_records
-from pipeline.toolbox.records.lines import Lines, Record, Refusal, Remark, UnreadableFile
-from tests.toolbox.records.reading import MORNING, MORNING_US, events, maker, refusals
+from pipeline.core.formats.csv_records import csv_records
+from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
+from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals
 
 HEADER = "sensor_id,event_time,temperature,room\n"
 

@@ -1,9 +1,9 @@
 import pytest
 
 from pipeline.core.events import EARLIEST_US, BadData, Reason
+from pipeline.core.formats.values import Malformed, check_utf8, parse_number
 from pipeline.core.times import parse_time
-from pipeline.toolbox.records.values import Malformed, check_utf8, parse_number
-from tests.toolbox.records.reading import LATEST_US, MORNING, MORNING_US, events, maker
+from tests.core.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
 
 
 @pytest.mark.parametrize(

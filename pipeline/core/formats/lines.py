@@ -4,18 +4,27 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.events import BadData
+from pipeline.core.formats.values import InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.records.values import Malformed
 
 _Raw = TypeVar("_Raw")
 
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading a file, or what is compressed in it, may raise."""
+
 
 class Refusal(NamedTuple):
-    """A record that is no valid event. ``line`` is its first, counted from 1 as an editor does."""
+    """A record that is no valid event.
+
+    Attributes:
+        line: its first, counted from 1 as an editor does; in a file without lines, which record it is.
+        reason: why.
+        data: the event, serialized, where the record is one, if an invalid one; else None.
+    """
 
     line: int
     reason: str
+    data: bytes | None = None
 
 
 class Remark(NamedTuple):
@@ -36,7 +45,9 @@ def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> Senso
     """What ``parse`` makes of a record that begins in that line."""
     try:
         return parse(raw)
-    except (Malformed, BadData) as problem:
+    except InvalidEvent as problem:
+        return Refusal(line, str(problem), problem.data)
+    except Malformed as problem:
         return Refusal(line, str(problem))
 
 
@@ -62,7 +73,7 @@ class Lines:
     def _read(self, text: TextIO) -> Iterator[str]:
         try:
             yield from text
-        except (OSError, EOFError, zlib.error) as failure:
+        except UNREADABLE as failure:
             self._failure = failure  # told at the end, when what came before has been used
 
     @property

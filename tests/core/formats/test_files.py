@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.toolbox.records.files import Columns, Record, Refusal, UnreadableFile, open_records
-from tests.toolbox.records.reading import MORNING, MORNING_US, NOW_US, events, refusals
+from pipeline.core.formats.files import Columns, Record, Refusal, UnreadableFile, open_records
+from tests.core.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
 NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
@@ -50,7 +50,7 @@ def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
     """A format that its name does not tell is not guessed."""
     with pytest.raises(UnreadableFile) as raised:
         read(tmp_path / name, CSV.encode())
-    assert str(raised.value) == "its name ends in none of .csv, .csv.gz, .ndjson and .ndjson.gz"
+    assert str(raised.value) == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz"
 
 
 @pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])

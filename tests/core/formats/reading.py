@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from pipeline.core.events import Event, validate
+from pipeline.core.formats.lines import Record, Refusal
+from pipeline.core.formats.values import Columns, EventMaker
 from pipeline.core.times import parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.records.lines import Record, Refusal
-from pipeline.toolbox.records.values import Columns, EventMaker
 
 MORNING = "2026-02-17T08:00:00Z"
 MORNING_US = parse_time(MORNING)

@@ -3,14 +3,15 @@
 import math
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events import sensor_event, shown, validate
-from pipeline.core.times import parse_time
+from pipeline.core.events import BadData, sensor_event, shown, validate
+from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_MAX_FUTURE_US = 3_600_000_000
+_MAX_FUTURE = timedelta(hours=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # Each with its digits down to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
@@ -31,43 +32,72 @@ class Malformed(Exception):
     """A record that can't be read. ``str()`` is why."""
 
 
+class InvalidEvent(BadData):
+    """An event that was made, or read, and is not one that the pipeline takes. ``data`` is it, serialized."""
+
+    def __init__(self, problem: BadData, data: bytes) -> None:
+        super().__init__(problem.reason, problem.detail)
+        self.data = data
+
+
 def clock_us() -> int:
     """The time, in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
 class EventMaker:
-    """Makes valid events of records' values."""
+    """Makes valid events of records' values.
 
-    def __init__(self, columns: Columns, now_us: Callable[[], int]) -> None:
+    Args:
+        columns: what the records call the sensor and the time.
+        now_us: the time, in microseconds since the epoch.
+        max_future: how far ahead of it an event may be.
+    """
+
+    def __init__(
+        self, columns: Columns, now_us: Callable[[], int] = clock_us, max_future: timedelta = _MAX_FUTURE
+    ) -> None:
         self.columns = columns
         self._now_us = now_us
+        self._max_future_us = max_future // timedelta(microseconds=1)
 
-    def event(self, sensor: str, time: str, readings: dict[str, float], metadata: dict[str, str]) -> SensorEvent:
+    def event(
+        self, sensor: str, time: str | datetime, readings: dict[str, float], metadata: dict[str, str]
+    ) -> SensorEvent:
         """One event, such as the pipeline takes.
 
         Args:
             sensor: blank where the record names none.
-            time: as it is written; blank where there is none.
+            time: as it is written, blank where there is none; or, where the format has times, one of these.
             readings: by metric.
             metadata: by name.
 
         Raises:
             Malformed: there is no sensor, or no time that could be read.
-            BadData: a rule of the contract is broken; the time is more than an hour ahead of the clock, say.
+            InvalidEvent: a rule of the contract is broken; the time is too far ahead of the clock, say.
         """
         if not sensor.strip():
             raise Malformed(f"{shown(self.columns.sensor)} is missing")
-        if not time.strip():
+        if isinstance(time, datetime):
+            time_us = from_datetime(time)
+        elif time.strip():
+            time_us = self._time_us(time)
+        else:
             raise Malformed(f"{shown(self.columns.time)} is missing")
-        time_us = self._time_us(time)
         try:
             event = sensor_event(sensor, time_us, readings, metadata)
         except UnicodeEncodeError:
             raise Malformed("half of a surrogate pair is no text") from None
         except ValueError:
-            raise Malformed(f"{shown(self.columns.time)} {shown(time)} is outside the years 1 to 9999") from None
-        validate(event, self._now_us() + _MAX_FUTURE_US)
+            raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
+        return self.checked(event)
+
+    def checked(self, event: SensorEvent) -> SensorEvent:
+        """The same event. Raises InvalidEvent where a rule of the contract is broken."""
+        try:
+            validate(event, self._now_us() + self._max_future_us)
+        except BadData as problem:
+            raise InvalidEvent(problem, event.SerializeToString(deterministic=True)) from problem
         return event
 
     def _time_us(self, text: str) -> int:

@@ -6,9 +6,9 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from pipeline.core.events import shown
+from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
+from pipeline.core.formats.values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.records.lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
-from pipeline.toolbox.records.values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number
 
 _SAMPLE = 1000  # records that tell which columns are numeric
 
@@ -57,7 +57,7 @@ def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents") -> Itera
             continue
         record = attempt(row.first_line, events.event, row.fields)
         if isinstance(record, Refusal) and row.last_line > row.first_line:
-            record = Refusal(record.line, f"{record.reason}; the record ends in line {row.last_line}")
+            record = record._replace(reason=f"{record.reason}; the record ends in line {row.last_line}")
         yield record
 
 

@@ -3,9 +3,9 @@ import io
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.toolbox.records.lines import Lines, Record, Refusal, UnreadableFile
-from pipeline.toolbox.records.ndjson_records import ndjson_records
-from tests.toolbox.records.reading import MORNING, MORNING_US, events, maker, refusals
+from pipeline.core.formats.lines import Lines, Record, Refusal, UnreadableFile
+from pipeline.core.formats.ndjson_records import ndjson_records
+from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals
 
 GOOD = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1}}'
 

@@ -1,0 +1,71 @@
+"""A record as names and values, out of JSON, Avro or Parquet, as an event: what each type of value means."""
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from pipeline.core.events import shown
+from pipeline.core.formats.values import EventMaker, Malformed
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+
+class NumberText(str):
+    """A number as it is written, digit for digit: in a float, a time would lose its microseconds."""
+
+    __slots__ = ()
+
+
+def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
+    """The event of a flat record: numbers are readings, strings, booleans and times metadata, None is missing.
+
+    The sensor and the time are strings or numbers; the time may be a ``datetime`` as well.
+
+    Raises:
+        Malformed: something is nested, or of another type, or beyond what a double can hold.
+        InvalidEvent: a rule of the contract is broken.
+    """
+    sensor, event_time = maker.columns.sensor, maker.columns.time
+    readings: dict[str, float] = {}
+    metadata: dict[str, str] = {}
+    for name, value in record.items():
+        if name in (sensor, event_time):
+            continue
+        match value:
+            case None:
+                continue
+            case bool():
+                metadata[name] = "true" if value else "false"
+            case int() | float() | Decimal() | NumberText():
+                readings[name] = _number(name, value)
+            case str():
+                metadata[name] = value
+            case datetime() | date() | time():
+                metadata[name] = value.isoformat()
+            case bytes():
+                raise Malformed(f"{shown(name)} is bytes, neither a number nor text")
+            case _:
+                raise Malformed(f"{shown(name)} is nested")
+    at = record.get(event_time)
+    at = at if isinstance(at, datetime) else _text(event_time, at)
+    return maker.event(_text(sensor, record.get(sensor)), at, readings, metadata)
+
+
+def _text(name: str, value: Any) -> str:
+    """A sensor or a time: a string, or a number as it is written; empty where it is missing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
+        raise Malformed(f"{shown(name)} is neither a string nor a number")
+    return str(value)
+
+
+def _number(name: str, value: int | float | Decimal | NumberText) -> float:
+    try:
+        number = float(value)
+    except OverflowError:  # of an integer; a text would become infinite
+        number = math.inf
+    if math.isinf(number) and not isinstance(value, float):  # one that is infinite as such breaks a rule, by its name
+        raise Malformed(f"{shown(name)} is beyond what a double can hold")
+    return number

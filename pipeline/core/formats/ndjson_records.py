@@ -1,0 +1,56 @@
+"""NDJSON as events: a flat object a line, whose numbers are readings and whose strings and booleans are metadata."""
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NoReturn
+
+from pipeline.core.formats.lines import Lines, Record, UnreadableFile, attempt
+from pipeline.core.formats.mappings import NumberText, event_of
+from pipeline.core.formats.values import EventMaker, Malformed, check_utf8
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+
+def ndjson_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+    """Records that are flat JSON objects, one a line."""
+    records = _ndjson_lines(lines, maker)
+    first = next(records, None)
+    if first is None:
+        lines.raise_failure()
+        raise UnreadableFile("it is empty")
+    return chain([first], records)
+
+
+def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+    def event(line: str) -> SensorEvent:
+        return event_of(_json_object(line), maker)
+
+    for line in lines:
+        if line.strip():
+            yield attempt(lines.last, event, line)
+        lines.begin_record()
+
+
+def _json_object(line: str) -> dict[str, Any]:
+    check_utf8(line)
+    try:
+        record = json.loads(line, parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error.msg} at character {error.colno}") from None
+    # Integers of thousands of digits, and arrays nested thousands deep.
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise Malformed("not a JSON object")
+    return record
+
+
+def _no_number(text: str) -> NoReturn:
+    raise Malformed(f"not JSON: {text} is no number")
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise Malformed("two values have one name")
+    return record
