@@ -1,7 +1,5 @@
 """Jobs that end: run here or on Dataflow, waited for, with their counters at the end."""
 
-import argparse
-import difflib
 import logging
 import re
 import sys
@@ -17,7 +15,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
-from pipeline.job.settings import BadFlag, TidetableOptions
+from pipeline.job.settings import BadFlag, refuse_unknown
 from pipeline.transforms.metrics import NAMESPACE
 
 _HERE, _DATAFLOW = "FnApiRunner", "DataflowRunner"
@@ -142,23 +140,8 @@ def _pipeline(options: PipelineOptions) -> beam.Pipeline:
         raise BadFlag(" ".join(str(error).split())) from error
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise BadFlag(message)
-
-
 def _check_known(argv: Sequence[str]) -> None:
-    """Beam itself only logs a flag that nobody knows, and goes on with its default."""
-    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
-    for options in dict.fromkeys(PipelineOptions.__subclasses__()):
-        if options is not TidetableOptions:  # a command has options of its own for these
-            options._add_argparse_args(parser)
-    _, unknown = parser.parse_known_args(list(argv))
-    known = [option for action in parser._actions for option in action.option_strings]
-    if unknown:
-        flag = unknown[0].partition("=")[0]
-        near = difflib.get_close_matches(flag, known, n=1)
-        raise BadFlag(f"unknown argument {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+    refuse_unknown(argv, ours=False)  # a command has options of its own for these
     for flag in (argument.partition("=")[0] for argument in argv):
         if flag in _USELESS:
             raise BadFlag(f"{flag} is not for a job that ends and is waited for; leave it out")

@@ -120,7 +120,7 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     Raises:
         BadFlag: a flag that neither we nor Beam know, or a value that Beam's own parser refuses.
     """
-    _refuse_unknown(argv)
+    refuse_unknown(argv)
     options = PipelineOptions(list(argv))
     standard = options.view_as(StandardOptions)
     standard.streaming = True
@@ -141,16 +141,26 @@ class _Parser(argparse.ArgumentParser):
         raise BadFlag(message)
 
 
-def _refuse_unknown(argv: Sequence[str]) -> None:
-    """Beam itself only logs a flag that nobody knows, and goes on with its default."""
+def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
+    """Beam itself only logs a flag that nobody knows, and goes on with its default.
+
+    Args:
+        argv: the flags.
+        ours: whether the flags of the contract are among those that are known, and ``--help``.
+
+    Raises:
+        BadFlag: a flag that is not known, or a value that Beam's own parser refuses.
+    """
     parser = _Parser(
         prog="python -m pipeline",
         usage="python -m pipeline [flags]",
+        add_help=ours,
         allow_abbrev=False,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         conflict_handler="resolve",  # some of Beam's own classes declare the same flag
     )
-    TidetableOptions._add_argparse_args(parser.add_argument_group("Tidetable"))
+    if ours:
+        TidetableOptions._add_argparse_args(parser.add_argument_group("Tidetable"))
     beam = parser.add_argument_group("Apache Beam")
     for options in dict.fromkeys(PipelineOptions.__subclasses__()):
         if options is not TidetableOptions:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,6 @@ from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Duration
 
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.recall import readings_of, stored_stats
 from pipeline.cloud.row_filters import row_filter
 from pipeline.core.aggregates import aggregate_row
@@ -29,11 +27,11 @@ from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.aggregate import WindowReadingsFn
+from pipeline.transforms.reading import ReadingFn
 
 WINDOWS_LISTED = "windows_listed"
 
 _MICROSECOND = timedelta(microseconds=1)
-_PATIENCE_S = 600.0  # as long as Beam's connector tries to write: a table that is away for a while is waited for
 
 
 class CountExpired(beam.PTransform):
@@ -162,37 +160,15 @@ class _GatherFn(WindowReadingsFn):
         return accumulator
 
 
-class _ReadingFn(beam.DoFn):
-    """Holds a connection to the table, from the first element on."""
-
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
-        self._name = name
-        self._schema = schema
-
-    def setup(self) -> None:
-        self._connections = ExitStack()
-        self._opened: SensorTable | None = None
-
-    def teardown(self) -> None:
-        self._connections.close()
-
-    @property
-    def _table(self) -> SensorTable:
-        if self._opened is None:
-            opened = SensorTable.of_schema(self._name, self._schema, _PATIENCE_S)
-            self._opened = self._connections.enter_context(opened)
-        return self._opened
+class _CompleteFn(ReadingFn):
+    def __init__(self, name: TableName, schema: TableSchema, window: Window) -> None:
+        super().__init__(name, schema)
+        self._length_us = window.length_us
 
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         return self._table.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
-
-
-class _CompleteFn(_ReadingFn):
-    def __init__(self, name: TableName, schema: TableSchema, window: Window) -> None:
-        super().__init__(name, schema)
-        self._length_us = window.length_us
 
     def start_bundle(self) -> None:
         self._homes = Homes(self._schema, self._read)
@@ -210,7 +186,7 @@ class _CompleteFn(_ReadingFn):
         yield sensor_id, (start_us, readings.pane().stats)
 
 
-class _CompleteLongerFn(_ReadingFn):
+class _CompleteLongerFn(ReadingFn):
     def __init__(self, name: TableName, schema: TableSchema, window: Window, shorter: Window) -> None:
         super().__init__(name, schema)
         self._length_us = window.length_us

@@ -1,7 +1,6 @@
 """What the table holds of windows that began before the job did: read once, and counted along."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import apache_beam as beam
@@ -9,12 +8,9 @@ from apache_beam.coders import BooleanCoder
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
 
-from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.recall import Holdings
 from pipeline.transforms import metrics
-
-# As long as Beam's connector tries to write: a table that is away for a while is waited for.
-_PATIENCE_S = 600.0
+from pipeline.transforms.reading import ReadingFn
 
 _ASKED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("asked", BooleanCoder()))
 
@@ -69,21 +65,12 @@ class _OnceFn(beam.DoFn):
             yield element
 
 
-class _ReadFn(beam.DoFn):
+class _ReadFn(ReadingFn):
     def __init__(self, holdings: Holdings) -> None:
+        super().__init__(holdings.name, holdings.schema)
         self._holdings = holdings
         self._recalled = metrics.counter(metrics.WINDOWS_RECALLED)
 
-    def setup(self) -> None:
-        self._connections = ExitStack()
-        self._table: SensorTable | None = None
-
-    def teardown(self) -> None:
-        self._connections.close()
-
     def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[tuple[str, Any]]:
-        if self._table is None:  # mostly never: the windows of a job that runs for long began after it
-            opened = SensorTable.of_schema(self._holdings.name, self._holdings.schema, _PATIENCE_S)
-            self._table = self._connections.enter_context(opened)
         self._recalled.inc()
         yield element[0], self._holdings.recall(self._table, element[0], window.start.micros)
