@@ -121,7 +121,8 @@ class Script:
             for target, rows in zip(targets, outputs.rows, strict=True):
                 table = f"{target.name.table}: " if len(targets) > 1 else ""
                 found["Raw"].append(rows.raw | f"Key{table}" >> beam.Map(_key, table))
-                found["Late"].append(rows.late | f"Late{table}" >> beam.Map(_key, table))
+                for index, of_list in enumerate(rows.late):
+                    found["Late"].append(of_list | f"LateRow{index}{table}" >> beam.Map(_key, table))
                 for tier, of_tier in rows.aggregates.items():
                     label = f"Aggregate{table}{tier.window.text}"
                     found["Aggregates"].append(of_tier | label >> beam.Map(_aggregate, table))

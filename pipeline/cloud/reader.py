@@ -40,6 +40,10 @@ NOTHING_SAID = Said()
 _NO_METADATA: Mapping[str, str] = {}
 
 
+class ForeignRowProblem(ServerProblem):
+    """A row that is not as the table's schema has it."""
+
+
 class SensorTable:
     """Reads one table, whatever its schema. Made by :meth:`open`.
 
@@ -295,7 +299,7 @@ class SensorTable:
             try:
                 yield from records
             except ForeignRow as problem:
-                raise ServerProblem(f"table {self.rows.name}: {problem}") from problem
+                raise ForeignRowProblem(f"table {self.rows.name}: {problem}") from problem
 
         return told()
 

@@ -33,11 +33,11 @@ class Recalled:
 
     Args:
         readings: by event time.
-        earlier: statistics of further readings, which nobody has any more.
+        statistics: of other readings, which can't be told apart.
     """
 
     readings: Mapping[int, Mapping[str, float]]
-    earlier: WindowStats | None = None
+    statistics: WindowStats | None = None
 
 
 class WindowReadings:
@@ -49,16 +49,18 @@ class WindowReadings:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_earlier", "_kept", "_stats", "_whole")
+    __slots__ = ("_kept", "_recalled", "_stats", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         self._stats = WindowStats()  # of what was added
         self._kept: dict[int, Mapping[str, float]] | None = {} if deduplicate else None  # by event time
-        self._earlier: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
+        self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
         self._whole = False
 
     def add(self, time_us: int, readings: Mapping[str, float]) -> None:
         """Adds an event's readings, metric name to finite value, as far as they are new; they must not change later."""
+        if not readings:
+            return  # a row of which nothing but metadata is left
         kept = self._kept
         if kept is None:
             self._stats.add(readings)
@@ -75,8 +77,7 @@ class WindowReadings:
         """Adds what the table held: the window is whole. Readings that were added already stay one."""
         for time_us, readings in recalled.readings.items():
             self.add(time_us, readings)
-        if recalled.earlier is not None:
-            self._merge_earlier(recalled.earlier)
+        self._recall_statistics(recalled.statistics)
         self._whole = True
 
     def merge(self, other: "WindowReadings") -> None:
@@ -88,15 +89,14 @@ class WindowReadings:
         else:
             for time_us, readings in other._kept.items():
                 self.add(time_us, readings)
-        if other._earlier is not None:
-            self._merge_earlier(other._earlier)
+        self._recall_statistics(other._recalled)
         self._whole |= other._whole
 
     def pane(self) -> Pane:
         """What the window has seen: a copy, since it goes on accumulating."""
         total = WindowStats()
-        if self._earlier is not None:
-            total.merge(self._earlier)
+        if self._recalled is not None:
+            total.merge(self._recalled)
         total.merge(self._stats)
         return Pane(total, self._whole)
 
@@ -108,18 +108,16 @@ class WindowReadings:
                 found[metric] += abs(value)
         return dict(found)
 
-    def _merge_earlier(self, earlier: WindowStats) -> None:
-        merged = WindowStats()
-        if self._earlier is not None:
-            merged.merge(self._earlier)
-        merged.merge(earlier)
-        self._earlier = merged
+    def _recall_statistics(self, statistics: WindowStats | None) -> None:
+        # They are of one aggregate row, however often it is handed on.
+        if statistics is not None and (self._recalled is None or statistics.size > self._recalled.size):
+            self._recalled = statistics
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._stats, self._earlier, self._whole, None if self._kept is None else _columns(self._kept)
+        return self._stats, self._recalled, self._whole, None if self._kept is None else _columns(self._kept)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._stats, self._earlier, self._whole, columns = state
+        self._stats, self._recalled, self._whole, columns = state
         self._kept = None if columns is None else dict(_events(columns))
 
 

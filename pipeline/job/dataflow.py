@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +34,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.events import LATEST_US
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.job.settings import BadFlag
+from pipeline.job.settings import BadFlag, Settings, Target
 
 # Labels of the job: what its tables look like, what its steps are, which launch made it, and since when it has state.
 _SCHEMA = "tidetable-schema"
@@ -149,6 +149,16 @@ def _written(schema: TableSchema) -> dict[str, Any]:
     return {key: value for key, value in document_of(schema).items() if key not in ("policies", "rate")}
 
 
+def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
+    """What the state of a job depends on besides its steps: with other values, an update would misread it."""
+    return {
+        "--deduplicate": str(settings.deduplicate),
+        "--max_future": str(settings.max_future),  # up to which windows have been seen that had yet to begin
+        "--bigtable_table": ",".join(str(target.name) for target in targets),
+        "--window": ",".join(tier.window.text for target in targets for tier in target.schema.tiers),
+    }
+
+
 def beginning_us(options: PipelineOptions) -> int:
     """When the job that is about to be submitted begins to see events, in microseconds since the epoch.
 
@@ -168,7 +178,12 @@ def beginning_us(options: PipelineOptions) -> int:
     return time.time_ns() // 1000
 
 
-def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema], began_us: int | None = None) -> PipelineResult:
+def submit(
+    pipeline: beam.Pipeline,
+    schemas: Sequence[TableSchema],
+    began_us: int | None = None,
+    state: Mapping[str, str] | None = None,
+) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
 
     A job that was not made leaves no files behind.
@@ -177,13 +192,14 @@ def submit(pipeline: beam.Pipeline, schemas: Sequence[TableSchema], began_us: in
         pipeline: the job.
         schemas: of its tables, for a label.
         began_us: when it begins to see events, for a label; see :func:`beginning_us`.
+        state: what its state depends on besides its steps; see :func:`state_of`.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
     """
     options = pipeline.options
     cloud = options.view_as(GoogleCloudOptions)
-    graph = fingerprint(steps_of(pipeline))
+    graph = fingerprint(steps_of(pipeline) | dict(state or {}))
     launch = secrets.token_hex(8)
     cloud.labels = [
         *(cloud.labels or []),
@@ -217,9 +233,9 @@ def _check_update(options: PipelineOptions, graph: str) -> None:
     theirs = dict(_running_job(options).labels).get(_GRAPH)
     if theirs != graph:
         raise ServerProblem(
-            f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), so "
-            "Dataflow can't update it in place: drain it and start a new job, or map the steps with "
-            "--transform_name_mapping; templates/README.md says what each means"
+            f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), or has "
+            "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
+            "a new job, or map the steps with --transform_name_mapping; templates/README.md says what each means"
         )
 
 

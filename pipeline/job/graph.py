@@ -18,10 +18,11 @@ from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows import HOURLY
 from pipeline.job.settings import Settings, Target
-from pipeline.job.windows import aggregate
+from pipeline.job.windows import Aggregates, aggregate, counted_as
 from pipeline.transforms.decode import Clock, DecodeMessages
-from pipeline.transforms.late import RecordLateWindows
+from pipeline.transforms.late import ListWindows, RecordLateWindows
 from pipeline.transforms.rows import FormatAggregateRows, FormatRawRows
 from pipeline.transforms.write import WriteDeadLetters, WriteRows
 
@@ -30,7 +31,7 @@ class TableRows(NamedTuple):
     """``Row`` elements for one table: of events, of the list of windows to repair, and of each tier's windows."""
 
     raw: PCollection
-    late: PCollection
+    late: list[PCollection]
     aggregates: Mapping[Tier, PCollection]
 
 
@@ -59,14 +60,13 @@ def build_graph(
     """
     schemas = [target.schema for target in targets]
     events, dead_letters = messages | "DecodeMessages" >> DecodeMessages(settings.max_future, schemas, clock)
-    panes = aggregate(events, targets, settings, began_us)
+    aggregates = aggregate(events, targets, settings, began_us)
     rows = []
     for target in targets:
         raw_rows = events | _label("FormatRawRows", targets, target) >> FormatRawRows(target.schema)
-        record_late = RecordLateWindows(target.schema, settings.allowed_lateness, clock)
-        late_rows = events | _label("RecordLateWindows", targets, target) >> record_late
+        late_rows = _late_rows(events, aggregates, targets, target, settings, clock)
         aggregate_rows = {
-            tier: panes[tier.window.length]
+            tier: aggregates.panes[tier.window.length]
             | _label("FormatAggregateRows", targets, target, tier) >> FormatAggregateRows(tier)
             for tier in target.schema.tiers
         }
@@ -90,12 +90,31 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
     """Everything that the graph makes into its sinks."""
     for target, rows in zip(targets, outputs.rows, strict=True):
         table = target.name.project, target.name.instance, target.name.table
-        raw_and_late = (rows.raw, rows.late) | _label("WithLateWindows", targets, target) >> beam.Flatten()
+        raw_and_late = (rows.raw, *rows.late) | _label("WithLateWindows", targets, target) >> beam.Flatten()
         _ = raw_and_late | _label("WriteRawRows", targets, target) >> WriteRows(*table)
         for tier, aggregate_rows in rows.aggregates.items():
             _ = aggregate_rows | _label("WriteAggregateRows", targets, target, tier) >> WriteRows(*table)
     if settings.dead_letter_topic:
         _ = outputs.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)
+
+
+def _late_rows(
+    events: PCollection,
+    aggregates: Aggregates,
+    targets: Sequence[Target],
+    target: Target,
+    settings: Settings,
+    clock: Clock,
+) -> list[PCollection]:
+    """Rows of the target's work list: of events that come too late, and of windows that may lack something."""
+    tiers = target.schema.tiers
+    counted = counted_as(tiers[0].window, targets) if tiers else HOURLY
+    record_late = RecordLateWindows(target.schema, counted, settings.allowed_lateness, clock)
+    rows = [events | _label("RecordLateWindows", targets, target) >> record_late]
+    for index, unsure in enumerate(aggregates.unsure if tiers else []):
+        label = _label(f"ListWindows{index or ''}", targets, target)
+        rows.append(unsure | label >> ListWindows(tiers[0]))
+    return rows
 
 
 def _label(step: str, targets: Sequence[Target], target: Target, tier: Tier | None = None) -> str:

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         assemble(pipeline, targets, settings, began_us)
         if runs_here(options):
             return run_until_stopped(pipeline, targets, settings)
-        dataflow.submit(pipeline, [target.schema for target in targets], began_us)
+        schemas = [target.schema for target in targets]
+        dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
     except (BadFlag, ServerProblem) as problem:
         print(f"tidetable: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1

@@ -2,59 +2,78 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from apache_beam.pvalue import PCollection
 
-from pipeline.cloud.recall import HeldReadings, HeldWindows, Holdings
+from pipeline.cloud.recall import Held, HeldReadings, HeldWindows, Holdings
 from pipeline.core.tiers import computed_from
 from pipeline.core.windows import Window
 from pipeline.job.settings import Settings, Target
-from pipeline.transforms.aggregate import AggregateReadings, Firing, RollUp
+from pipeline.transforms.aggregate import Aggregated, AggregateReadings, Firing, RollUp
 from pipeline.transforms.recall import RecallWindows
 
 
-def aggregate(
-    events: PCollection, targets: Sequence[Target], settings: Settings, began_us: int | None
-) -> dict[timedelta, PCollection]:
-    """``(sensor_id, WindowStats)`` panes of every window that a table has, by its length; each is computed once."""
+class Aggregates(NamedTuple):
+    """What becomes of events.
+
+    Attributes:
+        panes: ``(sensor_id, WindowStats)`` of every window that a table has, by its length; each is computed once.
+        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at; one collection for each length.
+    """
+
+    panes: dict[timedelta, PCollection]
+    unsure: list[PCollection]
+
+
+def counted_as(window: Window, targets: Sequence[Target]) -> Window:
+    """The window in which events are counted that this one is computed from; itself where that is so."""
+    windows = computed_from(tier.window for target in targets for tier in target.schema.tiers)
+    of_length = {each.length: shorter for each, shorter in windows.items()}
+    while shorter := of_length[window.length]:
+        window = shorter
+    return window
+
+
+def aggregate(events: PCollection, targets: Sequence[Target], settings: Settings, began_us: int | None) -> Aggregates:
+    """Aggregates every window that a table has."""
     firing = Firing(settings.early_firing, settings.late_firing, settings.allowed_lateness)
     windows = computed_from(tier.window for target in targets for tier in target.schema.tiers)
-    made: dict[timedelta, tuple[PCollection, Firing]] = {}
+    grain_us = min(target.schema.grain_us for target in targets)
+    made: dict[timedelta, tuple[Aggregated, Firing]] = {}
     for window, shorter in windows.items():
         recall = _recall(window, shorter, targets, settings, began_us)
         if shorter is None:
             label = f"AggregateReadings[{window.text}]" if made else "AggregateReadings"
             from_events = AggregateReadings(
-                window,
-                firing,
-                deduplicate=settings.deduplicate,
-                grain_us=min(target.schema.grain_us for target in targets),
-                recall=recall,
+                window, firing, deduplicate=settings.deduplicate, grain_us=grain_us, recall=recall
             )
             made[window.length] = events | label >> from_events, firing
         else:
-            panes, of_shorter = made[shorter.length]
-            of_longer = of_shorter.of_longer(shorter)
-            made[window.length] = (
-                panes | f"RollUp[{window.text}]" >> RollUp(window, of_longer, recall=recall),
-                of_longer,
-            )
-    return {length: panes for length, (panes, _) in made.items()}
+            of_shorter, firing_of_shorter = made[shorter.length]
+            of_longer = firing_of_shorter.of_longer(shorter)
+            roll_up = RollUp(window, of_longer, recall=recall)
+            made[window.length] = of_shorter.panes | f"RollUp[{window.text}]" >> roll_up, of_longer
+    return Aggregates(
+        {length: aggregated.panes for length, (aggregated, _) in made.items()},
+        [aggregated.unsure for aggregated, _ in made.values() if aggregated.unsure is not None],
+    )
 
 
 def _recall(
     window: Window, shorter: Window | None, targets: Sequence[Target], settings: Settings, began_us: int | None
 ) -> RecallWindows | None:
-    """What completes windows that began before the job: of several tables, the first that has what it takes.
+    """What completes windows that began before the job: what every table holds that has anything to do with them.
 
     A sensor whose clock is ahead may have been in windows that begin later than the job.
     """
     if began_us is None:
         return None
-    of_tier = [target for target in targets if target.schema.tier(shorter or window)]
+    lengths = (window, shorter) if shorter else (window,)
+    tables = tuple(Held(*target) for target in targets if any(map(target.schema.tier, lengths)))
     if shorter is not None:
-        holdings: Holdings = HeldWindows(*of_tier[0], window, shorter)
+        holdings: Holdings = HeldWindows(tables, window, shorter)
     else:
-        best = min(of_tier, key=lambda target: (not target.schema.finds_sensors, target.schema.grain_us))
-        holdings = HeldReadings(*best, window, settings.deduplicate)
+        grain_us = min(target.schema.grain_us for target in targets)
+        holdings = HeldReadings(tables, window, grain_us, settings.deduplicate)
     return RecallWindows(holdings, began_us + settings.max_future // timedelta(microseconds=1))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -48,8 +48,20 @@ class Firing:
         return replace(self, allowed_lateness=self.allowed_lateness + self.late + shorter.length)
 
 
+class Aggregated(NamedTuple):
+    """What comes out.
+
+    Attributes:
+        panes: ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
+        unsure: ``(sensor_id, start in µs)`` of windows whose panes may lack something; None where nothing was recalled.
+    """
+
+    panes: PCollection
+    unsure: PCollection | None
+
+
 class AggregateReadings(beam.PTransform):
-    """``Event`` elements to ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
+    """``Event`` elements to :class:`Aggregated`.
 
     Panes accumulate: each holds everything that the window has seen so far.
 
@@ -77,7 +89,7 @@ class AggregateReadings(beam.PTransform):
         self._grain_us = grain_us
         self._recall = recall
 
-    def expand(self, events: PCollection) -> PCollection:
+    def expand(self, events: PCollection) -> Any:  # Aggregated; Beam takes the annotation for a type hint and warns
         readings = (
             events
             | "KeyBySensor" >> beam.Map(_key_by_sensor, self._grain_us).with_output_types(tuple[str, Any])
@@ -87,7 +99,7 @@ class AggregateReadings(beam.PTransform):
 
 
 class RollUp(beam.PTransform):
-    """``(sensor_id, WindowStats)`` panes of shorter windows to the same of a window that they divide.
+    """``(sensor_id, WindowStats)`` panes of shorter windows to :class:`Aggregated` of a window that they divide.
 
     The panes that go in accumulate, and so do those that come out.
     """
@@ -98,7 +110,7 @@ class RollUp(beam.PTransform):
         self._firing = firing
         self._recall = recall
 
-    def expand(self, panes: PCollection) -> PCollection:
+    def expand(self, panes: PCollection) -> Any:
         # A pane's timestamp is the end of its window, less the least that there is: within the longer one.
         shorter = (
             panes
@@ -108,14 +120,15 @@ class RollUp(beam.PTransform):
         return _whole_panes(shorter, RollUpFn(), self._recall)
 
 
-def _whole_panes(parts: PCollection, combine: beam.CombineFn, recall: RecallWindows | None) -> PCollection:
-    """Combines the parts, and those that the table holds, and lets no pane pass that lacks these."""
+def _whole_panes(parts: PCollection, combine: beam.CombineFn, recall: RecallWindows | None) -> Aggregated:
+    """Combines the parts, and those that tables hold, and lets no pane pass that lacks these."""
+    unsure = None
     if recall is not None:
-        recalled = parts | "Recall" >> recall
-        parts = (parts, recalled) | "WithRecalled" >> beam.Flatten()
+        held, unsure = parts | "Recall" >> recall
+        parts = (parts, held) | "WithRecalled" >> beam.Flatten()
     panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
     hold_back = _HoldBackFn(None if recall is None else recall.before_us)
-    return panes | "HoldBack" >> beam.ParDo(hold_back).with_output_types(tuple[str, WindowStats])
+    return Aggregated(panes | "HoldBack" >> beam.ParDo(hold_back).with_output_types(tuple[str, WindowStats]), unsure)
 
 
 class _HoldBackFn(beam.DoFn):

@@ -162,13 +162,14 @@ class _GatherFn(WindowReadingsFn):
 
 class _CompleteFn(ReadingFn):
     def __init__(self, name: TableName, schema: TableSchema, window: Window) -> None:
-        super().__init__(name, schema)
+        super().__init__([(name, schema)])
+        self._schema = schema
         self._length_us = window.length_us
 
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
-        return self._table.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+        return self._tables[0].rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def start_bundle(self) -> None:
         self._homes = Homes(self._schema, self._read)
@@ -181,14 +182,14 @@ class _CompleteFn(ReadingFn):
         readings = WindowReadings()  # a combiner's output is not ours to change
         readings.merge(gathered)
         for metadata in self._homes.of(sensor_id):
-            of_table = readings_of(self._table, sensor_id, start_us, start_us + self._length_us, metadata)
+            of_table = readings_of(self._tables[0], sensor_id, start_us, start_us + self._length_us, metadata)
             readings.recall(Recalled(of_table))
         yield sensor_id, (start_us, readings.pane().stats)
 
 
 class _CompleteLongerFn(ReadingFn):
     def __init__(self, name: TableName, schema: TableSchema, window: Window, shorter: Window) -> None:
-        super().__init__(name, schema)
+        super().__init__([(name, schema)])
         self._length_us = window.length_us
         self._shorter = shorter
 
@@ -197,7 +198,7 @@ class _CompleteLongerFn(ReadingFn):
     ) -> Iterator[tuple[str, tuple[int, WindowStats]]]:
         sensor_id, own = element
         start_us = window.start.micros
-        stored = stored_stats(self._table, self._shorter, sensor_id, start_us, start_us + self._length_us)
+        stored = stored_stats(self._tables[0], self._shorter, sensor_id, start_us, start_us + self._length_us)
         shorter = ShorterWindows()
         shorter.recall({**stored, **dict(own)})
         yield sensor_id, (start_us, shorter.pane().stats)

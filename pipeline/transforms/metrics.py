@@ -11,8 +11,9 @@
 | ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
 | ``panes_held_back`` | panes of windows that began before the job, before what the table holds was recalled |
 | ``windows_recalled`` | windows that began before the job, of which it read what the table holds |
-| ``late_events`` | events later than the allowed lateness: raw rows that no aggregate has until a repair |
-| ``expired_events`` | events older than a family of readings keeps: collected soon after they are written |
+| ``windows_unsure`` | those of them of which that may not be all: they are put on the work list |
+| ``late_events`` | events later than the allowed lateness: in no aggregate until a repair; for each table |
+| ``expired_events`` | events older than a family keeps, and soon collected; for each table |
 | ``event_delay_ms`` | distribution: decoding minus event time, in milliseconds; negative for a clock that is ahead |
 """
 
@@ -37,6 +38,7 @@ PANES = {
 }
 PANES_HELD_BACK = "panes_held_back"
 WINDOWS_RECALLED = "windows_recalled"
+WINDOWS_UNSURE = "windows_unsure"
 LATE_EVENTS = "late_events"
 EXPIRED_EVENTS = "expired_events"
 EVENT_DELAY_MS = "event_delay_ms"

@@ -1,5 +1,6 @@
-"""A step that reads a table while it processes its elements."""
+"""Steps that read tables while they process their elements."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import apache_beam as beam
@@ -13,22 +14,22 @@ _PATIENCE_S = 600.0
 
 
 class ReadingFn(beam.DoFn):
-    """Has a connection to the table, from the first element on that asks for it."""
+    """Has connections to tables, from the first element on that asks for them."""
 
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
-        self._name = name
-        self._schema = schema
+    def __init__(self, tables: Iterable[tuple[TableName, TableSchema]]) -> None:
+        self._names = tuple(tables)
 
     def setup(self) -> None:
         self._connections = ExitStack()
-        self._opened: SensorTable | None = None
+        self._opened: list[SensorTable] = []
 
     def teardown(self) -> None:
         self._connections.close()
 
     @property
-    def _table(self) -> SensorTable:
-        if self._opened is None:
-            opened = SensorTable.of_schema(self._name, self._schema, _PATIENCE_S)
-            self._opened = self._connections.enter_context(opened)
+    def _tables(self) -> list[SensorTable]:
+        """In the order in which they were named."""
+        if not self._opened:
+            opened = (SensorTable.of_schema(name, schema, _PATIENCE_S) for name, schema in self._names)
+            self._opened = [self._connections.enter_context(each) for each in opened]
         return self._opened

@@ -1,29 +1,44 @@
 """What the table holds of windows that began before the job did: read once, and counted along."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import BooleanCoder
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
 
+from pipeline.cloud.reader import ForeignRowProblem
 from pipeline.cloud.recall import Holdings
 from pipeline.transforms import metrics
 from pipeline.transforms.reading import ReadingFn
 
+_HELD = "held"
+_UNSURE = "unsure"
 _ASKED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("asked", BooleanCoder()))
 
 
+class Recalls(NamedTuple):
+    """What comes out.
+
+    Attributes:
+        held: ``(sensor_id, what the tables hold of that window)``.
+        unsure: ``(sensor_id, start in µs)`` of windows of which that may not be all: a repair has to tell.
+    """
+
+    held: PCollection
+    unsure: PCollection
+
+
 class RecallWindows(beam.PTransform):
-    """``(sensor_id, anything)`` in windows to ``(sensor_id, what the table holds of that window)``.
+    """``(sensor_id, anything)`` in windows to :class:`Recalls`.
 
     Once for each sensor and window, when the first element comes, and only of windows that began before the job: what
     lies in others the job has seen itself, so that they cost nothing. A job that is updated in place remembers what
     it has asked for.
 
     Args:
-        holdings: what is asked of which table.
+        holdings: what is asked of which tables.
         before_us: windows that start earlier began before the job.
     """
 
@@ -32,14 +47,16 @@ class RecallWindows(beam.PTransform):
         self.before_us = before_us
         self._holdings = holdings
 
-    def expand(self, keyed: PCollection) -> PCollection:
+    def expand(self, keyed: PCollection) -> Any:  # Recalls; Beam takes the annotation for a type hint and warns
         # The first step makes one of thousands of events: what comes behind it costs next to nothing.
-        return (
+        outputs = (
             keyed
             | "OnceABundle" >> beam.ParDo(_OnceABundleFn(self.before_us)).with_output_types(tuple[str, bool])
             | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
-            | "Read" >> beam.ParDo(_ReadFn(self._holdings)).with_output_types(tuple[str, Any])
+            | "Read" >> beam.ParDo(_ReadFn(self._holdings)).with_outputs(_UNSURE, main=_HELD)
         )
+        outputs[_HELD].element_type = tuple[str, Any]
+        return Recalls(outputs[_HELD], outputs[_UNSURE])
 
 
 class _OnceABundleFn(beam.DoFn):
@@ -67,10 +84,21 @@ class _OnceFn(beam.DoFn):
 
 class _ReadFn(ReadingFn):
     def __init__(self, holdings: Holdings) -> None:
-        super().__init__(holdings.name, holdings.schema)
+        super().__init__(holdings.tables)
         self._holdings = holdings
         self._recalled = metrics.counter(metrics.WINDOWS_RECALLED)
+        self._unsure = metrics.counter(metrics.WINDOWS_UNSURE)
 
-    def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[tuple[str, Any]]:
-        self._recalled.inc()
-        yield element[0], self._holdings.recall(self._table, element[0], window.start.micros)
+    def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        sensor_id, start_us = element[0], window.start.micros
+        try:
+            held, sure = self._holdings.recall(self._tables, sensor_id, start_us)
+        except ForeignRowProblem:
+            # Somebody else wrote there. It would be there at every further try: the window waits for a repair.
+            held, sure = None, False
+        if held is not None:
+            self._recalled.inc()
+            yield sensor_id, held
+        if not sure:
+            self._unsure.inc()
+            yield TaggedOutput(_UNSURE, (sensor_id, start_us))

@@ -52,6 +52,9 @@ class _TellingWriteToBigTable(WriteToBigTable):
 
 
 class _TellingWriteFn(_BigTableWriteFn):
+    def default_label(self) -> str:
+        return _BigTableWriteFn.__name__  # the step is called as it always was, which jobs are updated by
+
     def finish_bundle(self) -> None:
         try:
             super().finish_bundle()

@@ -96,6 +96,7 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
     other.recall(Recalled({}, stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
     found.merge(other)
     found.merge(accumulated([(1, {"t": 3.0})]))
+    found.merge(other)  # which some runners hand on twice
     assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
     assert found.pane().whole
 
@@ -117,6 +118,13 @@ def test_the_first_of_two_values_counts():
     found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
     stats = found.pane().stats
     assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
+
+
+def test_a_row_of_metadata_alone():
+    """It is no event, wherever it comes from, and the accumulator can be handed on."""
+    found = accumulated([(5, {"t": 1.0})])
+    found.recall(Recalled({6: {}}))
+    assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 
 def test_a_pane_stays_as_it_is():

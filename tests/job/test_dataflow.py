@@ -27,6 +27,12 @@ from pipeline.job.settings import Target, parse_flags, settings_of
 from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
+STATE = {
+    "--deduplicate": "True",
+    "--max_future": "1:00:00",
+    "--bigtable_table": "projects/test-project/instances/instance/tables/table",
+    "--window": "1h",
+}
 IMAGE = "example/tidetable:1"
 
 
@@ -138,7 +144,7 @@ class TestSubmission:
         assert labels == {
             "tidetable-version": "0-1-0",
             "tidetable-schema": "default",
-            "tidetable-graph": fingerprint(json.loads(GOLDEN.read_text())),
+            "tidetable-graph": fingerprint(json.loads(GOLDEN.read_text()) | STATE),
         }
         assert pipeline.components.transforms
 
@@ -243,6 +249,11 @@ def test_further_tables_and_windows_are_added():
         "FormatAggregateRows[1d]",
         "FormatAggregateRows[window 1d]",
         "FormatRawRows[1d]",
+        "ListWindows1",
+        "ListWindows1[1d]",
+        "ListWindows2",
+        "ListWindows2[1d]",
+        "ListWindows[1d]",
         "RecordLateWindows[1d]",
         "RollUp[1d]",
         "WithLateWindows[1d]",
@@ -331,6 +342,16 @@ def test_a_refused_job_leaves_no_files(capsys, storage, dataflow):
 
 
 class TestUpdate:
+    @pytest.mark.parametrize("changes", [{"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}])
+    def test_state_that_would_be_misread(self, capsys, dataflow, changes):
+        """What is in the state of a job depends on these flags, so that a job of others can't take it over."""
+        assert main(flags(dataflow, job_name="tide")) == 0
+        capsys.readouterr()
+        dataflow.jobs[0]["currentState"] = RUNNING
+        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
+        assert code == 1
+        assert "other tables, windows, --deduplicate or --max_future" in line
+
     def test_no_such_job(self, capsys, dataflow):
         """There is nothing to update where no job of that name runs."""
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])

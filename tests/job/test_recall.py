@@ -1,0 +1,192 @@
+"""What a job goes on from: the real graph on a scripted stream, beside a table that an earlier job has left."""
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.rewriter import Replacement, Rewriter
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import sensor_event, validate
+from pipeline.core.rows import Cell
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from tests.job.running import PROJECT
+from tests.lasting import lasting
+from tests.streams import HOUR, NOON, Script, event_at
+
+BEGAN = 4 * HOUR  # long after the windows of these tests
+HELD = [sensor_event("a", (NOON + 60 * i) * 1_000_000, {"t": 1.0}, {"place": "north"}) for i in range(10)]
+DEFAULT = lasting(parse_schema(""))
+
+
+def left_behind(table, schema, events=HELD, tiers=None, counted=None):
+    """A table as an earlier job left it: its raw rows, and aggregate rows of these tiers, or all of them."""
+    name = TableName(PROJECT, "instance", table)
+    tables.create(name, lasting(schema))
+    valid = [validate(event, 10**16) for event in events]
+    rows = [row for event in valid for row in schema.rows(event)]
+    for tier in schema.tiers if tiers is None else tiers:
+        windows = {}
+        for event in valid[:counted]:
+            windows.setdefault(tier.window.start_of(event.event_time_us), WindowStats()).add(event.readings)
+        rows += [aggregate_row(tier.window, "a", start_us, stats, tier.family) for start_us, stats in windows.items()]
+    write(name, rows)
+    return name
+
+
+def write(name, rows):
+    families = {}
+    for row in rows:
+        for cell in row.cells:
+            families.setdefault((row.key, cell.family), []).append(cell)
+    with Rewriter.open(name) as rewriter:
+        rewriter.replace(Replacement(key, family, tuple(cells)) for (key, family), cells in families.items())
+
+
+def rows_of(label, *counts, table=""):
+    return [(f"{table}agg#{label}#a#2026-02-17{'T12' if label == 'hourly' else ''}", str(n), str(n)) for n in counts]
+
+
+def new(seconds=1800):
+    event = event_at(seconds)
+    event.metadata["place"] = "north"
+    return event
+
+
+@pytest.fixture
+def table(bigtable, request):
+    """A table's name that nobody else uses."""
+    return f"t{abs(hash(request.node.nodeid))}"
+
+
+def test_nothing_less_is_ever_written(table):
+    """However early a pane fires, it is held back until it has what the table holds: what goes out is whole."""
+    left_behind(table, DEFAULT)
+    Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900)).run(
+        aggregates=rows_of("hourly", 11, 12), schemas={table: DEFAULT}, began=BEGAN
+    )
+
+
+def test_redelivered(table):
+    """What the table holds already counts once."""
+    left_behind(table, DEFAULT)
+    Script().watermark(2 * HOUR).arrive(*HELD, new()).run(
+        aggregates=rows_of("hourly", 11), schemas={table: DEFAULT}, began=BEGAN
+    )
+
+
+KEYS = {
+    "metric first": 'key = "{metric}#{sensor_id}#{reverse_us}"\nlayout = "tall"',
+    "event_id": 'key = "{sensor_id}#{reverse_us}"\nlayout = "serialized"',
+    "buckets": 'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"',
+    "milliseconds": 'key = "{salt:2}#{sensor_id}#{iso_ms}"',
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_that_find_a_sensor(table, key):
+    """By the raw rows of whatever layout, what comes again is known."""
+    schema = lasting(parse_schema(KEYS[key]))
+    left_behind(table, schema)
+    Script().watermark(2 * HOUR).arrive(*HELD[5:], new()).run(
+        aggregates=rows_of("hourly", 11), late=[], schemas={table: schema}, began=BEGAN
+    )
+
+
+@pytest.mark.parametrize("key", ["{metadata.place}#{sensor_id}#{reverse_us}", "{iso_us}#{sensor_id}"])
+def test_keys_that_do_not(table, key):
+    """The aggregate row is gone on from. It may lack what came after its last pane, so the window is listed."""
+    schema = lasting(parse_schema(f'key = "{key}"'))
+    left_behind(table, schema, counted=8)
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=rows_of("hourly", 9),
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: schema},
+        began=BEGAN,
+    )
+
+
+def test_without_deduplication(table):
+    """So it is where nobody tells readings apart."""
+    left_behind(table, DEFAULT)
+    Script().watermark(2 * HOUR).arrive(new(), new()).run(
+        aggregates=rows_of("hourly", 12),
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: DEFAULT},
+        began=BEGAN,
+        deduplicate="off",
+    )
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["named first", "named second"])
+def test_a_table_that_is_new(table, first):
+    """Beside it the old one keeps what it holds, and the new one gets it: whichever is named first."""
+    left_behind(table, DEFAULT)
+    left_behind(f"{table}x", DEFAULT, events=[])
+    names = [f"{table}x", table] if first else [table, f"{table}x"]
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=[row for name in names for row in rows_of("hourly", 11, table=f"{name}: ")],
+        schemas=dict.fromkeys(names, DEFAULT),
+        began=BEGAN,
+    )
+
+
+def test_tables_of_different_grain(table):
+    """A table of coarser times does not tell readings apart as finely as the job does: it is not asked for them."""
+    fine = lasting(parse_schema('key = "{iso_us}#{sensor_id}"'))
+    coarse = lasting(parse_schema('key = "{sensor_id}#{reverse_ms}"'))
+    odd = [sensor_event("a", (NOON + 60 * i) * 1_000_000 + 123, {"t": 1.0}, {}) for i in range(10)]
+    left_behind(table, coarse, events=odd)
+    left_behind(f"{table}x", fine, events=odd)
+    names = {table: coarse, f"{table}x": fine}
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=[row for name in names for row in rows_of("hourly", 11, table=f"{name}: ")],
+        schemas=names,
+        began=BEGAN,
+    )
+
+
+TIERS = lasting(parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"'))
+
+
+def test_a_tier_that_was_added(table):
+    """An hour whose quarters are not there yet is computed from its raw rows."""
+    left_behind(table, TIERS, tiers=TIERS.tiers[1:])
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1"), *rows_of("hourly", 11)],
+        schemas={table: TIERS},
+        began=BEGAN,
+    )
+
+
+def test_a_tier_that_is_gone_with_its_readings(table):
+    """What can't be computed is left as it is, and listed: a longer window is never replaced by less."""
+    gone = parse_schema(
+        '[tiers]\n15m = "quarters"\n1h = "hours"\n[policies]\nraw = "maxage=1h"\nquarters = "maxage=1h"'
+    )
+    left_behind(table, gone, tiers=gone.tiers[1:])
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1")],
+        late=["repair#15m#a#2026-02-17T12:00:00"],
+        schemas={table: gone},
+        began=BEGAN,
+    )
+
+
+def test_a_row_of_somebody_else_s(table):
+    """A cell that can't be read does not stop the job: its window stays as it is, and is listed."""
+    name = left_behind(table, DEFAULT)
+    key = DEFAULT.rows(validate(HELD[0], 10**16))[0].key
+    write(name, [replace_value(key)])
+    Script().watermark(2 * HOUR).arrive(new(), event_at(1800, sensor_id="b")).run(
+        raw=None,
+        aggregates=[("agg#hourly#b#2026-02-17T12", "1", "1")],
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: DEFAULT},
+        began=BEGAN,
+    )
+
+
+def replace_value(key):
+    (row,) = DEFAULT.rows(validate(HELD[0], 10**16))
+    return row._replace(key=key, cells=[Cell("raw", b"t", NOON * 1_000_000, b"broken")])
