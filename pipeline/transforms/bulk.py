@@ -1,0 +1,214 @@
+"""The sink that is ours: rows to Bigtable, many at once, and what Bigtable refuses as dead letters.
+
+| name | counts |
+|---|---|
+| ``bulk_rows`` | rows confirmed, as often as they were handed over |
+| ``bulk_bytes`` | bytes of all requests |
+| ``bulk_requests`` | requests, retries among them |
+| ``bulk_retries_<CODE>`` | rows sent again, by the status that they were sent again for, ``UNAVAILABLE`` for one |
+| ``bulk_refused`` | rows that Bigtable refused: dead letters |
+| ``bulk_latency_ms`` | distribution: from a request to the end of its answer, in milliseconds |
+| ``bulk_rows_in_flight`` | distribution: rows that were in flight whenever a request left, with its own |
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import apache_beam as beam
+from apache_beam.internal.metrics.metric import Metrics as InternalMetrics
+from apache_beam.internal.metrics.metric import ServiceCallMetric
+from apache_beam.io.gcp.resource_identifiers import BigtableTable
+from apache_beam.metrics import monitoring_infos
+from apache_beam.metrics.metric import Lineage
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.display import DisplayDataItem
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+from google.cloud.bigtable_v2 import BigtableClient
+
+from pipeline.cloud.bigtable_client import bigtable_client
+from pipeline.cloud.bulk_writer import BulkWriter, Limits
+from pipeline.cloud.delivery import Tally
+from pipeline.cloud.errors import explained
+from pipeline.cloud.names import TableName
+from pipeline.core.messages import Message
+from pipeline.core.refused_rows import RefusedRow, refused_row_letter
+from pipeline.core.rows import Row
+from pipeline.transforms.metrics import counter, distribution
+
+ROWS = "bulk_rows"
+BYTES = "bulk_bytes"
+REQUESTS = "bulk_requests"
+RETRIES = "bulk_retries_"
+REFUSED = "bulk_refused"
+LATENCY_MS = "bulk_latency_ms"
+ROWS_IN_FLIGHT = "bulk_rows_in_flight"
+
+Clock = Callable[[], float]
+
+
+class BulkWriteRows(beam.PTransform):
+    """Writes ``Row`` elements, or lists of them, to a table; gives ``Message`` dead letters for what it refuses.
+
+    A bundle is done when every row of it is confirmed or a dead letter. It fails where that can't be had, or where so
+    many of its rows are refused that it is no matter of rows: then nothing of it is lost, and it is tried again.
+
+    Args:
+        project: of the instance.
+        instance: of the table.
+        table: its id.
+        app_profile: by which Bigtable routes; None for the instance's default.
+        limits: of the writer.
+        clock: seconds since the epoch, for dead letters.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        instance: str,
+        table: str,
+        app_profile: str | None = None,
+        limits: Limits | None = None,
+        clock: Clock = time.time,
+    ) -> None:
+        super().__init__()
+        self._name = TableName(project, instance, table)
+        self._app_profile = app_profile
+        self._limits = limits or Limits()
+        self._clock = clock
+
+    def expand(self, rows: PCollection) -> PCollection:
+        if not isinstance(rows.windowing.windowfn, GlobalWindows):
+            rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters are in no window
+        write_fn = _BulkWriteFn(self._name, self._app_profile, self._limits, self.label, self._clock)
+        return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
+
+
+class _BulkWriteFn(beam.DoFn):
+    def __init__(self, name: TableName, app_profile: str | None, limits: Limits, step: str, clock: Clock) -> None:
+        self._name = name
+        self._app_profile = app_profile
+        self._limits = limits
+        self._step = step
+        self._clock = clock
+
+    def setup(self) -> None:
+        self._closing = ExitStack()
+        with explained(f"table {self._name}"):
+            client = self._closing.enter_context(_shared_client(self._name.project))
+        self._writer = BulkWriter(client, self._name, self._app_profile, self._limits)
+        self._closing.callback(self._writer.close)
+        self._metrics = _Metrics(self._name)
+
+    def start_bundle(self) -> None:
+        self._writer.abandon()  # the rows of a bundle that failed: they come again
+
+    def process(self, element: Row | list[Row]) -> list[Message] | None:
+        if isinstance(element, list):
+            self._writer.add_all(element)
+        else:
+            self._writer.add(element)
+        refused = self._writer.refused()
+        return self._letters(refused) if refused else None
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        try:
+            refused = self._writer.finish()
+        finally:
+            self._metrics.count(self._writer.take_tally())
+        Lineage.sinks().add("bigtable", self._name.project, self._name.instance, self._name.table)
+        at = Timestamp(self._clock())
+        for letter in self._letters(refused):
+            yield WindowedValue(letter, at, (GlobalWindow(),))
+
+    def teardown(self) -> None:
+        self._closing.close()
+
+    def display_data(self) -> dict[str, DisplayDataItem]:
+        return {
+            "projectId": DisplayDataItem(self._name.project, label="Bigtable Project Id"),
+            "instanceId": DisplayDataItem(self._name.instance, label="Bigtable Instance Id"),
+            "tableId": DisplayDataItem(self._name.table, label="Bigtable Table Id"),
+        }
+
+    def _letters(self, refused: Iterable[RefusedRow]) -> list[Message]:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        letters = [refused_row_letter(row, str(self._name), self._step, now) for row in refused]
+        self._metrics.refused.inc(len(letters))
+        return letters
+
+
+class _Metrics:
+    """Ours, and what Beam's connector reports of its calls. For the thread that processes elements."""
+
+    def __init__(self, name: TableName) -> None:
+        self.refused = counter(REFUSED)
+        self._rows = counter(ROWS)
+        self._bytes = counter(BYTES)
+        self._requests = counter(REQUESTS)
+        self._latency_ms = distribution(LATENCY_MS)
+        self._rows_in_flight = distribution(ROWS_IN_FLIGHT)
+        self._labels = {
+            monitoring_infos.SERVICE_LABEL: "BigTable",
+            monitoring_infos.METHOD_LABEL: "google.bigtable.v2.MutateRows",
+            monitoring_infos.RESOURCE_LABEL: BigtableTable(name.project, name.instance, name.table),
+            monitoring_infos.BIGTABLE_PROJECT_ID_LABEL: name.project,
+            monitoring_infos.INSTANCE_ID_LABEL: name.instance,
+            monitoring_infos.TABLE_ID_LABEL: name.table,
+        }
+
+    def count(self, tally: Tally) -> None:
+        self._rows.inc(tally.rows)
+        self._bytes.inc(tally.size_bytes)
+        self._requests.inc(tally.requests)
+        for code, rows in tally.retries.items():
+            counter(f"{RETRIES}{code}").inc(rows)
+        for latency_ms in tally.latencies_ms:
+            self._latency_ms.update(latency_ms)
+        for rows in tally.rows_in_flight:
+            self._rows_in_flight.update(rows)
+        for number, entries in tally.statuses.items():
+            self._count_calls(number, entries)
+
+    def _count_calls(self, status: int, entries: int) -> None:
+        """What ``ServiceCallMetric.call``, which counts one, does for each entry that had this status."""
+        text = ServiceCallMetric.bigtable_error_code_to_grpc_status_string(status)
+        labels = self._labels | {monitoring_infos.STATUS_LABEL: text}
+        InternalMetrics.counter(monitoring_infos.API_REQUEST_COUNT_URN, labels, process_wide=True).inc(entries)
+
+
+@dataclass
+class _Shared:
+    client: BigtableClient
+    closing: ExitStack
+    users: int = 0
+
+
+_clients: dict[tuple[str, str | None], _Shared] = {}
+_clients_lock = threading.Lock()
+
+
+@contextmanager
+def _shared_client(project: str) -> Iterator[BigtableClient]:
+    """The one client of this process for the project, or for the emulator: closed when the last block ends."""
+    key = project, os.environ.get("BIGTABLE_EMULATOR_HOST")
+    with _clients_lock:
+        if key not in _clients:
+            closing = ExitStack()
+            _clients[key] = _Shared(closing.enter_context(bigtable_client(project)), closing)
+        shared = _clients[key]
+        shared.users += 1
+    try:
+        yield shared.client
+    finally:
+        with _clients_lock:
+            shared.users -= 1
+            if not shared.users:
+                del _clients[key]
+                shared.closing.close()

@@ -1,0 +1,182 @@
+import pickle
+import threading
+import uuid
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics.execution import MetricsEnvironment
+from apache_beam.metrics.metric import Lineage
+from apache_beam.metrics.monitoring_infos import API_REQUEST_COUNT_URN
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows, GlobalWindow
+from google.cloud.bigtable_v2.types import MutateRowsRequest
+from grpc import StatusCode
+
+from pipeline.cloud import tables
+from pipeline.cloud.bulk_writer import Limits
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.schema.policies import Never
+from pipeline.transforms import bulk
+from pipeline.transforms.bulk import BulkWriteRows
+from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
+
+NOW_S = 1_771_329_600.0
+Entry = MutateRowsRequest.Entry.pb()
+
+
+@pytest.fixture
+def name(bigtable):
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, {"raw": Never()})
+    return name
+
+
+def row(key, family="raw"):
+    return Row(key, [Cell(family, b"q", 1_771_329_600_000_000, b"v")])
+
+
+ROWS = [row(b"%03d" % i) for i in range(100)]
+BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
+
+
+def keys_of(name):
+    with RowReader.open(name) as reader:
+        return [row.key for row in reader.read(KeyRange(b"", b""))]
+
+
+def run(name, elements, check=None, windows=None, **arguments):
+    """The result of a pipeline that writes them; ``check`` is given what the dead letters are of."""
+    pipeline = beam.Pipeline(FnApiRunner())
+    rows = pipeline | beam.Create(elements, reshuffle=False)
+    if windows:
+        rows |= beam.WindowInto(windows)
+    write = BulkWriteRows(name.project, name.instance, name.table, clock=lambda: NOW_S, **arguments)
+    letters = rows | "WriteRows" >> write
+    if check:
+        assert_that(letters, check)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return result
+
+
+def test_rows_and_lists_of_rows(name):
+    """Both are written."""
+    run(name, [ROWS[:30], ROWS[30], ROWS[31], ROWS[32:], []], equal_to([]))
+    assert keys_of(name) == [row.key for row in ROWS]
+
+
+@pytest.mark.parametrize("windows", [None, FixedWindows(60)], ids=["global", "windowed"])
+def test_refused_rows_are_dead_letters(name, windows):
+    """Each says why, and holds the entry; in the global window, whatever the rows are in. All others are written."""
+
+    def check(letters):
+        assert sorted(letter.attributes["row_key"].encode() for letter in letters) == [row.key for row in BAD]
+        letter = letters[0]
+        entry = Entry.FromString(letter.data)
+        assert (entry.row_key.decode(), len(entry.mutations)) == (letter.attributes["row_key"], 1)
+        assert letter.attributes["dead_letter_reason"] == "ROW_REFUSED"
+        assert letter.attributes["dead_letter_step"] == "WriteRows"
+        assert letter.attributes["dead_letter_time"] == "2026-02-17T12:00:00Z"
+        assert f"table {name}: row " in letter.attributes["dead_letter_detail"]
+
+    run(name, [[*ROWS, *BAD]], check, windows, limits=Limits(mutations=10))
+    assert keys_of(name) == [row.key for row in ROWS]
+
+
+def test_dead_letters_are_in_no_window(name):
+    """Those of the end of a bundle as well."""
+    pipeline = beam.Pipeline(FnApiRunner())
+    letters = (
+        pipeline
+        | beam.Create([BAD])
+        | beam.WindowInto(FixedWindows(60))
+        | BulkWriteRows(name.project, name.instance, name.table)
+        | beam.Map(lambda _, window=beam.DoFn.WindowParam: window)
+    )
+    assert_that(letters, equal_to([GlobalWindow()] * len(BAD)))
+    pipeline.run().wait_until_finish()
+
+
+def test_metrics(name, bigtable, monkeypatch):
+    """What was written and how that went, beside what the connector reports: its lineage and its calls."""
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        proxy.mutations = first(1, refusing(StatusCode.UNAVAILABLE, share=0.1))
+        result = run(name, [[*ROWS, *BAD]])
+        calls = proxy.calls["MutateRows"]
+    query = result.metrics().query()
+    counters = {metric.key.metric.name: metric.result for metric in query["counters"]}
+    assert (counters[bulk.ROWS], counters[bulk.REFUSED], counters[bulk.REQUESTS]) == (100, len(BAD), calls)
+    assert counters["bulk_retries_UNAVAILABLE"] == 10
+    assert counters[bulk.BYTES] > 112 * 20
+    distributions = {metric.key.metric.name: metric.result for metric in query["distributions"]}
+    assert distributions[bulk.LATENCY_MS].count == calls
+    assert distributions[bulk.ROWS_IN_FLIGHT].max == 112
+    assert Lineage.query(result.metrics(), Lineage.SINK) == {f"bigtable:{name.project}.{name.instance}.{name.table}"}
+
+
+def test_service_calls(name):
+    """Every entry is counted by its status, with the connector's labels."""
+    counted = {}
+    run(name, [[*ROWS, *BAD]])
+    infos = MetricsEnvironment.process_wide_container().to_runner_api_monitoring_infos(None).values()
+    for info in infos:
+        if info.urn == API_REQUEST_COUNT_URN and info.labels["TABLE_ID"] == name.table:
+            assert info.labels["METHOD"] == "google.bigtable.v2.MutateRows"
+            assert info.labels["SERVICE"] == "BigTable"
+            counted[info.labels["STATUS"]] = info.payload[0]
+    # Rows that were added both well and badly are refused as one, and then sent apart.
+    assert counted == {"ok": 100, "internal": 2 * len(BAD)}
+
+
+def test_a_bundle_that_cannot_be_finished(name, bigtable, monkeypatch):
+    """It fails, with the count and the cause."""
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        proxy.mutations = failing(StatusCode.UNAVAILABLE)
+        with pytest.raises(ServerProblem, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
+            run(name, [ROWS], limits=Limits(deadline_s=0.5))
+
+
+def written(write_fn, bundle):
+    write_fn.start_bundle()
+    for element in bundle:
+        assert not write_fn.process(element)
+    return list(write_fn.finish_bundle())
+
+
+def test_a_bundle_after_one_that_failed(name):
+    """It writes its own rows, and none of the other's."""
+    write_fn = bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S)
+    write_fn.setup()
+    write_fn.start_bundle()
+    write_fn.process(ROWS[:10])  # and then another step fails
+    assert written(write_fn, [ROWS[10:]]) == []
+    write_fn.teardown()
+    assert keys_of(name) == [row.key for row in ROWS[10:]]
+
+
+def test_one_client_for_a_process(name):
+    """However many instances and threads there are; the last one closes it."""
+    instances = [bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S) for _ in range(5)]
+    threads = [threading.Thread(target=instance.setup) for instance in instances]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(bulk._clients) == 1
+    for number, instance in enumerate(instances):
+        assert written(instance, [ROWS[number]]) == []
+        instance.teardown()
+    assert not bulk._clients
+    assert keys_of(name) == [row.key for row in ROWS[:5]]
+
+
+def test_pickling():
+    """A worker is sent it before it has a client."""
+    write_fn = bulk._BulkWriteFn(TableName("p", "i", "t"), "profile", Limits(in_flight=2), "WriteRows", str)
+    assert vars(pickle.loads(pickle.dumps(write_fn))) == vars(write_fn)  # noqa: S301 (our own)
