@@ -120,8 +120,12 @@ class Script:
             found: dict[str, list[beam.PCollection]] = {"Raw": [], "Late": [], "Aggregates": []}
             for target, rows in zip(targets, outputs.rows, strict=True):
                 table = f"{target.name.table}: " if len(targets) > 1 else ""
-                found["Raw"].append(rows.raw | f"Key{table}" >> beam.Map(_key, table))
-                for index, of_list in enumerate(rows.late):
+                keys = rows.raw | f"Key{table}" >> beam.FlatMap(
+                    lambda rows, table=table: [_key(row, table) for row in rows]
+                )
+                found["Raw"].append(keys | f"Raw{table}" >> beam.Filter(lambda key: "repair#" not in key))
+                found["Late"].append(keys | f"Late{table}" >> beam.Filter(lambda key: "repair#" in key))
+                for index, of_list in enumerate(rows.listed):
                     found["Late"].append(of_list | f"LateRow{index}{table}" >> beam.Map(_key, table))
                 for tier, of_tier in rows.aggregates.items():
                     label = f"Aggregate{table}{tier.window.text}"

@@ -4,15 +4,13 @@ Statistics that were counted in parts can't tell which readings two parts have i
 So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
 """
 
-from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pipeline.core.accumulator_bytes import Reader, events_bytes, read_events, read_stats, stats_bytes
 from pipeline.core.stats import WindowStats
-
-_Column = tuple[tuple[str, ...], int, array, array]  # metrics; first time; times behind it; values, event by event
 
 
 class Pane(NamedTuple):
@@ -113,30 +111,29 @@ class WindowReadings:
         if statistics is not None and (self._recalled is None or statistics.size > self._recalled.size):
             self._recalled = statistics
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._stats, self._recalled, self._whole, None if self._kept is None else _columns(self._kept)
+    def to_bytes(self) -> bytes:
+        """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
+        flags = (self._kept is not None) | self._whole << 1 | (self._recalled is not None) << 2
+        return b"".join(
+            (
+                bytes([flags]),
+                stats_bytes(self._stats),
+                b"" if self._recalled is None else stats_bytes(self._recalled),
+                b"" if self._kept is None else events_bytes(self._kept),
+            )
+        )
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._stats, self._recalled, self._whole, columns = state
-        self._kept = None if columns is None else dict(_events(columns))
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "WindowReadings":
+        """What :meth:`to_bytes` wrote. Raises ValueError for bytes that end too early."""
+        reader = Reader(data)
+        flags = reader.byte()
+        found = cls(deduplicate=bool(flags & 1))
+        found._whole = bool(flags & 2)
+        found._stats = read_stats(reader)
+        found._recalled = read_stats(reader) if flags & 4 else None
+        found._kept = read_events(reader) if flags & 1 else None
+        return found
 
-
-def _columns(kept: Mapping[int, Mapping[str, float]]) -> list[_Column]:
-    """The same as arrays, one pair for events of the same metrics: eight bytes a value, four or eight a time."""
-    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for time_us, readings in kept.items():
-        alike[tuple(sorted(readings))].append(time_us)
-    columns = []
-    for metrics, times_us in alike.items():
-        first_us = min(times_us)
-        behind = array("I" if max(times_us) - first_us < 1 << 32 else "Q", [time_us - first_us for time_us in times_us])
-        values = array("d", [kept[time_us][metric] for time_us in times_us for metric in metrics])
-        columns.append((metrics, first_us, behind, values))
-    return columns
-
-
-def _events(columns: Iterable[_Column]) -> Iterator[tuple[int, Mapping[str, float]]]:
-    for metrics, first_us, behind, values in columns:
-        each = iter(values)
-        for time_us, of_event in zip(behind, zip(*[each] * len(metrics), strict=True), strict=True):
-            yield first_us + time_us, dict(zip(metrics, of_event, strict=True))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WindowReadings.from_bytes, (self.to_bytes(),)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from pipeline.core.accumulator_bytes import Reader, read_windows, windows_bytes
 from pipeline.core.readings import Pane
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
@@ -45,6 +46,17 @@ class ShorterWindows:
         for start_us in sorted(self.latest):
             total.merge(self.latest[start_us])
         return Pane(total, self.whole)
+
+    def to_bytes(self) -> bytes:
+        """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
+        return windows_bytes(self.latest, whole=self.whole)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ShorterWindows":
+        """What :meth:`to_bytes` wrote. Raises ValueError for bytes that end too early."""
+        found = cls()
+        found.latest, found.whole = read_windows(Reader(data))
+        return found
 
 
 def computed_from(windows: Iterable[Window]) -> dict[Window, Window | None]:

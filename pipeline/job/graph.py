@@ -1,10 +1,9 @@
 """The pipeline itself: this page is the picture in the README.
 
-    messages ─ DecodeMessages ─┬─ FormatRawRows ──────────────────────────────── raw rows         ┐
-                               ├─ RecordLateWindows ──────────────────────────── windows to repair│ of each
-                               ├─ AggregateReadings ─┬─ FormatAggregateRows ──── aggregate rows   │ table
-                               │                     └─ RollUp ── … and so on for longer windows  ┘
-                               └──────────────────────────────────────────────── dead letters
+    messages ─ ProcessMessages ─┬─────────────────────────────────────────────── raw rows         ┐ of each
+                                ├─ AggregateReadings ─┬─ FormatAggregateRows ─── aggregate rows   │ table
+                                │                     └─ RollUp ── … and so on for longer windows ┘
+                                └─────────────────────────────────────────────── dead letters
 
 Every label is fixed: Dataflow matches a running job's steps to an update's by their labels.
 """
@@ -18,20 +17,27 @@ from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows import HOURLY
 from pipeline.job.settings import Settings, Target
 from pipeline.job.windows import Aggregates, aggregate, counted_as
-from pipeline.transforms.decode import Clock, DecodeMessages
-from pipeline.transforms.late import ListWindows, RecordLateWindows
-from pipeline.transforms.rows import FormatAggregateRows, FormatRawRows
+from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.decode import Clock
+from pipeline.transforms.late import ListWindows
+from pipeline.transforms.process import ProcessMessages
+from pipeline.transforms.rows import FormatAggregateRows
 from pipeline.transforms.write import WriteDeadLetters, WriteRows
 
 
 class TableRows(NamedTuple):
-    """``Row`` elements for one table: of events, of the list of windows to repair, and of each tier's windows."""
+    """For one table: lists of ``Row``, of events and of windows to repair; and ``Row`` elements of the rest.
+
+    Attributes:
+        raw: of events, and of windows that such an event may have missed.
+        listed: of further windows to repair.
+        aggregates: of each tier's windows.
+    """
 
     raw: PCollection
-    late: list[PCollection]
+    listed: list[PCollection]
     aggregates: Mapping[Tier, PCollection]
 
 
@@ -58,19 +64,23 @@ def build_graph(
         clock: what time it is.
         began_us: when the job began; None for a job whose tables are empty, and nobody else's.
     """
-    schemas = [target.schema for target in targets]
-    events, dead_letters = messages | "DecodeMessages" >> DecodeMessages(settings.max_future, schemas, clock)
-    aggregates = aggregate(events, targets, settings, began_us)
+    process = ProcessMessages(
+        [(target.schema, counted_as(target.schema, targets)) for target in targets],
+        max_future=settings.max_future,
+        allowed_lateness=settings.allowed_lateness,
+        deduplicate=settings.deduplicate,
+        clock=clock,
+    )
+    raw_rows, gathered, dead_letters = messages | "ProcessMessages" >> process
+    aggregates = aggregate(gathered, targets, settings, began_us)
     rows = []
-    for target in targets:
-        raw_rows = events | _label("FormatRawRows", targets, target) >> FormatRawRows(target.schema)
-        late_rows = _late_rows(events, aggregates, targets, target, settings, clock)
+    for target, of_table in zip(targets, raw_rows, strict=True):
         aggregate_rows = {
             tier: aggregates.panes[tier.window.length]
             | _label("FormatAggregateRows", targets, target, tier) >> FormatAggregateRows(tier)
             for tier in target.schema.tiers
         }
-        rows.append(TableRows(raw_rows, late_rows, aggregate_rows))
+        rows.append(TableRows(of_table, _listed(aggregates, targets, target), aggregate_rows))
     return Outputs(rows, dead_letters)
 
 
@@ -88,33 +98,33 @@ def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Setti
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
     """Everything that the graph makes into its sinks."""
+    dead_letters = [outputs.dead_letters]
     for target, rows in zip(targets, outputs.rows, strict=True):
-        table = target.name.project, target.name.instance, target.name.table
-        raw_and_late = (rows.raw, *rows.late) | _label("WithLateWindows", targets, target) >> beam.Flatten()
-        _ = raw_and_late | _label("WriteRawRows", targets, target) >> WriteRows(*table)
+        raw_rows = (rows.raw, *rows.listed) | _label("WithListed", targets, target) >> beam.Flatten()
+        dead_letters += _write_rows(raw_rows, _label("WriteRawRows", targets, target), target, settings)
         for tier, aggregate_rows in rows.aggregates.items():
-            _ = aggregate_rows | _label("WriteAggregateRows", targets, target, tier) >> WriteRows(*table)
+            label = _label("WriteAggregateRows", targets, target, tier)
+            dead_letters += _write_rows(aggregate_rows, label, target, settings)
     if settings.dead_letter_topic:
-        _ = outputs.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)
+        letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
+        _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)
 
 
-def _late_rows(
-    events: PCollection,
-    aggregates: Aggregates,
-    targets: Sequence[Target],
-    target: Target,
-    settings: Settings,
-    clock: Clock,
-) -> list[PCollection]:
-    """Rows of the target's work list: of events that come too late, and of windows that may lack something."""
-    tiers = target.schema.tiers
-    counted = counted_as(tiers[0].window, targets) if tiers else HOURLY
-    record_late = RecordLateWindows(target.schema, counted, settings.allowed_lateness, clock)
-    rows = [events | _label("RecordLateWindows", targets, target) >> record_late]
-    for index, unsure in enumerate(aggregates.unsure if tiers else []):
-        label = _label(f"ListWindows{index or ''}", targets, target)
-        rows.append(unsure | label >> ListWindows(tiers[0]))
-    return rows
+def _write_rows(rows: PCollection, label: str, target: Target, settings: Settings) -> list[PCollection]:
+    """Into the table, by the writer that is asked for; the dead letters of rows that it refuses, where there can be."""
+    name = target.name
+    if settings.bigtable_writer == "bulk":
+        return [rows | label >> BulkWriteRows(name.project, name.instance, name.table, settings.app_profile)]
+    _ = rows | label >> WriteRows(name.project, name.instance, name.table)
+    return []
+
+
+def _listed(aggregates: Aggregates, targets: Sequence[Target], target: Target) -> list[PCollection]:
+    """Rows of the target's work list: of windows that may lack something."""
+    return [
+        unsure | _label(f"ListWindows{index or ''}", targets, target) >> ListWindows(target.schema.tiers[0])
+        for index, unsure in enumerate(aggregates.unsure if target.schema.tiers else [])
+    ]
 
 
 def _label(step: str, targets: Sequence[Target], target: Target, tier: Tier | None = None) -> str:

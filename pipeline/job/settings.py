@@ -30,6 +30,7 @@ _INSTANCE = re.compile(r"[a-z][-a-z0-9]{0,32}")
 _TABLE = r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}"
 _TABLES = re.compile(rf"{_TABLE}(,{_TABLE})*")
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
+_APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
@@ -76,6 +77,12 @@ class TidetableOptions(PipelineOptions):
         parser.add_argument(
             "--deduplicate", default="on", help="on: a reading that comes again counts once; off: it counts again"
         )
+        parser.add_argument(
+            "--bigtable_writer",
+            default="connector",
+            help="connector: Beam's own; bulk: ours, which writes more at once",
+        )
+        parser.add_argument("--app_profile", help="app profile that rows are written by; with --bigtable_writer=bulk")
         for family, holds in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
             parser.add_argument(f"--{family}_family", help=f"column family of {holds}; {family} in the default schema")
         parser.add_argument(
@@ -111,6 +118,8 @@ class Settings:
     allowed_lateness: timedelta
     max_future: timedelta
     deduplicate: bool
+    bigtable_writer: str
+    app_profile: str | None
     launch_checks: bool
 
 
@@ -206,6 +215,8 @@ def settings_of(options: PipelineOptions) -> Settings:
         allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
         max_future=_parsed("--max_future", flags.max_future, parse_duration),
         deduplicate=_choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
+        bigtable_writer=_choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
+        app_profile=_app_profile(flags),
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
 
@@ -244,6 +255,12 @@ def _dead_letter_topic(flags: TidetableOptions) -> str | None:
     if not flags.dead_letter_topic:
         raise BadFlag("--dead_letter_topic is needed; or say --dead_letters=drop to lose what can't be read")
     return _optional("--dead_letter_topic", flags.dead_letter_topic, _TOPIC, "projects/PROJECT/topics/NAME")
+
+
+def _app_profile(flags: TidetableOptions) -> str | None:
+    if flags.app_profile is not None and flags.bigtable_writer != "bulk":
+        raise BadFlag("--app_profile works with --bigtable_writer=bulk only; Beam's connector has none")
+    return _optional("--app_profile", flags.app_profile, _APP_PROFILE, "the id of an app profile, like batch-writes")
 
 
 def _optional(flag: str, value: str | None, form: re.Pattern[str], wanted: str) -> str | None:

@@ -1,12 +1,13 @@
 """Which windows are aggregated, out of what, and what each goes on from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.recall import Held, HeldReadings, HeldWindows, Holdings
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.tiers import computed_from
 from pipeline.core.windows import Window
 from pipeline.job.settings import Settings, Target
@@ -26,29 +27,33 @@ class Aggregates(NamedTuple):
     unsure: list[PCollection]
 
 
-def counted_as(window: Window, targets: Sequence[Target]) -> Window:
-    """The window in which events are counted that this one is computed from; itself where that is so."""
-    windows = computed_from(tier.window for target in targets for tier in target.schema.tiers)
-    of_length = {each.length: shorter for each, shorter in windows.items()}
-    while shorter := of_length[window.length]:
+def counted_as(schema: TableSchema, targets: Sequence[Target]) -> Window | None:
+    """The window in which events are counted that a table's shortest is computed from; None without aggregates."""
+    if not schema.tiers:
+        return None
+    window = schema.tiers[0].window
+    computed = {each.length: (each, shorter) for each, shorter in _computed(targets).items()}
+    while shorter := computed[window.length][1]:
         window = shorter
-    return window
+    return computed[window.length][0]
 
 
-def aggregate(events: PCollection, targets: Sequence[Target], settings: Settings, began_us: int | None) -> Aggregates:
-    """Aggregates every window that a table has."""
+def _computed(targets: Sequence[Target]) -> dict[Window, Window | None]:
+    return computed_from(tier.window for target in targets for tier in target.schema.tiers)
+
+
+def aggregate(
+    gathered: Mapping[Window, PCollection], targets: Sequence[Target], settings: Settings, began_us: int | None
+) -> Aggregates:
+    """Aggregates every window that a table has, of what is gathered of those in which events are counted."""
     firing = Firing(settings.early_firing, settings.late_firing, settings.allowed_lateness)
-    windows = computed_from(tier.window for target in targets for tier in target.schema.tiers)
-    grain_us = min(target.schema.grain_us for target in targets)
     made: dict[timedelta, tuple[Aggregated, Firing]] = {}
-    for window, shorter in windows.items():
+    for window, shorter in _computed(targets).items():
         recall = _recall(window, shorter, targets, settings, began_us)
         if shorter is None:
             label = f"AggregateReadings[{window.text}]" if made else "AggregateReadings"
-            from_events = AggregateReadings(
-                window, firing, deduplicate=settings.deduplicate, grain_us=grain_us, recall=recall
-            )
-            made[window.length] = events | label >> from_events, firing
+            readings = AggregateReadings(window, firing, deduplicate=settings.deduplicate, recall=recall)
+            made[window.length] = gathered[window] | label >> readings, firing
         else:
             of_shorter, firing_of_shorter = made[shorter.length]
             of_longer = firing_of_shorter.of_longer(shorter)

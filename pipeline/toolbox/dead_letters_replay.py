@@ -13,6 +13,7 @@ from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.dead_letter_records import DeadLetter, Groups, together
 from pipeline.core.dead_letters import replay_of
 from pipeline.core.messages import EVENT_ID
+from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.dead_letters_options import Look, Looking, counted, look_options
 from pipeline.toolbox.dead_letters_views import print_groups
@@ -32,6 +33,7 @@ class _Tally:
     replayed: int = 0  # or would be
     exhausted: int = 0
     foreign: int = 0
+    rows: int = 0  # of a table, which are no messages
     refused: int = 0
     refusal: str = ""  # the first
     young: int = 0  # of those replayed
@@ -119,6 +121,8 @@ def _chosen(letters: list[DeadLetter], tally: _Tally, at_most: int, limit: int |
             break
         if not letter.reason:
             tally.foreign += 1
+        elif letter.reason == ROW_REFUSED:
+            tally.rows += 1
         elif letter.replays >= at_most:
             tally.exhausted += 1
         else:
@@ -172,6 +176,7 @@ def _print(tally: _Tally, topic: str, looking: Looking, seconds: float, at_most:
     left = {
         f"replayed {at_most} times already" if at_most > 1 else "replayed already": tally.exhausted,
         "no dead letters of Tidetable's": tally.foreign,
+        "rows that Bigtable refused": tally.rows,
         "refused by the topic": tally.refused,
         "not wanted": looking.looked_at - looking.wanted,
     }
@@ -191,6 +196,7 @@ def _print_json(tally: _Tally, topic: str, looking: Looking, seconds: float, *, 
             "replayed": tally.replayed,
             "had_their_replays": tally.exhausted,
             "foreign": tally.foreign,
+            "rows": tally.rows,
             "refused": tally.refused,
             "not_wanted": looking.looked_at - looking.wanted,
             "unacknowledged": tally.unacknowledged,

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam import coders
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.trigger import (
     AccumulationMode,
@@ -13,10 +14,13 @@ from apache_beam.transforms.trigger import (
     AfterProcessingTime,
     AfterWatermark,
 )
-from apache_beam.transforms.window import FixedWindows
-from apache_beam.utils.timestamp import Duration
+from apache_beam.transforms.window import FixedWindows, GlobalWindow
+from apache_beam.typehints import KV
+from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.events import Event
+from pipeline.core.gather import Gatherer
 from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
@@ -60,8 +64,36 @@ class Aggregated(NamedTuple):
     unsure: PCollection | None
 
 
+class GatherReadings(beam.PTransform):
+    """``Event`` elements to ``(sensor_id, WindowReadings)`` at a time within the window: what a bundle has of it.
+
+    Args:
+        window: how long windows are.
+        grain_us: how far apart events have to be in time for the table to tell them apart.
+    """
+
+    def __init__(self, window: Window, grain_us: int) -> None:
+        super().__init__()
+        self._gatherer = Gatherer(window, grain_us)
+
+    def expand(self, events: PCollection) -> PCollection:
+        return events | "Gather" >> beam.ParDo(_GatherFn(self._gatherer)).with_output_types(tuple[str, WindowReadings])
+
+
+class _GatherFn(beam.DoFn):
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+
+    def process(self, element: Event) -> None:
+        self._gatherer.add([element])
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for sensor_id, time_us, readings in self._gatherer.take():
+            yield WindowedValue((sensor_id, readings), Timestamp(micros=time_us), (GlobalWindow(),))
+
+
 class AggregateReadings(beam.PTransform):
-    """``Event`` elements to :class:`Aggregated`.
+    """``(sensor_id, WindowReadings)`` at a time within the window to :class:`Aggregated`.
 
     Panes accumulate: each holds everything that the window has seen so far.
 
@@ -69,32 +101,21 @@ class AggregateReadings(beam.PTransform):
         window: how long windows are.
         firing: when panes fire.
         deduplicate: whether a reading that comes again is known and counts once.
-        grain_us: how far apart events have to be in time for the table to tell them apart.
         recall: of which windows the table may hold something already; None where it holds nothing.
     """
 
     def __init__(
-        self,
-        window: Window,
-        firing: Firing,
-        *,
-        deduplicate: bool = True,
-        grain_us: int = 1,
-        recall: RecallWindows | None = None,
+        self, window: Window, firing: Firing, *, deduplicate: bool = True, recall: RecallWindows | None = None
     ) -> None:
         super().__init__()
         self._window = window
         self._firing = firing
         self._deduplicate = deduplicate
-        self._grain_us = grain_us
         self._recall = recall
 
-    def expand(self, events: PCollection) -> Any:  # Aggregated; Beam takes the annotation for a type hint and warns
-        readings = (
-            events
-            | "KeyBySensor" >> beam.Map(_key_by_sensor, self._grain_us).with_output_types(tuple[str, Any])
-            | "Window" >> _into_windows(self._window, self._firing)
-        )
+    def expand(self, gathered: PCollection) -> Any:  # Aggregated; Beam takes the annotation for a hint and warns
+        readings = gathered | "Window" >> _into_windows(self._window, self._firing)
+        readings.element_type = KV[str, Any]  # what is recalled comes beside it
         return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._recall)
 
 
@@ -148,10 +169,6 @@ class _HoldBackFn(beam.DoFn):
             self._held_back.inc()
 
 
-def _key_by_sensor(event: Event, grain_us: int) -> tuple[str, tuple[int, Mapping[str, float]]]:
-    return event.sensor_id, (event.event_time_us - event.event_time_us % grain_us, event.readings)
-
-
 def _with_start(
     element: tuple[str, WindowStats], window: Any = beam.DoFn.WindowParam
 ) -> tuple[str, tuple[int, WindowStats]]:
@@ -173,7 +190,7 @@ def _into_windows(window: Window, firing: Firing) -> beam.WindowInto:
 
 
 class WindowReadingsFn(beam.CombineFn):
-    """``(event time in µs, readings)`` of events, and what was recalled, combined into a :class:`Pane`."""
+    """What bundles have gathered, and what was recalled, combined into a :class:`Pane`."""
 
     def __init__(self, *, deduplicate: bool) -> None:
         self._deduplicate = deduplicate
@@ -181,13 +198,11 @@ class WindowReadingsFn(beam.CombineFn):
     def create_accumulator(self) -> WindowReadings:
         return WindowReadings(deduplicate=self._deduplicate)
 
-    def add_input(
-        self, mutable_accumulator: WindowReadings, element: tuple[int, Mapping[str, float]] | Recalled
-    ) -> WindowReadings:
+    def add_input(self, mutable_accumulator: WindowReadings, element: WindowReadings | Recalled) -> WindowReadings:
         if isinstance(element, Recalled):
             mutable_accumulator.recall(element)
         else:
-            mutable_accumulator.add(*element)
+            mutable_accumulator.merge(element)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[WindowReadings], *_: Any) -> WindowReadings:
@@ -198,6 +213,9 @@ class WindowReadingsFn(beam.CombineFn):
 
     def extract_output(self, accumulator: WindowReadings) -> Pane:
         return accumulator.pane()
+
+    def get_accumulator_coder(self) -> coders.Coder:
+        return AccumulatorCoder(WindowReadings)
 
 
 class RollUpFn(beam.CombineFn):
@@ -223,3 +241,28 @@ class RollUpFn(beam.CombineFn):
 
     def extract_output(self, accumulator: ShorterWindows) -> Pane:
         return accumulator.pane()
+
+    def get_accumulator_coder(self) -> coders.Coder:
+        return AccumulatorCoder(ShorterWindows)
+
+
+class AccumulatorCoder(coders.Coder):
+    """An accumulator as its own bytes, without a word of how to read them: there is one for each sensor and window."""
+
+    def __init__(self, kind: type[WindowReadings] | type[ShorterWindows]) -> None:
+        self._kind = kind
+
+    def encode(self, value: WindowReadings | ShorterWindows) -> bytes:
+        return value.to_bytes()
+
+    def decode(self, encoded: bytes) -> WindowReadings | ShorterWindows:
+        return self._kind.from_bytes(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False  # what is equal may have been added in another order
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulatorCoder) and other._kind is self._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind)

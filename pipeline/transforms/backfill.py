@@ -26,7 +26,7 @@ from pipeline.core.tiers import ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
-from pipeline.transforms.aggregate import WindowReadingsFn
+from pipeline.transforms.aggregate import GatherReadings, WindowReadingsFn
 from pipeline.transforms.reading import ReadingFn
 
 WINDOWS_LISTED = "windows_listed"
@@ -76,9 +76,9 @@ class CompleteWindows(beam.PTransform):
     def expand(self, events: PCollection) -> PCollection:
         return (
             events
-            | "KeyBySensor" >> beam.Map(_key_by_sensor, self._schema.grain_us).with_output_types(tuple[str, Any])
+            | "GatherReadings" >> GatherReadings(self._window, self._schema.grain_us)
             | "Window" >> _windows(self._window)
-            | "Gather" >> beam.CombinePerKey(_GatherFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
+            | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
             | "Complete"
             >> beam.ParDo(_CompleteFn(self._name, self._schema, self._window)).with_output_types(tuple[str, Any])
         )
@@ -145,15 +145,11 @@ class ListWindows(beam.PTransform):
         return windows | "List" >> beam.ParDo(_ListFn(self._schema, self._allowed_lateness)).with_output_types(Row)
 
 
-def _key_by_sensor(event: Event, grain_us: int) -> tuple[str, tuple[int, dict[str, float]]]:
-    return event.sensor_id, (event.event_time_us - event.event_time_us % grain_us, event.readings)
-
-
 def _windows(window: Window) -> beam.WindowInto:
     return beam.WindowInto(FixedWindows(Duration(micros=window.length_us)))
 
 
-class _GatherFn(WindowReadingsFn):
+class _KeepFn(WindowReadingsFn):
     """Gives the accumulator itself: there is more to add."""
 
     def extract_output(self, accumulator: WindowReadings) -> Any:

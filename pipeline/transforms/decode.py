@@ -12,7 +12,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.dead_letters import dead_letter, event_alone
-from pipeline.core.events import BadData, Reason, decode, validate
+from pipeline.core.events import BadData, Event, Reason, decode, validate
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import to_datetime
@@ -25,6 +25,65 @@ Clock = Callable[[], float]
 """Seconds since the epoch; ``time.time`` but for tests."""
 
 
+class Decoder:
+    """Decodes messages and validates their events, and counts both. Part of a DoFn: it pickles.
+
+    An event that any of the tables can't hold is a dead letter for all of them: the aggregates of each are those of
+    its raw rows.
+
+    Args:
+        step: the transform that dead letters name.
+        max_future: how far ahead of the clock an event time may be.
+        schemas: of the tables that are written.
+    """
+
+    def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema]) -> None:
+        self._step = step
+        self._max_future_us = max_future // timedelta(microseconds=1)
+        self._schemas = tuple(schemas)
+        self._messages = metrics.counter(metrics.MESSAGES)
+        self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
+        self._events = metrics.counter(metrics.EVENTS)
+        self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
+        self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
+        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
+
+    def decode(self, element: PubsubMessage, now_us: int) -> tuple[list[Event], list[Message]]:
+        """The valid events of a message, and the dead letters that the rest of it has become."""
+        self._messages.inc()
+        message = Message(
+            element.data or b"",
+            element.attributes or {},
+            element.message_id or "",
+            element.publish_time,
+            element.ordering_key or "",
+        )
+        try:
+            protos = decode(message)
+        except BadData as problem:
+            return [], [self._refuse(message, problem, now_us)]
+        if not protos:
+            self._empty_batches.inc()
+        events, dead_letters = [], []
+        for index, proto in enumerate(protos):
+            try:
+                event = validate(proto, now_us + self._max_future_us)
+                for schema in self._schemas:
+                    schema.check(event)
+            except BadData as problem:
+                dead_letters.append(self._refuse(event_alone(message, index, proto), problem, now_us))
+                continue
+            self._event_delay_ms.update((now_us - event.event_time_us) // 1000)
+            events.append(event)
+        self._events.inc(len(events))
+        return events, dead_letters
+
+    def _refuse(self, message: Message, problem: BadData, now_us: int) -> Message:
+        self._dead_letters.inc()
+        self._dead_letters_of[problem.reason].inc()
+        return dead_letter(message, problem, self._step, to_datetime(now_us))
+
+
 class Decoded(NamedTuple):
     """What comes out: ``Event`` elements, and ``Message`` elements that are dead letters."""
 
@@ -35,8 +94,7 @@ class Decoded(NamedTuple):
 class DecodeMessages(beam.PTransform):
     """``PubsubMessage`` elements to :class:`Decoded`.
 
-    An event's element timestamp is its own event time, whatever the message's was. One that any of the tables can't
-    hold is a dead letter for all of them: the aggregates of each are those of its raw rows.
+    An event's element timestamp is its own event time, whatever the message's was.
 
     Args:
         max_future: how far ahead of the clock an event time may be.
@@ -51,54 +109,19 @@ class DecodeMessages(beam.PTransform):
         self._clock = clock
 
     def expand(self, messages: PCollection) -> Any:  # Decoded; Beam takes the annotation for a type hint and warns
-        decode_fn = _DecodeFn(self.label, self._max_future, self._schemas, self._clock)
+        decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas), self._clock)
         outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
         return Decoded(outputs[_EVENTS], outputs[_DEAD_LETTERS])
 
 
 class _DecodeFn(beam.DoFn):
-    def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema], clock: Clock) -> None:
-        self._step = step
-        self._max_future_us = max_future // timedelta(microseconds=1)
-        self._schemas = schemas
+    def __init__(self, decoder: Decoder, clock: Clock) -> None:
+        self._decoder = decoder
         self._clock = clock
-        self._messages = metrics.counter(metrics.MESSAGES)
-        self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
-        self._events = metrics.counter(metrics.EVENTS)
-        self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
-        self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
-        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
-        self._messages.inc()
-        now_us = int(self._clock() * 1_000_000)
-        message = Message(
-            element.data or b"",
-            element.attributes or {},
-            element.message_id or "",
-            element.publish_time,
-            element.ordering_key or "",
-        )
-        try:
-            protos = decode(message)
-        except BadData as problem:
-            yield self._refuse(message, problem, now_us)
-            return
-        if not protos:
-            self._empty_batches.inc()
-        for index, proto in enumerate(protos):
-            try:
-                event = validate(proto, now_us + self._max_future_us)
-                for schema in self._schemas:
-                    schema.check(event)
-            except BadData as problem:
-                yield self._refuse(event_alone(message, index, proto), problem, now_us)
-                continue
-            self._events.inc()
-            self._event_delay_ms.update((now_us - event.event_time_us) // 1000)
+        events, dead_letters = self._decoder.decode(element, int(self._clock() * 1_000_000))
+        for event in events:
             yield TimestampedValue(event, Timestamp(micros=event.event_time_us))
-
-    def _refuse(self, message: Message, problem: BadData, now_us: int) -> TaggedOutput:
-        self._dead_letters.inc()
-        self._dead_letters_of[problem.reason].inc()
-        return TaggedOutput(_DEAD_LETTERS, dead_letter(message, problem, self._step, to_datetime(now_us)))
+        for letter in dead_letters:
+            yield TaggedOutput(_DEAD_LETTERS, letter)

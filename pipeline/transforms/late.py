@@ -1,6 +1,6 @@
 """Events that come too late: for their window, or for their table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 
 import apache_beam as beam
@@ -14,7 +14,6 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
-from pipeline.transforms.decode import Clock
 
 _MICROSECOND = timedelta(microseconds=1)
 # From decoding an event to having it in its window, with a table on the way that may be away for as long as a read
@@ -22,8 +21,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _SPARE_US = timedelta(minutes=20) // _MICROSECOND
 
 
-class RecordLateWindows(beam.PTransform):
-    """``Event`` elements to ``Row`` elements of the table's work list: the windows that may have missed an event.
+class LateWindows:
+    """Finds the windows of a table that may have missed an event, and counts such events. Part of a DoFn: it pickles.
 
     Beam drops an event from its window once the watermark has passed the window's end and the allowed lateness, and
     tells nobody. The watermark is never ahead of the clock: so these are the windows whose lateness is over by the
@@ -34,15 +33,44 @@ class RecordLateWindows(beam.PTransform):
         schema: of the table.
         counted: the windows in which events are counted, of which those of the table are made.
         allowed_lateness: of these windows.
-        clock: what time it is.
     """
 
-    def __init__(self, schema: TableSchema, counted: Window, allowed_lateness: timedelta, clock: Clock) -> None:
-        super().__init__()
-        self._late_fn = _RecordLateFn(schema, counted, allowed_lateness, clock)
+    def __init__(self, schema: TableSchema, counted: Window, allowed_lateness: timedelta) -> None:
+        self._tier = schema.tiers[0] if schema.tiers else None
+        self._counted = counted
+        self._lateness_us = allowed_lateness // _MICROSECOND
+        self._expiry = Expiry.of(schema, schema.policies)
+        self._late_events = metrics.counter(metrics.LATE_EVENTS)
+        self._expired_events = metrics.counter(metrics.EXPIRED_EVENTS)
+        self.start()
 
-    def expand(self, events: PCollection) -> PCollection:
-        return events | "Record" >> beam.ParDo(self._late_fn).with_output_types(Row)
+    def start(self) -> None:
+        """Begins a bundle, in which each window is recorded once."""
+        self._recorded: set[tuple[str, int]] = set()
+
+    def rows(self, events: Iterable[Event], now_us: int) -> list[Row]:
+        """Rows of the table's work list for those events, of one at least, that are too late or may come to be."""
+        earliest_us = min([event[1] for event in events])
+        stay_us = self._expiry.shortest_us
+        if stay_us is not None and earliest_us < now_us - stay_us:
+            expires = self._expiry.expires
+            self._expired_events.inc(sum(expires(event.event_time_us, event.readings, now_us) for event in events))
+        if self._tier is None or self._left_us(earliest_us, now_us) >= _SPARE_US:
+            return []  # as nearly always
+        rows = []
+        for sensor_id, time_us, *_ in events:
+            left_us = self._left_us(time_us, now_us)
+            if left_us < 0:
+                self._late_events.inc()
+            start_us = self._tier.window.start_of(time_us)
+            if left_us < _SPARE_US and (sensor_id, start_us) not in self._recorded:
+                self._recorded.add((sensor_id, start_us))
+                rows.append(work_row(self._tier, sensor_id, start_us))
+        return rows
+
+    def _left_us(self, time_us: int, now_us: int) -> int:
+        """For how long the window of that time still takes events, by the clock."""
+        return self._counted.start_of(time_us) + self._counted.length_us + self._lateness_us - now_us
 
 
 class ListWindows(beam.PTransform):
@@ -67,31 +95,3 @@ class ListWindows(beam.PTransform):
 def _work_row(element: tuple[str, int], tier: Tier) -> Row:
     sensor_id, start_us = element
     return work_row(tier, sensor_id, tier.window.start_of(start_us))
-
-
-class _RecordLateFn(beam.DoFn):
-    def __init__(self, schema: TableSchema, counted: Window, allowed_lateness: timedelta, clock: Clock) -> None:
-        self._tier = schema.tiers[0] if schema.tiers else None
-        self._counted = counted
-        self._lateness_us = allowed_lateness // _MICROSECOND
-        self._expiry = Expiry.of(schema, schema.policies)
-        self._clock = clock
-        self._late_events = metrics.counter(metrics.LATE_EVENTS)
-        self._expired_events = metrics.counter(metrics.EXPIRED_EVENTS)
-
-    def start_bundle(self) -> None:
-        self._recorded: set[tuple[str, int]] = set()
-
-    def process(self, element: Event) -> Iterator[Row]:
-        time_us, now_us = element.event_time_us, int(self._clock() * 1_000_000)
-        if self._expiry.expires(time_us, element.readings, now_us):
-            self._expired_events.inc()
-        left_us = self._counted.start_of(time_us) + self._counted.length_us + self._lateness_us - now_us
-        if self._tier is None or left_us >= _SPARE_US:
-            return
-        if left_us < 0:
-            self._late_events.inc()
-        start_us = self._tier.window.start_of(time_us)
-        if (element.sensor_id, start_us) not in self._recorded:
-            self._recorded.add((element.sensor_id, start_us))
-            yield work_row(self._tier, element.sensor_id, start_us)

@@ -7,6 +7,7 @@ import apache_beam as beam
 from apache_beam.coders import BooleanCoder
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
+from apache_beam.typehints import KV
 
 from pipeline.cloud.reader import ForeignRowProblem
 from pipeline.cloud.recall import Holdings
@@ -55,7 +56,7 @@ class RecallWindows(beam.PTransform):
             | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
             | "Read" >> beam.ParDo(_ReadFn(self._holdings)).with_outputs(_UNSURE, main=_HELD)
         )
-        outputs[_HELD].element_type = tuple[str, Any]
+        outputs[_HELD].element_type = KV[str, Any]
         return Recalls(outputs[_HELD], outputs[_UNSURE])
 
 

@@ -21,7 +21,7 @@ _CELLS_AN_ENTRY = 50_000
 
 
 class WriteRows(beam.PTransform):
-    """Writes ``Row`` elements to a table with Beam's Bigtable connector."""
+    """Writes ``Row`` elements, or lists of them, to a table with Beam's Bigtable connector."""
 
     def __init__(self, project: str, instance: str, table: str) -> None:
         super().__init__()
@@ -66,7 +66,12 @@ class _TellingWriteFn(_BigTableWriteFn):
             raise ServerProblem(f"table {name}: {causes.total()} rows could not be written: {cause}{more}") from error
 
 
-def _direct_rows(row: Row) -> Iterator[DirectRow]:
+def _direct_rows(element: Row | list[Row]) -> Iterator[DirectRow]:
+    for row in element if isinstance(element, list) else [element]:
+        yield from _entries(row)
+
+
+def _entries(row: Row) -> Iterator[DirectRow]:
     """The row in as many entries as it takes; each has cells of its own, so their order does not matter."""
     timestamps = {cell.timestamp_us: to_datetime(cell.timestamp_us) for cell in row.cells}  # mostly one for all cells
     for start in range(0, len(row.cells), _CELLS_AN_ENTRY):

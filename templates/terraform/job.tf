@@ -15,6 +15,8 @@ locals {
     allowed_lateness    = var.allowed_lateness
     max_future          = var.max_future
     deduplicate         = var.deduplicate
+    bigtable_writer     = var.bigtable_writer
+    app_profile         = var.app_profile
     raw_family          = var.default_schema ? var.raw_family : null
     stats_family        = var.default_schema ? var.stats_family : null
     meta_family         = var.default_schema ? var.meta_family : null

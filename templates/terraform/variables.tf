@@ -403,6 +403,23 @@ variable "deduplicate" {
   }
 }
 
+variable "bigtable_writer" {
+  description = "connector: Beam's own; or bulk: faster, and what Bigtable refuses for good becomes a dead letter."
+  type        = string
+  default     = "connector"
+
+  validation {
+    condition     = contains(["connector", "bulk"], var.bigtable_writer)
+    error_message = "bigtable_writer must be connector or bulk."
+  }
+}
+
+variable "app_profile" {
+  description = "The app profile that rows are written by, with bigtable_writer = bulk; null for the instance's default one."
+  type        = string
+  default     = null
+}
+
 variable "launch_checks" {
   description = "on: the launcher asks for the tables, their schemas and the subscription before there is a job; or off."
   type        = string

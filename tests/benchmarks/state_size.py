@@ -5,10 +5,9 @@ Run with ``.venv/bin/python -m tests.benchmarks.state_size``.
 
 import random
 
-from apache_beam import coders
-
 from pipeline.core.readings import WindowReadings
 from pipeline.core.tiers import ShorterWindows
+from pipeline.transforms.aggregate import AccumulatorCoder
 
 METRICS = (1, 3, 10)
 
@@ -35,7 +34,7 @@ def _hour(metrics: int, hertz: int, *, deduplicate: bool) -> WindowReadings:
 
 
 def _encoded(state: WindowReadings | ShorterWindows) -> int:
-    return len(coders.registry.get_coder(type(state)).encode(state))
+    return len(AccumulatorCoder(type(state)).encode(state))
 
 
 def lines() -> list[str]:

@@ -41,14 +41,16 @@ def key_of(event):
     return f"{event.sensor_id}#{9_999_999_999_999_999 - event.event_time.ToMicroseconds()}"
 
 
-def test_a_fleet_becomes_its_table(resources, log):
+@pytest.mark.parametrize("writer", ["connector", "bulk"])
+def test_a_fleet_becomes_its_table(resources, log, writer):
     """Every raw row, every aggregate and every dead letter of a fleet is what an independent computation says."""
     plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
     published = list(simulate(plan))
     expectation = Expectation(event for one in published for event in one.events)
     reasons = Counter(reason.value for one in published for reason in one.reasons)
     resources.publish(one.message for one in published)
-    with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
+    flags = resources.flags(timestamp_attribute="event_time", bigtable_writer=writer)
+    with running_job(flags, log) as job:
         eventually(lambda: expectation.is_complete(resources.rows()), seconds=90)
         letters = resources.dead_letters(reasons.total())
         assert job.stop() == 0
@@ -173,7 +175,7 @@ def test_odd_messages_through_the_real_servers(resources, log):
         f"{messages['half bad'].attributes['event_id']}/{index}" for index in (1, 3)
     }
     for letter in letters.values():
-        assert letter.attributes["dead_letter_step"] == "DecodeMessages"
+        assert letter.attributes["dead_letter_step"] == "ProcessMessages"
         assert letter.attributes["dead_letter_message_id"]
         assert letter.attributes["dead_letter_publish_time"]
         assert letter.attributes["dead_letter_time"]
@@ -253,6 +255,25 @@ def test_a_family_deleted_under_the_job(resources, log):
     assert f"table {resources.table}: 3 rows could not be written: " in said
     assert f"tidetable: table {resources.table} has no family raw" in job.log
     assert "add what is missing with: tidetable table create" in job.log
+
+
+def test_rows_that_bigtable_refuses_for_good(resources, log):
+    """With the bulk writer they are dead letters that say why, and the job goes on."""
+    with running_job(resources.flags(bigtable_writer="bulk"), log) as job:
+        resources.publish([message_of([some_event()])])
+        eventually(lambda: any(key.startswith("agg#") for key in resources.rows()))
+        admin = google.cloud.bigtable.Client(project=PROJECT, admin=True)
+        admin.instance("instance").table(resources.table.table).column_family("meta").delete()
+        homeless = some_event(2 * HOUR_US, "b")
+        homeless.metadata["place"] = "north"
+        good = some_event(2 * HOUR_US, "c")
+        resources.publish([message_of([homeless, good])])
+        (letter,) = resources.dead_letters(1)
+        eventually(lambda: key_of(good) in resources.rows())
+        assert job.stop() == 0
+    assert letter.attributes["dead_letter_reason"] == "ROW_REFUSED"
+    assert letter.attributes["row_key"] == key_of(homeless)
+    assert job.counters()["bulk_refused"] == 1
 
 
 @pytest.fixture

@@ -71,6 +71,8 @@ GOOD = {
     "allowed_lateness": ["0", *DURATIONS, "5000d"],
     "max_future": ["0", *DURATIONS],
     "deduplicate": ["on", "off"],
+    "bigtable_writer": ["connector", "bulk"],
+    "app_profile": ["a", "batch-writes", "_x.Y-9", "a" * 50],
     "raw_family": FAMILIES,
     "stats_family": FAMILIES,
     "meta_family": FAMILIES,
@@ -93,6 +95,8 @@ BAD = {
     "allowed_lateness": BAD_DURATIONS,
     "max_future": BAD_DURATIONS,
     "deduplicate": ["", "On", "yes", "onoff", "true"],
+    "bigtable_writer": ["", "Bulk", "java", "connectorbulk"],
+    "app_profile": ["", "-a", "a" * 51, "a b", "a/b", "ä"],
     "raw_family": BAD_FAMILIES,
     "stats_family": BAD_FAMILIES,
     "meta_family": BAD_FAMILIES,
@@ -108,6 +112,7 @@ RULES = {
     "bigtable_project": settings._PROJECT,
     "bigtable_instance": settings._INSTANCE,
     "bigtable_table": settings._TABLES,
+    "app_profile": settings._APP_PROFILE,
     "raw_family": settings._FAMILY,
     "stats_family": settings._FAMILY,
     "meta_family": settings._FAMILY,
@@ -125,6 +130,8 @@ BEYOND_REGEXES = {
 def command_line(name=None, value=None):
     """A complete command line in which one flag has the given value."""
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
+    if name == "app_profile":
+        base = base | {"bigtable_writer": "bulk"}  # which alone has one
     return [f"--{flag}={said}" for flag, said in (base | ({name: value} if name else {})).items()]
 
 
@@ -175,6 +182,7 @@ def test_enums(name):
 def test_enum_options_belong_to_enums():
     """Only an enum has options; and each flag that is a choice of words is one."""
     assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
+        "bigtable_writer",
         "dead_letters",
         "deduplicate",
         "launch_checks",

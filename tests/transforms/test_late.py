@@ -9,7 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from pipeline.core.events import validate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import Window
-from pipeline.transforms.late import RecordLateWindows
+from pipeline.transforms.late import LateWindows
 from tests.streams import HOUR, NOON, event_at
 
 DAY = timedelta(days=1)
@@ -21,7 +21,8 @@ def recorded(schema, *hours, lateness=DAY, now=NOON, counted=QUARTERS):
     """The keys of the work list's rows for events so many hours after noon, and the counters."""
     events = [validate(event_at(hour * HOUR), 10**16) for hour in hours]
     with TestPipeline(runner="BundleBasedDirectRunner") as pipeline:
-        rows = pipeline | beam.Create(events) | RecordLateWindows(parse_schema(schema), counted, lateness, lambda: now)
+        late = LateWindows(parse_schema(schema), counted, lateness)
+        rows = pipeline | beam.Create([events]) | beam.FlatMap(late.rows, now * 1_000_000)
         assert_that(rows | beam.Map(lambda row: row.key.decode()), equal_to(expected_keys))
     counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("tidetable"))["counters"]
     return {counter.key.metric.name: counter.committed for counter in counters}

@@ -1,0 +1,55 @@
+"""Readings gathered by sensor and window, so that what goes on is windows and no events."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pipeline.core.events import Event
+from pipeline.core.readings import WindowReadings
+from pipeline.core.windows import Window
+
+
+class Gathered(NamedTuple):
+    """What there is of a sensor's window.
+
+    Attributes:
+        sensor_id: whose.
+        time_us: of an event among these: within the window.
+        readings: of the events.
+    """
+
+    sensor_id: str
+    time_us: int
+    readings: WindowReadings
+
+
+class Gatherer:
+    """Gathers events of one length of windows.
+
+    Args:
+        window: how long they are.
+        grain_us: how far apart events have to be in time for the table to tell them apart.
+        deduplicate: whether readings are kept, so that one that comes again is known.
+    """
+
+    def __init__(self, window: Window, grain_us: int = 1, *, deduplicate: bool = True) -> None:
+        self._length_us = window.length_us
+        self._grain_us = grain_us
+        self._deduplicate = deduplicate
+        self._gathered: dict[tuple[str, int], Gathered] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds the events' readings; these must not change later."""
+        length_us, grain_us, gathered = self._length_us, self._grain_us, self._gathered
+        for event in events:
+            sensor_id, time_us = event[0], event[1]
+            key = sensor_id, time_us - time_us % length_us
+            found = gathered.get(key)
+            if found is None:
+                readings = WindowReadings(deduplicate=self._deduplicate)
+                found = gathered[key] = Gathered(sensor_id, time_us, readings)
+            found.readings.add(time_us - time_us % grain_us, event[2])
+
+    def take(self) -> Iterable[Gathered]:
+        """All that was gathered since the last time."""
+        taken, self._gathered = self._gathered.values(), {}
+        return taken

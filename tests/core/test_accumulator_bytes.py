@@ -1,0 +1,70 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.readings import Recalled, WindowReadings
+from pipeline.core.stats import WindowStats
+from pipeline.core.tiers import ShorterWindows
+
+names = st.text(min_size=1, max_size=32)
+values = st.floats(allow_nan=False, allow_infinity=False)
+events = st.dictionaries(
+    st.integers(0, 9_999_999_999_999_999), st.dictionaries(names, values, min_size=1, max_size=4), max_size=6
+)
+
+
+def contents(stats):
+    return stats.events, {
+        metric: [getattr(of_metric, slot) for slot in of_metric.__slots__]
+        for metric, of_metric in stats.metrics.items()
+    }
+
+
+@given(events, events, st.booleans(), st.booleans())
+def test_readings_come_back(added, recalled, deduplicate, whole):
+    """All that an accumulator holds is in its bytes, to the last bit."""
+    readings = WindowReadings(deduplicate=deduplicate)
+    for time_us, of_event in added.items():
+        readings.add(time_us, of_event)
+    if whole:
+        statistics = WindowStats()
+        for of_event in recalled.values():
+            statistics.add(of_event)
+        readings.recall(Recalled({}, statistics))
+    found = WindowReadings.from_bytes(readings.to_bytes())
+    assert found._kept == readings._kept
+    assert (contents(found.pane().stats), found.pane().whole) == (contents(readings.pane().stats), whole)
+
+
+@given(st.dictionaries(st.integers(0, 10**16), events, max_size=4), st.booleans())
+def test_windows_come_back(windows, whole):
+    """So it is with a longer window's shorter ones."""
+    shorter = ShorterWindows()
+    for start_us, of_window in windows.items():
+        stats = WindowStats()
+        for of_event in of_window.values():
+            stats.add(of_event)
+        shorter.put(start_us, stats)
+    shorter.whole = whole
+    found = ShorterWindows.from_bytes(shorter.to_bytes())
+    assert found.whole == whole
+    assert {start_us: contents(stats) for start_us, stats in found.latest.items()} == {
+        start_us: contents(stats) for start_us, stats in shorter.latest.items()
+    }
+
+
+def test_bytes_that_end_too_early():
+    """They are not taken for less."""
+    readings = WindowReadings()
+    readings.add(5, {"t": 1.0})
+    encoded = readings.to_bytes()
+    for size in range(len(encoded)):
+        with pytest.raises(ValueError, match="ends before its end"):
+            WindowReadings.from_bytes(encoded[:size])
+
+
+def test_a_metric_s_statistics_are_small():
+    """At most a hundred bytes for a sensor, metric and hour, without the readings."""
+    readings = WindowReadings(deduplicate=False)
+    readings.add(5, {"temperature_of_water": 1.0})
+    assert len(readings.to_bytes()) <= 100
