@@ -1,4 +1,4 @@
-# make setup | demo | test | test-faults | format | requirements | protos | template | launch | clean
+# make setup | demo | test | test-faults | bench | bench-check | format | requirements | protos | template | launch | clean
 #
 # `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
 
@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo test test-faults format requirements protos template launch clean
+.PHONY: setup demo test test-faults bench bench-check format requirements protos template launch clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -39,6 +39,13 @@ test: setup
 # The longest of them first, so that none is left over at the end.
 test-faults: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
+
+# Beside other programs, in under ten minutes; `bench-check` holds the last result against its floors.
+bench: setup
+	$(BIN)/python -m tests.benchmarks.bench
+
+bench-check: setup
+	$(BIN)/python -m tests.benchmarks.bench --check
 
 format: setup
 	$(BIN)/ruff format .

@@ -31,12 +31,17 @@ from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell, KeyRange, Row
 
 PAGE_ROWS = 1000
+GROWN_PAGES = 8  # times as many rows has a page at most, where a read goes on and on and its rows are small
 TIMEOUT_S = 15.0  # without a further row, with all retries: how long an unreachable server is waited for as a rule
 
 # A server refuses to read backward for a client that does not say that it can. The row last scanned is what a page
 # whose filter passes few rows goes on from after a failure.
 _FEATURES = FeatureFlags(reverse_scans=True, last_scanned_row_responses=True)
 _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
+
+_PAGES_BEFORE_GROWTH = 4
+_MOST_PAGE_BYTES = 4_000_000  # of a page that has grown, as far as the page before it tells
+_CELL_BYTES = 200  # of memory, for a cell without its value
 
 _FIRST_DELAY_S = 0.05  # before a retry, at most: it doubles, and a random part of it is waited for
 _LONGEST_DELAY_S = 1.0
@@ -99,14 +104,17 @@ class RowReader:
         """The rows of a range, in the order of keys.
 
         They come in pages of :data:`PAGE_ROWS`, each a request with a deadline of its own: a reader may take its
-        time over what it has, and no more than a page is held. Nothing is requested before the first ``next``.
+        time over what it has, and no more than a page is held. Behind some pages they grow, up to
+        :data:`GROWN_PAGES` times that, as long as they stay small: a request costs as much as a good many rows.
+        Nothing is requested before the first ``next``.
 
         Args:
             key_range: an empty end is the table's; a range that ends before it starts holds nothing.
             cells: which cells of the rows, as google.cloud.bigtable_v2.types has filters; by default all. A row of
                 which no cell passes is left out.
             limit: of how many rows, at most.
-            page_rows: how many rows a page has; by default, and at most, :data:`PAGE_ROWS`.
+            page_rows: how many rows a page has, and goes on having; at most, and by default to begin with,
+                :data:`PAGE_ROWS`.
             reverse: against the order of keys, the last row of the range first. A row's cells come as ever: newest
                 first within a column, columns in order within a family.
 
@@ -118,12 +126,16 @@ class RowReader:
         """
         rest = _Rest(*key_range, reverse)
         most = min(page_rows or PAGE_ROWS, PAGE_ROWS)
+        pages = 0
         while rest and (limit is None or limit > 0):
             size = most if limit is None else min(limit, most)
             page = self._page(rest, cells, size)
             yield from page
             if len(page) < size:
                 return
+            pages += 1
+            if page_rows is None and pages >= _PAGES_BEFORE_GROWTH:
+                most = _grown(page)
             del page  # before the next one comes
             limit = None if limit is None else limit - size
 
@@ -164,6 +176,14 @@ class RowReader:
             with self._lock:
                 self.rows_read += len(received)
                 self.cells_read += sum(len(row.cells) for row in received)
+
+
+def _grown(page: list[Row]) -> int:
+    """How many rows the page behind this one has: twice as many, unless that may be too much to hold."""
+    sample = page[:: len(page) // 100 + 1]
+    sample_bytes = sum(len(cell.value) + _CELL_BYTES for row in sample for cell in row.cells)
+    fitting = _MOST_PAGE_BYTES * len(sample) // sample_bytes
+    return max(PAGE_ROWS, min(2 * len(page), GROWN_PAGES * PAGE_ROWS, fitting))
 
 
 class _Patience:

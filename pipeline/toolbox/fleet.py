@@ -117,6 +117,7 @@ class _Sensor:
         span = self.plan.end_us - self.plan.start_us
         self.silent_from = self.plan.start_us + rng.randrange(span) if rng.random() < 0.3 else self.plan.end_us
         self.silent_until = self.silent_from + int(span * rng.uniform(0.02, 0.1))
+        self.blank = SensorEvent(sensor_id=self.sensor_id, metadata=self.metadata)
 
     def measure(self, time_us: int) -> dict[str, float]:
         days = (time_us - self.plan.start_us) / _DAY
@@ -133,12 +134,18 @@ class _Sensor:
             del readings[self.rng.choice(list(readings))]
         return readings
 
-    def event_at(self, tick_us: int) -> SensorEvent | None:
-        """The event of one interval; none in an outage, or where it was dropped."""
+    def event_at(self, tick_us: int) -> tuple[int, SensorEvent] | None:
+        """The event of one interval and its time; none in an outage, or where it was dropped."""
         time_us = tick_us + self.phase_us + self.rng.randrange(self.plan.interval_us // 100 + 1)
         if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
             return None
-        return sensor_event(self.sensor_id, time_us, self.measure(time_us), self.metadata)
+        event = _copy(self.blank)  # what is the same in every event, in a third of the time that it takes to fill in
+        event.event_time.seconds, micros = divmod(time_us, _SECOND)
+        event.event_time.nanos = micros * 1000
+        readings = event.readings
+        for metric, value in self.measure(time_us).items():
+            readings[metric] = value
+        return time_us, event
 
     def delay_us(self) -> int:
         """How long an event is on its way: mostly seconds, sometimes minutes, and for the late ones hours."""
@@ -157,11 +164,11 @@ def _arrivals(plan: Plan) -> Iterator[SensorEvent]:
     count = 0
     for tick_us in range(plan.start_us, plan.end_us, plan.interval_us):
         for sensor in fleet:
-            event = sensor.event_at(tick_us)
-            if event is not None:
+            measured = sensor.event_at(tick_us)
+            if measured is not None:
                 count += 1  # decides between events that arrive at the same instant
-                arrival_us = event.event_time.ToMicroseconds() + sensor.delay_us()
-                heapq.heappush(on_the_way, (arrival_us, count, event))
+                time_us, event = measured
+                heapq.heappush(on_the_way, (time_us + sensor.delay_us(), count, event))
         while on_the_way and on_the_way[0][0] < tick_us:
             yield heapq.heappop(on_the_way)[2]
     while on_the_way:

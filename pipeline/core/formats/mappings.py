@@ -32,6 +32,10 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
     for name, value in record.items():
         if name in (sensor, event_time):
             continue
+        kind = type(value)
+        if kind is NumberText or kind is float:  # nearly all that there is: a match would ask for it last
+            readings[name] = _number(name, value)
+            continue
         match value:
             case None:
                 continue

@@ -34,7 +34,7 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
 def _json_object(line: str) -> dict[str, Any]:
     check_utf8(line)
     try:
-        record = json.loads(line, parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)
+        record = _DECODER.decode(line)
     except json.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error.msg} at character {error.colno}") from None
     # Integers of thousands of digits, and arrays nested thousands deep.
@@ -54,3 +54,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         raise Malformed("two values have one name")
     return record
+
+
+# json.loads would make one for every line.
+_DECODER = json.JSONDecoder(parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)

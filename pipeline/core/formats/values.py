@@ -7,7 +7,17 @@ from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events import BadData, sensor_event, shown, validate
+from pipeline.core.events import (
+    EARLIEST_US,
+    LATEST_US,
+    MAX_METADATA,
+    MAX_METADATA_BYTES,
+    MAX_READINGS,
+    BadData,
+    sensor_event,
+    shown,
+    validate,
+)
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -15,6 +25,7 @@ _MAX_FUTURE = timedelta(hours=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # Each with its digits down to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
+_MOST_KNOWN = 1 << 17  # sensors and names that are remembered as good ones
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 
 TIME_UNITS = ("iso", *_EPOCH_UNITS)
@@ -60,6 +71,9 @@ class EventMaker:
         self.columns = columns
         self._now_us = now_us
         self._max_future_us = max_future // timedelta(microseconds=1)
+        # Of valid events. A file repeats them in every record, and to know them is quicker than to check them.
+        self._known_sensors: set[str] = set()
+        self._known_names: set[str] = set()
 
     def event(
         self, sensor: str, time: str | datetime, readings: dict[str, float], metadata: dict[str, str]
@@ -90,7 +104,27 @@ class EventMaker:
             raise Malformed("half of a surrogate pair is no text") from None
         except ValueError:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
-        return self.checked(event)
+        if not self._is_plainly_valid(sensor, time_us, readings, metadata):
+            self.checked(event)
+            if len(self._known_sensors) + len(self._known_names) < _MOST_KNOWN:
+                self._known_sensors.add(sensor)
+                self._known_names.update(readings, metadata)
+        return event
+
+    def _is_plainly_valid(
+        self, sensor: str, time_us: int, readings: dict[str, float], metadata: dict[str, str]
+    ) -> bool:
+        """Whether the event surely keeps every rule; where that is not plain to see, :meth:`checked` tells."""
+        return (
+            sensor in self._known_sensors
+            and self._known_names.issuperset(readings)
+            and self._known_names.issuperset(metadata)
+            and 0 < len(readings) <= MAX_READINGS
+            and len(metadata) <= MAX_METADATA
+            and EARLIEST_US <= time_us <= min(self._now_us() + self._max_future_us, LATEST_US)
+            and math.isfinite(sum(readings.values()))  # no sum is finite that has an infinity or a NaN in it
+            and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character takes four bytes at the most
+        )
 
     def checked(self, event: SensorEvent) -> SensorEvent:
         """The same event. Raises InvalidEvent where a rule of the contract is broken."""
@@ -142,6 +176,8 @@ def is_missing(text: str) -> bool:
 
 def check_utf8(text: str) -> None:
     """Raises Malformed where the error handler ``surrogateescape`` read the text from bytes that were not UTF-8."""
+    if text.isascii():  # which is known of a string, where encoding it would copy it
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,0 +1,142 @@
+"""``make bench`` measures, ``make bench-check`` holds what was measured against the floors."""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.toolbox.emulators import running_emulators
+from tests.benchmarks.bench.check import check
+from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
+from tests.benchmarks.bench.direct import run as run_direct
+from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
+from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Worker
+from tests.benchmarks.bench.report import RESULT, Measured, below_floors, print_table, write_json
+from tests.benchmarks.bench.tidetable import refused
+from tests.lasting import lasting
+
+EVENTS = 60_000
+ROUNDS = 5
+DIRECT_ROUNDS = 3  # a job takes a while to start, and another one until its last panes fire
+
+err = Console(stderr=True, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench", description=__doc__)
+    parser.add_argument("--json", type=Path, default=RESULT, help="where the result goes, or is")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each program runs")
+    parser.add_argument("--events", type=int, default=EVENTS, help="of the feed; a multiple of 300")
+    parser.add_argument("--only", nargs="*", help="these programs alone, by their keys, and the hand loop")
+    parser.add_argument("--check", action="store_true", help="measure nothing; hold the result against the floors")
+    arguments = parser.parse_args()
+    if arguments.check:
+        return _check(arguments.json)
+    remarks: list[str] = []
+    wanted = [
+        program
+        for program in (*PROGRAMS, *DIRECT_PROGRAMS)
+        if program is HAND_LOOP or arguments.only is None or program.key in arguments.only
+    ]
+    programs = [program for program in wanted if not _left_out(program, remarks)]
+    # Yesterday's would be expired, or be to the job what comes too late; all of it is over when it begins.
+    start_us = (time.time_ns() // 1000 // HOUR_US - HOURS) * HOUR_US
+    began = time.monotonic()
+    measured = _measure(programs, Feed(start_us, arguments.events), arguments.rounds)
+    remarks.append(f"{arguments.rounds} rounds in {time.monotonic() - began:.0f} s")
+    print_table(measured, Console(width=None if sys.stdout.isatty() else 110))
+    for remark in remarks:
+        print(remark)
+    write_json(measured, remarks, arguments.json)
+    return 0
+
+
+def _check(path: Path) -> int:
+    if not path.exists():
+        print(f"bench-check: there is no {path}; run make bench first", file=sys.stderr)
+        return 1
+    problems = below_floors(path)
+    for problem in problems:
+        print(f"bench-check: {problem}", file=sys.stderr)
+    print(
+        f"bench-check: {len(problems)} below their floors" if problems else "bench-check: every ratio holds its floor"
+    )
+    return 1 if problems else 0
+
+
+def _left_out(program: Program | DirectProgram, remarks: list[str]) -> bool:
+    """Whether the program can't run; says why, once for each reason."""
+    if program.flags and (problem := refused(*program.flags)):
+        remark = f"Left out: {' '.join(program.flags)} ({problem})"
+    elif program.key == "bytewax" and not importlib.util.find_spec("bytewax"):
+        remark = "Left out: Bytewax is not installed here"
+    else:
+        return False
+    if remark not in remarks:
+        remarks.append(remark)
+        err.print(remark)
+    return True
+
+
+def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -> list[Measured]:
+    measured = {
+        program.key: Measured(
+            program.key,
+            program.name,
+            program.batch,
+            program.events if isinstance(program, DirectProgram) else program.first(feed),
+        )
+        for program in programs
+    }
+    with ExitStack() as stack:
+        for variable, address in stack.enter_context(running_emulators()).items():
+            os.environ[variable] = address
+        workers = {
+            program.key: stack.enter_context(Worker(program, feed))
+            for program in programs
+            if isinstance(program, Program)
+        }
+        for number in range(rounds + 1):
+            of_hand_loop = 0.0
+            for program in programs:
+                if isinstance(program, Program):
+                    rate, first_row_rate = _run(workers[program.key], feed), None
+                elif 0 < number <= DIRECT_ROUNDS:
+                    rates = run_direct(program, feed.start_us)
+                    rate, first_row_rate = rates.handed_over, rates.first_row
+                else:
+                    continue
+                of_hand_loop = of_hand_loop or rate
+                what = f"round {number} of {rounds}" if number else "warming up"
+                err.print(f"{what}: {program.name}, {program.batch} a message: {rate:,.0f} events/s")
+                if number:
+                    of_program = measured[program.key]
+                    of_program.rates.append(rate)
+                    of_program.ratios.append(rate / of_hand_loop)
+                    if first_row_rate:
+                        of_program.first_row_rates.append(first_row_rate)
+    return list(measured.values())
+
+
+def _run(worker: Worker, feed: Feed) -> float:
+    """Events a second to a fresh table, which is checked, and goes again."""
+    name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, lasting(TableSchema.default()))
+    seconds = worker.run(name)
+    first = worker.program.first(feed)
+    check(name, feed, first)
+    tables.delete(name)
+    return first / seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Whether a table holds what it must: how many rows, and one sensor's aggregates in all their statistics."""
+
+import math
+
+from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, RowFilter
+
+from pipeline.cloud.bigtable_client import bigtable_client
+from pipeline.cloud.names import TableName
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.rows import prefix_range
+from tests.benchmarks.bench.feed import Feed
+
+CHECKED = "sensor-007"
+
+
+class WrongTable(Exception):
+    """A program did not write what it should have."""
+
+
+def check(name: TableName, feed: Feed, first: int | None = None) -> None:
+    """Raises WrongTable unless the first so many events, or all of them, are in the table, and nothing else is."""
+    raw, windows = len(feed.each[:first]), feed.windows(first)
+    if (found := count(name, b"sensor-")) != raw:
+        raise WrongTable(f"{name.table}: {found:,} raw rows instead of {raw:,}")
+    if (found := count(name, b"agg#")) != windows:
+        raise WrongTable(f"{name.table}: {found:,} aggregate rows instead of {windows:,}")
+    if wrong := difference(name, feed, first):
+        raise WrongTable(f"{name.table}: {wrong}")
+
+
+def count(name: TableName, prefix: bytes) -> int:
+    """How many rows have keys that begin so. A request for keys alone, and only their ends are counted."""
+    key_only = {"chain": {"filters": [{"cells_per_row_limit_filter": 1}, {"strip_value_transformer": True}]}}
+    request = ReadRowsRequest(table_name=str(name), filter=RowFilter(key_only))
+    start, end = prefix_range(prefix)
+    request.rows.row_ranges.append({"start_key_closed": start, "end_key_open": end})
+    with bigtable_client(name.project) as client:
+        return sum(
+            chunk.commit_row for response in client.read_rows(request) for chunk in ReadRowsResponse.pb(response).chunks
+        )
+
+
+def difference(name: TableName, feed: Feed, first: int | None = None) -> str:
+    """How the aggregates of :data:`CHECKED` are not as they should be; empty where they are."""
+    expected = feed.aggregates(CHECKED, first)
+    with RowReader.open(name) as reader:
+        rows = reader.read(prefix_range(f"agg#hourly#{CHECKED}#".encode()))
+        found = {row.key.decode(): {cell.qualifier.decode(): float(cell.value) for cell in row.cells} for row in rows}
+    if found.keys() != expected.keys():
+        return f"aggregates {sorted(found)} instead of {sorted(expected)}"
+    for key, columns in expected.items():
+        if found[key].keys() != columns.keys():
+            return f"{key} has {sorted(found[key])} instead of {sorted(columns)}"
+        for column, value in columns.items():
+            # Sums depend on the order of adding; the spread of values is a small part of the values.
+            if not math.isclose(found[key][column], value, rel_tol=1e-9, abs_tol=1e-9):
+                return f"{key}: {column} is {found[key][column]!r} instead of {value!r}"
+    return ""

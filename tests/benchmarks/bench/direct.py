@@ -1,0 +1,128 @@
+"""The whole job as people run it here: ``python -m pipeline`` on the DirectRunner, from the Pub/Sub emulator.
+
+The job runs and has written a first message when the rest is handed to Pub/Sub, all of it at once; what is timed begins
+there and ends with the last raw row. From the first row to the last would flatter: this runner takes every step for
+a whole bundle, and the first row of a bundle comes when most of the work has been done. The JSON has that rate as well.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
+
+from pipeline.cloud.bigtable_client import bigtable_client
+from pipeline.cloud.names import TableName
+from pipeline.cloud.publisher import Publisher
+from pipeline.core.schema.table_schema import TableSchema
+from tests.benchmarks.bench.check import check, count, difference
+from tests.benchmarks.bench.feed import Feed
+from tests.job.running import Resources, running_job
+from tests.lasting import lasting
+from tests.waiting import eventually
+
+_REQUEST_BYTES = 9_000_000
+_LOOKED_FOR = 50  # keys at a time
+_MOST_S = 120.0
+
+
+@dataclass(frozen=True)
+class DirectProgram:
+    """A job, and how much it gets: enough for some seconds."""
+
+    key: str
+    name: str
+    batch: int
+    events: int
+    flags: tuple[str, ...] = ()
+
+
+_BULK = ("--bigtable_writer=bulk",)
+DIRECT_PROGRAMS = (
+    DirectProgram("direct_bulk", "DirectRunner, bulk", 100, 60_000, _BULK),
+    DirectProgram("direct_connector", "DirectRunner, connector", 100, 30_000),
+    DirectProgram("direct_bulk_single", "DirectRunner, bulk", 1, 4_000, _BULK),
+    DirectProgram("direct_connector_single", "DirectRunner, connector", 1, 4_000),
+)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Events a second: from handing over to the last row, and from the first row to the last."""
+
+    handed_over: float
+    first_row: float
+
+
+def run(program: DirectProgram, start_us: int) -> Rates:
+    """One job from its start to a checked table."""
+    feed = Feed(start_us, program.events)
+    messages = feed.messages(program.batch)
+    warm = program.batch
+    keys = feed.raw_keys()
+    # The last event of a message is written last; of messages of one event, every tenth will do.
+    markers = keys[max(program.batch, 10) - 1 :: max(program.batch, 10)]
+    resources = Resources()
+    try:
+        resources.table = resources.table_of(lasting(TableSchema.default()))
+        # Panes as often as when one tries it by hand; at the default of a minute, checking would take that long.
+        flags = resources.flags(early_firing="60s", late_firing="5s")
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            running_job([*flags, *program.flags], Path(directory) / "log"),
+            bigtable_client(resources.table.project) as client,
+        ):
+            with Publisher(resources.topic) as publisher:
+                publisher.send_at_once(messages[:1])
+                _wait_for(client, resources.table, keys[:warm])
+                rest = keys[warm : warm + 1] if program.batch == 1 else markers[1:2]
+                begin = time.perf_counter()
+                for request in _requests(messages[1:]):
+                    publisher.send_at_once(request)
+            _wait_for(client, resources.table, rest)
+            first = time.perf_counter()
+            _wait_for(client, resources.table, markers)
+            last = time.perf_counter()
+            while count(resources.table, b"sensor-") < feed.events:
+                last = time.perf_counter()
+                if last > begin + _MOST_S:
+                    break  # which the check will say
+            eventually(lambda: not difference(resources.table, feed))
+            check(resources.table, feed)
+    finally:
+        resources.close()
+    events = feed.events - warm
+    return Rates(events / (last - begin), events / (last - first))
+
+
+def _requests(messages: list) -> list[list]:
+    requests, size = [[]], 0
+    for message in messages:
+        size += len(message.data) + 200
+        if len(requests[-1]) == 1000 or size > _REQUEST_BYTES:
+            requests.append([])
+            size = len(message.data) + 200
+        requests[-1].append(message)
+    return requests
+
+
+def _wait_for(client: BigtableClient, name: TableName, keys: list[bytes]) -> None:
+    """Returns when these rows are there. Asks for few of them at a time, so as not to take the job's time."""
+    missing = keys[::-1]
+    deadline = time.perf_counter() + _MOST_S
+    while missing:
+        asked = missing[-_LOOKED_FOR:]
+        found = _found(client, name, asked)
+        missing[-_LOOKED_FOR:] = [key for key in asked if key not in found]
+        if not found:
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"{len(missing):,} rows of {len(keys):,} are not there after {_MOST_S:.0f} s")
+            time.sleep(0.02)
+
+
+def _found(client: BigtableClient, name: TableName, keys: list[bytes]) -> set[bytes]:
+    request = ReadRowsRequest(table_name=str(name), rows={"row_keys": keys})
+    responses = client.read_rows(request)
+    return {chunk.row_key for response in responses for chunk in ReadRowsResponse.pb(response).chunks}

@@ -1,0 +1,122 @@
+"""The programs of the comparison by their names, each in a process of its own that writes one table after another."""
+
+import gc
+import importlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.cloud.names import TableName
+from tests.benchmarks.bench.feed import Feed
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compared.
+
+    Args:
+        key: what the floors call it.
+        name: what people read.
+        module: of this package.
+        batch: events a message.
+        share: how much of the events it writes; slow programs a part of them, which still takes them longest.
+        flags: of Tidetable.
+        builds: whether it has something to build for each table before it runs.
+    """
+
+    key: str
+    name: str
+    module: str
+    batch: int
+    share: float = 1.0
+    flags: tuple[str, ...] = ()
+    builds: bool = False
+
+    def first(self, feed: Feed) -> int:
+        """How many events it writes: the first of the feed."""
+        return int(feed.events * self.share)
+
+
+_PART = 1 / 3
+_BULK = ("--bigtable_writer=bulk",)
+HAND_LOOP = Program("hand_loop", "(1) hand loop", "hand_loop", 100)
+PROGRAMS = (
+    HAND_LOOP,
+    Program("hand_loop_single", "(1) hand loop", "hand_loop", 1),
+    Program("batcher", "(2) data client, mutations_batcher", "batcher", 100, _PART),
+    Program("plain_beam", "(3) plain Beam, WriteToBigTable", "plain_beam", 100, _PART, builds=True),
+    Program("connector", "(4) Tidetable, connector", "tidetable", 100, _PART, builds=True),
+    Program("connector_single", "(4) Tidetable, connector", "tidetable", 1, _PART, builds=True),
+    Program("bulk", "(5) Tidetable, bulk", "tidetable", 100, flags=_BULK, builds=True),
+    Program("bulk_single", "(5) Tidetable, bulk", "tidetable", 1, flags=_BULK, builds=True),
+    Program("bytewax", "(6) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
+)
+
+
+class Worker:
+    """A program in its process, from the ``with`` to its end."""
+
+    def __init__(self, program: Program, feed: Feed) -> None:
+        self.program = program
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.bench.programs",
+                program.key,
+                str(feed.start_us),
+                str(feed.events),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: TableName) -> float:
+        """Seconds that it took to write everything to this table."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps([name.project, name.instance, name.table]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{self.program.name} ended with exit code {self._process.wait()}")
+        return float(answer)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(program: Program, feed: Feed) -> None:
+    """Reads names of tables, writes each and prints the seconds that it took."""
+    sys.stdout, answers = sys.stderr, sys.stdout  # what a program prints is no answer
+    logging.disable(logging.WARNING)
+    beam = program.module in ("plain_beam", "tidetable")
+    first = program.first(feed)
+    messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
+    module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")
+    prepared: Callable[[TableName], Any] = module.prepare(messages, *program.flags)
+    gc.collect()
+    gc.freeze()  # the messages are not the program's to look after
+    for line in sys.stdin:
+        name = TableName(*json.loads(line))
+        run = prepared(name) if program.builds else lambda name=name: prepared(name)
+        gc.collect()
+        begin = time.perf_counter()
+        run()
+        print(time.perf_counter() - begin, file=answers, flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _key, _start_us, _events = sys.argv[1:]
+    serve(next(program for program in PROGRAMS if program.key == _key), Feed(int(_start_us), int(_events)))

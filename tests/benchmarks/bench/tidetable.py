@@ -1,0 +1,52 @@
+"""(4) and (5) Tidetable's own graph, from messages to both sinks, with the settings of its flags."""
+
+from collections.abc import Callable
+
+import apache_beam as beam
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipeline.cloud.names import TableName
+from pipeline.job.graph import build_graph, write
+from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
+from tests.benchmarks.bench import source
+
+
+def flags(name: TableName, *more: str) -> list[str]:
+    """A complete command line, at its defaults but for when panes fire: FnApiRunner has no processing time."""
+    return [
+        "--runner=DirectRunner",
+        f"--project={name.project}",
+        f"--input_subscription=projects/{name.project}/subscriptions/none",
+        "--dead_letters=drop",
+        f"--bigtable_instance={name.instance}",
+        f"--bigtable_table={name.table}",
+        "--early_firing=0",
+        "--late_firing=0",
+        *more,
+    ]
+
+
+def refused(*more: str) -> str:
+    """Why there are no such flags; empty where there are."""
+    try:
+        settings_of(parse_flags(flags(TableName("test-project", "instance", "table"), *more)))
+    except BadFlag as problem:
+        return str(problem)
+    return ""
+
+
+def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], Callable[[], None]]:
+    """What builds the pipeline for a table, and returns what runs it."""
+    source.held = messages
+
+    def build(name: TableName) -> Callable[[], None]:
+        settings = settings_of(parse_flags(flags(name, *more)))
+        targets = [Target(table, settings.said.schema()) for table in settings.tables]
+        pipeline = beam.Pipeline(FnApiRunner(), PipelineOptions([]))
+        # As in the steady state of a job: what its windows hold it has seen itself, and recalls nothing.
+        write(build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None), targets, settings)
+        return lambda: pipeline.run().wait_until_finish()
+
+    return build
