@@ -144,8 +144,17 @@ def sensor_event(
     event_id: str = "",
 ) -> SensorEvent:
     """A protobuf event; nothing is validated."""
-    event = SensorEvent(sensor_id=sensor_id, readings=readings, metadata=metadata, event_id=event_id)
-    event.event_time.FromMicroseconds(event_time_us)
+    event = SensorEvent(sensor_id=sensor_id, event_id=event_id)
+    # Item by item, and without a look at the calendar, in half the time.
+    for metric, value in readings.items():
+        event.readings[metric] = value
+    for name, text in metadata.items():
+        event.metadata[name] = text
+    if 0 <= event_time_us <= LATEST_US:
+        event.event_time.seconds, micros = divmod(event_time_us, 1_000_000)
+        event.event_time.nanos = micros * 1000
+    else:
+        event.event_time.FromMicroseconds(event_time_us)
     return event
 
 

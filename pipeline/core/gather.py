@@ -35,6 +35,10 @@ class Gatherer:
         self._length_us = window.length_us
         self._grain_us = grain_us
         self._deduplicate = deduplicate
+        self.start()
+
+    def start(self) -> None:
+        """Begins with nothing: what a bundle that failed has gathered comes again."""
         self._gathered: dict[tuple[str, int], Gathered] = {}
 
     def add(self, events: Iterable[Event]) -> None:
@@ -51,5 +55,6 @@ class Gatherer:
 
     def take(self) -> Iterable[Gathered]:
         """All that was gathered since the last time."""
-        taken, self._gathered = self._gathered.values(), {}
+        taken = self._gathered.values()
+        self.start()
         return taken

@@ -84,6 +84,9 @@ class _GatherFn(beam.DoFn):
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer
 
+    def start_bundle(self) -> None:
+        self._gatherer.start()
+
     def process(self, element: Event) -> None:
         self._gatherer.add([element])
 

@@ -106,6 +106,8 @@ class _ProcessFn(beam.DoFn):
     def start_bundle(self) -> None:
         for _, _, late in self._tables:
             late.start()
+        for gatherer in self._gatherers:
+            gatherer.start()
         self._held = 0
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:

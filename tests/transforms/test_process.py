@@ -1,0 +1,65 @@
+from datetime import timedelta
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipeline.core.outgoing import message_of
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.windows import HOURLY, Window
+from pipeline.transforms import process
+from pipeline.transforms.process import ProcessMessages
+from tests.streams import HOUR, NOON, clock, event_at, key_at, pubsub_message
+
+HOURS = parse_schema("")
+NO_AGGREGATES = parse_schema("[tiers]")
+
+
+def run(messages, tables, *, rows, gathered, dead_letters=()):
+    """Processes messages, and checks everything that comes out."""
+    with TestPipeline(runner="FnApiRunner") as pipeline:
+        step = ProcessMessages(tables, max_future=timedelta(hours=1), allowed_lateness=timedelta(days=1), clock=clock)
+        processed = pipeline | beam.Create([list(messages)]) | beam.FlatMap(list) | "ProcessMessages" >> step
+        for index, (of_table, expected) in enumerate(zip(processed.rows, rows, strict=True)):
+            keys = of_table | f"Keys{index}" >> beam.Map(lambda rows: [row.key.decode() for row in rows])
+            assert_that(keys, equal_to(expected), label=f"Rows{index}")
+        assert processed.gathered.keys() == gathered.keys()
+        for window, expected in gathered.items():
+            found = processed.gathered[window] | f"Counts{window.text}" >> beam.Map(counted)
+            assert_that(found, equal_to(expected), label=window.text)
+        reasons = processed.dead_letters | beam.Map(lambda letter: letter.attributes["dead_letter_reason"])
+        assert_that(reasons, equal_to(list(dead_letters)), label="Dead")
+
+
+def counted(element, at=beam.DoFn.TimestampParam):
+    sensor_id, readings = element
+    return sensor_id, (at.micros // 1_000_000 - NOON) // HOUR, readings.pane().stats.events
+
+
+def test_a_message_s_rows_and_a_bundle_s_windows():
+    """Rows of a message come together, for each table; readings by sensor and window, at a time within it."""
+    first = message_of([event_at(0), event_at(HOUR), event_at(1, sensor_id="")])
+    second = message_of([event_at(2), event_at(0), event_at(3, sensor_id="b")])
+    quarters = Window.parse("15m")
+    run(
+        map(pubsub_message, (first, second)),
+        [(HOURS, HOURLY), (NO_AGGREGATES, None), (HOURS, quarters)],
+        rows=[[[key_at(0), key_at(HOUR)], [key_at(2), key_at(0), key_at(3, "b")]]] * 3,
+        gathered={
+            HOURLY: [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
+            quarters: [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
+        },
+        dead_letters=["MISSING_SENSOR_ID"],
+    )
+
+
+def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
+    """What it has gathered goes on now and then, so that memory does not grow with it."""
+    monkeypatch.setattr(process, "_MOST_GATHERED", 2)
+    run(
+        [pubsub_message(message_of([event_at(i)])) for i in range(5)],
+        [(HOURS, HOURLY)],
+        rows=[[[key_at(i)] for i in range(5)]],
+        gathered={HOURLY: [("a", 0, 2), ("a", 0, 2), ("a", 0, 1)]},
+    )
