@@ -418,6 +418,11 @@ variable "app_profile" {
   description = "The app profile that rows are written by, with bigtable_writer = bulk; null for the instance's default one."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.app_profile == null || can(regex("^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$", var.app_profile))
+    error_message = "app_profile must be the id of an app profile, like batch-writes."
+  }
 }
 
 variable "launch_checks" {

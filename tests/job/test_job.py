@@ -4,7 +4,6 @@ import math
 import signal
 import time
 from collections import Counter
-from contextlib import ExitStack
 
 import google.cloud.bigtable
 import pytest
@@ -15,10 +14,9 @@ from pipeline.core.messages import BATCH_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
-from pipeline.toolbox.emulators import BIGTABLE, running_emulator
 from pipeline.toolbox.fleet import Plan, simulate
 from pipeline.toolbox.proof import Expectation
-from tests.job.running import PROJECT, Resources, running_job
+from tests.job.running import PROJECT, running_job
 from tests.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -274,33 +272,3 @@ def test_rows_that_bigtable_refuses_for_good(resources, log):
     assert letter.attributes["dead_letter_reason"] == "ROW_REFUSED"
     assert letter.attributes["row_key"] == key_of(homeless)
     assert job.counters()["bulk_refused"] == 1
-
-
-@pytest.fixture
-def job_without_bigtable(pubsub, log, monkeypatch):
-    """A job whose Bigtable went away with a message on its way, once it has said so."""
-    monkeypatch.delenv(BIGTABLE.variable, raising=False)
-    with ExitStack() as closing, ExitStack() as own_bigtable:
-        monkeypatch.setenv(BIGTABLE.variable, own_bigtable.enter_context(running_emulator(BIGTABLE)))
-        resources = Resources()
-        closing.callback(resources.close)
-        job = closing.enter_context(running_job(resources.flags(), log))
-        own_bigtable.close()
-        resources.publish([message_of([some_event()])])
-        job.says("no progress for")
-        assert f"table {resources.table}: the server cannot be reached" in job.log
-        yield job
-
-
-def test_bigtable_away(job_without_bigtable):
-    """With Bigtable gone, a stop ends within 40 seconds, says what is lost, and is no success."""
-    assert job_without_bigtable.stop() == 1
-    assert "lost: acknowledged messages that could not be written" in job_without_bigtable.log
-
-
-def test_a_second_signal_stops_at_once(job_without_bigtable):
-    """While a stop waits for a server, a second signal ends the job."""
-    job_without_bigtable.process.send_signal(signal.SIGINT)
-    job_without_bigtable.says("stopping")
-    assert job_without_bigtable.stop(signal.SIGINT, seconds=5) == 128 + signal.SIGINT
-    assert "stopped at once" in job_without_bigtable.log

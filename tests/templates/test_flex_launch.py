@@ -28,6 +28,7 @@ VALUES = {
     "raw_family": "raw",
     "stats_family": "stats",
     "meta_family": "meta",
+    "app_profile": "batch-writes",
 }
 
 
@@ -136,7 +137,7 @@ def parameters():
         each["name"]: each.get("defaultValue") or VALUES[each["name"]]
         for each in declared
         if each["name"] != "input_topic"
-    }
+    } | {"bigtable_writer": "bulk"}  # which alone has an app profile
 
 
 @pytest.mark.timeout(600)  # it installs everything anew

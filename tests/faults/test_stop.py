@@ -1,0 +1,41 @@
+"""The job is told to stop while Bigtable is away."""
+
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from pipeline.core.outgoing import message_of
+from pipeline.toolbox.emulators import BIGTABLE, running_emulator
+from tests.faults.feed import HOUR_US, now_us, series
+from tests.job.running import Resources, running_job
+
+
+@pytest.fixture
+def job_without_bigtable(pubsub, log, monkeypatch):
+    """A job whose Bigtable went away with a message on its way, once it has said so."""
+    monkeypatch.delenv(BIGTABLE.variable, raising=False)
+    with ExitStack() as closing, ExitStack() as own_bigtable:
+        monkeypatch.setenv(BIGTABLE.variable, own_bigtable.enter_context(running_emulator(BIGTABLE)))
+        resources = Resources()
+        closing.callback(resources.close)
+        job = closing.enter_context(running_job(resources.flags(), log))
+        own_bigtable.close()
+        resources.publish([message_of(series("a", now_us() - HOUR_US, 1))])
+        job.says("no progress for")
+        assert f"table {resources.table}: the server cannot be reached" in job.log
+        yield job
+
+
+def test_a_stop_while_bigtable_is_away(job_without_bigtable):
+    """With Bigtable gone, a stop ends within 40 seconds, says what is lost, and is no success."""
+    assert job_without_bigtable.stop() == 1
+    assert "lost: acknowledged messages that could not be written" in job_without_bigtable.log
+
+
+def test_a_second_signal_stops_at_once(job_without_bigtable):
+    """While a stop waits for a server, a second signal ends the job."""
+    job_without_bigtable.process.send_signal(signal.SIGINT)
+    job_without_bigtable.says("stopping")
+    assert job_without_bigtable.stop(signal.SIGINT, seconds=5) == 128 + signal.SIGINT
+    assert "stopped at once" in job_without_bigtable.log
