@@ -12,6 +12,7 @@ from pipeline.job.settings import TidetableOptions
 from pipeline.toolbox.cli import main
 from pipeline.transforms import metrics
 from tests.benchmarks import state_size
+from tests.benchmarks.bench import report
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -81,6 +82,11 @@ def test_every_guarantee_is_shown():
 def test_state_size():
     """The sizes are those that the named command prints."""
     assert "\n".join(state_size.lines()) in README
+
+
+def test_speed():
+    """The page on speed quotes the benchmark's result."""
+    assert "\n".join(report.readme_lines(report.RESULT)) in README
 
 
 def test_every_command():

@@ -74,6 +74,18 @@ def write_json(measured: Sequence[Measured], remarks: Sequence[str], path: Path)
     path.write_text(f"{text}\n")
 
 
+def readme_lines(path: Path) -> list[str]:
+    """What the README's page on speed quotes of the JSON, a line each."""
+    result = json.loads(path.read_text())
+    machine = result["machine"]
+    rows = (
+        f"| {each['name']} | {each['batch']} | {each['rate']:,.0f} | {each['ratio']:.2f} |"
+        for each in result["programs"]
+    )
+    head = "| program | events a message | events/s | to the hand loop |", "|---|---|---|---|"
+    return [*head, *rows, "", f"({machine['cores']} cores of {machine['processor']}, Python {machine['python']})"]
+
+
 def below_floors(path: Path) -> list[str]:
     """Every ratio of the JSON that is below its floor, or is missing, a line each."""
     ratios = {program["key"]: program["ratio"] for program in json.loads(path.read_text())["programs"]}
