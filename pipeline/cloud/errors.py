@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
+# How gRPC tells that a connection broke down under a stream; any other INTERNAL error is the server's own.
+_STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
+
 
 class ServerProblem(Exception):
     """A server that is missing something, out of reach, or unwilling. ``str()`` is one line for a person."""
@@ -36,6 +39,11 @@ def explained(what: str) -> Iterator[None]:
         raise ServerProblem(f"{what}: the server cannot be reached: {_one_line(error)}") from error
     except exceptions.GoogleAPICallError as error:
         raise ServerProblem(f"{what}: {_one_line(error)}") from error
+
+
+def is_stream_reset(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether an INTERNAL error tells that a connection broke down, which passes."""
+    return any(text in error.message.lower() for text in _STREAM_RESETS)
 
 
 def _one_line(error: Exception) -> str:

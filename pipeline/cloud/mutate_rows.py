@@ -12,6 +12,8 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, MutateRowsRequest, MutateRowsResponse
 from google.rpc.error_details_pb2 import RetryInfo
 
+from pipeline.cloud.errors import is_stream_reset
+
 _Request = MutateRowsRequest.pb()  # the plain protobuf class: its wrapper takes many times as long
 
 # The server is to say how much it wants (RateLimitInfo), and how long a retry is to wait (RetryInfo).
@@ -21,8 +23,6 @@ _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.seriali
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 _TRANSIENT = frozenset({"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 _OF_THE_SERVER = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
-# How gRPC tells that a connection broke down under a stream; any other INTERNAL error is the server's own.
-_STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
 # How gRPC tells that a message is beyond its limit: trying it again does not make it smaller.
 _TOO_LARGE = "message larger than max"
 
@@ -116,7 +116,7 @@ def retry_delay_s(errors: Iterable[GoogleAPICallError]) -> float:
 
 def _is_passing(error: GoogleAPICallError) -> bool:
     if code_of(error) == "INTERNAL":
-        return any(text in error.message.lower() for text in _STREAM_RESETS)
+        return is_stream_reset(error)
     return code_of(error) in _TRANSIENT
 
 

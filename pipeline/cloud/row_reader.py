@@ -26,7 +26,7 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
 
 from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.errors import explained
+from pipeline.cloud.errors import explained, is_stream_reset
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell, KeyRange, Row
 
@@ -45,8 +45,6 @@ _CELL_BYTES = 200  # of memory, for a cell without its value
 
 _FIRST_DELAY_S = 0.05  # before a retry, at most: it doubles, and a random part of it is waited for
 _LONGEST_DELAY_S = 1.0
-# How gRPC tells that a connection broke down under a stream; any other INTERNAL error is the server's own.
-_STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
 
 _Request = ReadRowsRequest.pb()  # the plain protobuf class: quicker to fill in than its wrapper
 _new = tuple.__new__  # makes a Cell in half the time that its own constructor takes
@@ -295,7 +293,7 @@ def merged(responses: Iterable[Any]) -> Iterator[Row]:
 
 def _is_transient(error: Exception) -> bool:
     if isinstance(error, InternalServerError):
-        return any(text in error.message.lower() for text in _STREAM_RESETS)
+        return is_stream_reset(error)
     return isinstance(error, (Aborted, DeadlineExceeded, ServiceUnavailable))
 
 

@@ -91,8 +91,8 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
         cuts.append(f"{len(left_out)} attributes left out: {', '.join(left_out)}")
     detail = problem.detail
     if cuts:
-        detail = f"{_clip(detail, MAX_VALUE_BYTES - _ROOM_FOR_CUTS)} ({'; '.join(cuts)})"
-    return Message(data, kept | own | {DETAIL: _clip(detail, MAX_VALUE_BYTES)})
+        detail = f"{clipped(detail, MAX_VALUE_BYTES - _ROOM_FOR_CUTS)} ({'; '.join(cuts)})"
+    return Message(data, kept | own | {DETAIL: clipped(detail, MAX_VALUE_BYTES)})
 
 
 def original_of(letter: Message) -> Message:
@@ -189,6 +189,7 @@ def _size(attributes: Mapping[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) + _ATTRIBUTE_OVERHEAD for name, value in attributes.items())
 
 
-def _clip(text: str, max_bytes: int) -> str:
+def clipped(text: str, max_bytes: int) -> str:
+    """The text, cut where its UTF-8 would be longer than so many bytes."""
     encoded = text.encode(errors="backslashreplace")  # a lone surrogate out of JSON is no UTF-8
     return encoded.decode() if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"

@@ -8,7 +8,7 @@ Such a letter is not a sensor's message, so it can't be replayed; ``message_type
 from datetime import datetime
 from typing import NamedTuple
 
-from pipeline.core.dead_letters import DETAIL, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, REASON, STEP, TIME
+from pipeline.core.dead_letters import DETAIL, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, REASON, STEP, TIME, clipped
 from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.times import format_time, from_datetime
 
@@ -48,20 +48,15 @@ def refused_row_letter(row: RefusedRow, table: str, step: str, now: datetime) ->
     data = row.entry[: MAX_MESSAGE_BYTES - _ATTRIBUTES_BYTES]
     cut = f" (entry cut from {len(row.entry)} to {len(data)} bytes)" if len(data) < len(row.entry) else ""
     message = " ".join(row.message.split())
-    detail = _clip(f"table {table}: row {_clip(key, 256)}: {row.code}: {message}", MAX_VALUE_BYTES - _ROOM_FOR_CUTS)
+    detail = clipped(f"table {table}: row {clipped(key, 256)}: {row.code}: {message}", MAX_VALUE_BYTES - _ROOM_FOR_CUTS)
     return Message(
         data,
         {
             MESSAGE_TYPE: ENTRY_TYPE,
-            ROW_KEY: _clip(key, MAX_VALUE_BYTES),
+            ROW_KEY: clipped(key, MAX_VALUE_BYTES),
             REASON: ROW_REFUSED,
             DETAIL: detail + cut,
             STEP: step,
             TIME: format_time(from_datetime(now)),
         },
     )
-
-
-def _clip(text: str, max_bytes: int) -> str:
-    encoded = text.encode(errors="backslashreplace")
-    return encoded.decode() if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
