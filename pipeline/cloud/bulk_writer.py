@@ -27,11 +27,11 @@ from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.delivery import Delivery, Send, Tally
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.mutate_rows import code_of, mutate_rows
-from pipeline.cloud.mutation_bytes import ENTRY_OVERHEAD, head_of, mutations_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.pace import Pace
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, head_of
 from pipeline.core.refused_rows import RefusedRow
-from pipeline.core.rows import Row
+from pipeline.core.rows import EncodedRow, Row
 
 _MOST_MUTATIONS = 100_000  # of a request, to Bigtable
 
@@ -119,16 +119,15 @@ class BulkWriter:
                 ``finish`` is in flight any more, or tried again.
             ValueError: a cell has a negative timestamp.
         """
+        most = self._limits.mutations
+        for row in rows:
+            for start in range(0, len(row.cells), most):
+                self.add_encoded([encoded(Row(row.key, row.cells[start : start + most]))])
+
+    def add_encoded(self, rows: Iterable[EncodedRow]) -> None:
+        """As :meth:`add_all` has it; a row of more cells than a request may have is refused by the server."""
         most_mutations, most_bytes = self._limits.mutations, self._limits.size_bytes
-        for key, cells in rows:
-            count = len(cells)
-            if count > most_mutations:
-                parts = range(0, count, most_mutations)
-                self.add_all(Row(key, cells[start : start + most_mutations]) for start in parts)
-                continue
-            if not count:
-                continue
-            mutations = mutations_of(cells)
+        for key, mutations, count in rows:
             size = len(mutations) + len(key) + ENTRY_OVERHEAD
             if self._mutations + count > most_mutations or self._size + size > most_bytes:
                 self._send_open()

@@ -18,8 +18,8 @@ from pipeline.cloud.mutate_rows import (
     is_too_large,
     retry_delay_s,
 )
-from pipeline.cloud.mutation_bytes import entry_of, request_of
 from pipeline.cloud.pace import Pace
+from pipeline.core.mutation_bytes import entry_of, request_of
 from pipeline.core.refused_rows import RefusedRow
 
 _FIRST_DELAY_S = 0.05  # before a retry, at most: it doubles, and a random part of it is waited for

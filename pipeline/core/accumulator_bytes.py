@@ -2,31 +2,38 @@
 
 Little-endian, without padding:
 
-    readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled), statistics, [those recalled],
-                [number of columns, columns]
-    column      number of metrics, their names; number of events, first event time in µs, bytes of a time behind it,
-                these times; values as doubles, event by event
-    statistics  number of events, number of metrics; for each its name, count, sum, minimum, maximum, mean and m2
+    readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
+                events), statistics, [those recalled], [columns], [events]
+    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, mean and m2
+    columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
+    group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
+                times; values as doubles, event by event
+    events      number of blocks; for each the names of its metrics, number of events, times in µs, values as in a group
     windows     whole, number of windows; for each its start in µs and its statistics
-    name        length, UTF-8
+    names       bytes of them all; for each its length, UTF-8
 """
 
 import struct
 import sys
 from array import array
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
+from pipeline.core.columns import LONG, SHORT, Columns, Group, blocks
 from pipeline.core.stats import MetricStats, WindowStats
 
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")
 _METRIC = struct.Struct("<Qddddd")
-_TIMES = struct.Struct("<IqB")
+_COLUMNS = struct.Struct("<IqB")
+_GROUP = struct.Struct("<II")
+_BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-_SHORT, _LONG = array("I"), array("Q")
-if _SHORT.itemsize != 4 or _LONG.itemsize != 8 or sys.byteorder != "little":
+_NUMBERS = "I"
+_SIZES = {form: array(form).itemsize for form in (SHORT, LONG)}
+_FORMS = {size: form for form, size in _SIZES.items()}
+if _SIZES != {SHORT: 4, LONG: 8} or array(_NUMBERS).itemsize != 4 or sys.byteorder != "little":
     raise ImportError("this machine's integers are not those that accumulators are stored with")
 
 
@@ -39,15 +46,12 @@ class Reader:
 
     def take(self, size: int) -> bytes:
         """The next so many bytes."""
-        begin = self._position
-        self._position += size
-        if self._position > len(self._data):
-            raise ValueError("an accumulator ends before its end")
-        return self._data[begin : self._position]
+        begin = self._move(size)
+        return self._data[begin : begin + size]
 
     def unpack(self, form: struct.Struct) -> tuple:
         """The next values of that form."""
-        return form.unpack(self.take(form.size))
+        return form.unpack_from(self._data, self._move(form.size))
 
     def byte(self) -> int:
         """The next byte."""
@@ -57,35 +61,36 @@ class Reader:
         """The next number of things."""
         return int(self.unpack(_COUNT)[0])
 
-    def name(self) -> str:
-        """The next name."""
-        return self.take(self.byte()).decode()
+    def names(self, size: int) -> tuple[str, ...]:
+        """The next names, which take so many bytes."""
+        return _names(self.take(size))
+
+    def _move(self, size: int) -> int:
+        begin = self._position
+        self._position += size
+        if self._position > len(self._data):
+            raise ValueError("an accumulator ends before its end")
+        return begin
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
     """The statistics."""
-    parts = [_EVENTS.pack(stats.events, len(stats.metrics))]
-    for metric, of_metric in stats.metrics.items():
-        parts.append(_name(metric))
-        parts.append(
-            _METRIC.pack(
-                of_metric.count,
-                of_metric.total,
-                of_metric.minimum,
-                of_metric.maximum,
-                of_metric.mean,
-                of_metric.m2,
-            )
+    names = _names_bytes(tuple(stats.metrics))
+    each = [
+        _METRIC.pack(
+            of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum, of_metric.mean, of_metric.m2
         )
-    return b"".join(parts)
+        for of_metric in stats.metrics.values()
+    ]
+    return b"".join((_EVENTS.pack(stats.events, len(names)), names, *each))
 
 
 def read_stats(reader: Reader) -> WindowStats:
     """What :func:`stats_bytes` wrote."""
     stats = WindowStats()
-    stats.events, metrics = reader.unpack(_EVENTS)
-    for _ in range(metrics):
-        of_metric = stats.metrics[reader.name()] = MetricStats()
+    stats.events, size = reader.unpack(_EVENTS)
+    for metric in reader.names(size):
+        of_metric = stats.metrics[metric] = MetricStats()
         (
             of_metric.count,
             of_metric.total,
@@ -97,34 +102,64 @@ def read_stats(reader: Reader) -> WindowStats:
     return stats
 
 
-def events_bytes(events: Mapping[int, Mapping[str, float]]) -> bytes:
-    """Readings by event time: eight bytes a value, and four or eight a time."""
-    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for time_us, readings in events.items():
-        alike[tuple(sorted(readings))].append(time_us)
-    parts = [_COUNT.pack(len(alike))]
-    for metrics, times_us in alike.items():
-        first_us = min(times_us)
-        form = "I" if max(times_us) - first_us < 1 << 32 else "Q"
-        behind = array(form, [time_us - first_us for time_us in times_us])
-        parts.append(_COUNT.pack(len(metrics)))
-        parts += map(_name, metrics)
-        parts.append(_TIMES.pack(len(times_us), first_us, behind.itemsize))
-        parts.append(behind.tobytes())
-        parts.append(array("d", [events[time_us][metric] for time_us in times_us for metric in metrics]).tobytes())
+def columns_bytes(columns: Columns, metrics: Iterable[str]) -> bytes:
+    """Readings: eight bytes a value, and four or eight a time.
+
+    Args:
+        columns: of the readings.
+        metrics: of their statistics, in the order in which these are written.
+    """
+    parts = [
+        _COLUMNS.pack(len(columns.groups), columns.base_us, _SIZES[columns.form]),
+        array(columns.form, (columns.first, columns.last)).tobytes(),
+    ]
+    numbers = {metric: number for number, metric in enumerate(metrics)}
+    for names, (times, values) in columns.groups.items():
+        parts += (
+            _GROUP.pack(len(names), len(times)),
+            array(_NUMBERS, [numbers[name] for name in names]).tobytes(),
+            times.tobytes(),
+            values.tobytes(),
+        )
     return b"".join(parts)
+
+
+def read_columns(reader: Reader, metrics: Iterable[str]) -> Columns:
+    """What :func:`columns_bytes` wrote with these metrics."""
+    columns = Columns()
+    groups, columns.base_us, size = reader.unpack(_COLUMNS)
+    columns.form = _FORMS[size]
+    columns.first, columns.last = array(columns.form, reader.take(2 * size))
+    names = list(metrics)
+    for _ in range(groups):
+        width, events = reader.unpack(_GROUP)
+        of_group = tuple([names[number] for number in array(_NUMBERS, reader.take(4 * width))])
+        times = array(columns.form, reader.take(size * events))
+        columns.groups[of_group] = Group(times, array("d", reader.take(8 * width * events)))
+    return columns
+
+
+def events_bytes(events: Mapping[int, Mapping[str, float]]) -> bytes:
+    """Readings by event time: a few, as they are."""
+    parts: list[bytes] = []
+    for metrics, times_us, values in blocks(events):
+        names = _names_bytes(metrics)
+        form = _block(len(metrics), len(times_us))
+        parts += (_BLOCK.pack(len(names), len(times_us)), names, form.pack(*times_us, *values))
+    return b"".join((_COUNT.pack(len(parts) // 3), *parts))
 
 
 def read_events(reader: Reader) -> dict[int, Mapping[str, float]]:
     """What :func:`events_bytes` wrote."""
     events: dict[int, Mapping[str, float]] = {}
     for _ in range(reader.count()):
-        metrics = [reader.name() for _ in range(reader.count())]
-        count, first_us, size = reader.unpack(_TIMES)
-        behind = array("I" if size == 4 else "Q", reader.take(count * size))
-        each = iter(array("d", reader.take(count * len(metrics) * 8)))
-        for time_us, of_event in zip(behind, zip(*[each] * len(metrics), strict=True), strict=True):
-            events[first_us + time_us] = dict(zip(metrics, of_event, strict=True))
+        size, count = reader.unpack(_BLOCK)
+        metrics = reader.names(size)
+        width = len(metrics)
+        numbers = reader.unpack(_block(width, count))
+        for index, time_us in enumerate(numbers[:count]):
+            begin = count + index * width
+            events[time_us] = dict(zip(metrics, numbers[begin : begin + width], strict=True))
     return events
 
 
@@ -142,6 +177,24 @@ def read_windows(reader: Reader) -> tuple[dict[int, WindowStats], bool]:
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}, whole
 
 
-def _name(text: str) -> bytes:
-    encoded = text.encode()
-    return bytes([len(encoded)]) + encoded  # at most 128, by the contract
+@lru_cache(maxsize=256)
+def _block(metrics: int, events: int) -> struct.Struct:
+    return struct.Struct(f"<{events}q{events * metrics}d")
+
+
+# A sensor's metrics are mostly the same, and so are those of sensors of a kind.
+@lru_cache(maxsize=128)
+def _names_bytes(names: tuple[str, ...]) -> bytes:
+    encoded = [name.encode() for name in names]
+    return b"".join([bytes([len(name)]) + name for name in encoded])  # each at most 128, by the contract
+
+
+@lru_cache(maxsize=128)
+def _names(data: bytes) -> tuple[str, ...]:
+    names = []
+    begin = 0
+    while begin < len(data):
+        end = begin + 1 + data[begin]
+        names.append(data[begin + 1 : end].decode())
+        begin = end
+    return tuple(names)

@@ -105,6 +105,11 @@ class BadData(Exception):
 _new = tuple.__new__
 _isfinite = math.isfinite
 
+_valid_together: set[tuple[str, ...]] = set()
+"""Metric names of events before: few of them, as sensors are of a few kinds."""
+_MOST_TOGETHER = 64
+_MOST_REMEMBERED = 4096
+
 
 class Event(NamedTuple):
     """A valid event. Its identity is (sensor_id, event_time_us)."""
@@ -224,8 +229,14 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
         BadData: the first rule that it breaks.
     """
     sensor_id = event.sensor_id
-    if not _is_sensor_id(sensor_id):
+    # What is too long must not fill the cache.
+    if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):
         raise _bad_sensor_id(sensor_id)
+    timestamp = event.event_time
+    seconds, nanos = timestamp.seconds, timestamp.nanos
+    time_us = seconds * 1_000_000 + nanos // 1000
+    if not (EARLIEST_US <= time_us <= latest_us and 0 <= nanos < 1_000_000_000 and time_us <= LATEST_US):
+        raise _bad_event_time(event, latest_us)  # one that is not set is of the year 1970
     # Reading by reading is half the price of dict(), which asks a protobuf map for its keys() first; and a new tuple
     # that of a named one, which has to sort out its arguments.
     readings, metadata = event.readings, event.metadata
@@ -233,7 +244,7 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
         Event,
         (
             sensor_id,
-            _event_time_us(event, latest_us),
+            time_us,
             _readings({metric: readings[metric] for metric in readings}),
             _metadata({name: metadata[name] for name in metadata}) if len(metadata) else {},
             event.event_id,
@@ -242,12 +253,8 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
-def _is_sensor_id(text: str) -> bool:
-    return len(text) <= MAX_SENSOR_ID and _matches_sensor_id(text)  # what is too long must not fill the cache
-
-
 @lru_cache(maxsize=1 << 17)
-def _matches_sensor_id(text: str) -> bool:
+def _is_sensor_id(text: str) -> bool:
     return _SENSOR_ID.fullmatch(text) is not None and text not in RESERVED_SENSOR_IDS
 
 
@@ -262,28 +269,29 @@ def _bad_sensor_id(text: str) -> BadData:
     )
 
 
-def _event_time_us(event: SensorEvent, latest_us: int) -> int:
+def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
     if not event.HasField("event_time"):
-        raise BadData(Reason.MISSING_EVENT_TIME, "event_time is not set")
-    timestamp = event.event_time
-    seconds, nanos = timestamp.seconds, timestamp.nanos
+        return BadData(Reason.MISSING_EVENT_TIME, "event_time is not set")
+    nanos = event.event_time.nanos
     if not 0 <= nanos < 1_000_000_000:
-        raise BadData(Reason.INVALID_EVENT_TIME, f"event_time has {nanos} nanoseconds, not 0 to 999,999,999")
-    time_us = seconds * 1_000_000 + nanos // 1000
+        return BadData(Reason.INVALID_EVENT_TIME, f"event_time has {nanos} nanoseconds, not 0 to 999,999,999")
+    time_us = event.event_time.seconds * 1_000_000 + nanos // 1000
     if time_us < EARLIEST_US:
-        raise BadData(
+        return BadData(
             Reason.EVENT_TIME_TOO_EARLY,
             f"event_time {_shown_time(time_us)} is before {format_time(EARLIEST_US)}",
         )
-    if time_us > min(latest_us, LATEST_US):
-        raise BadData(
-            Reason.EVENT_TIME_IN_FUTURE,
-            f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}",
-        )
-    return time_us
+    return BadData(
+        Reason.EVENT_TIME_IN_FUTURE,
+        f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}",
+    )
 
 
 def _readings(readings: dict[str, float]) -> dict[str, float]:
+    # Mostly names that were seen together before; and a sum is finite if every value is, or has overflowed.
+    names = tuple(readings)
+    if names in _valid_together and _isfinite(sum(readings.values())):
+        return readings
     if not readings:
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
@@ -293,6 +301,8 @@ def _readings(readings: dict[str, float]) -> dict[str, float]:
             raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {shown(metric)} does not match {_NAME.pattern}")
         if not _isfinite(value):
             raise BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
+    if len(names) <= _MOST_TOGETHER and len(_valid_together) < _MOST_REMEMBERED:
+        _valid_together.add(names)
     return readings
 
 

@@ -2,6 +2,8 @@
 
 Statistics that were counted in parts can't tell which readings two parts have in common; the readings themselves can.
 So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
+
+What comes is put aside, and counted and told apart from what is kept when somebody looks: many at once are far cheaper.
 """
 
 from collections import defaultdict
@@ -9,8 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.accumulator_bytes import Reader, events_bytes, read_events, read_stats, stats_bytes
+from pipeline.core.accumulator_bytes import (
+    Reader,
+    columns_bytes,
+    events_bytes,
+    read_columns,
+    read_events,
+    read_stats,
+    stats_bytes,
+)
+from pipeline.core.columns import Columns, blocks
 from pipeline.core.stats import WindowStats
+
+_MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
+_FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
 
 
 class Pane(NamedTuple):
@@ -47,11 +61,13 @@ class WindowReadings:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_kept", "_recalled", "_stats", "_whole")
+    __slots__ = ("_fresh", "_kept", "_recalled", "_stats", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
-        self._stats = WindowStats()  # of what was added
-        self._kept: dict[int, Mapping[str, float]] | None = {} if deduplicate else None  # by event time
+        # What was added and is not counted yet: by event time, or just numbered, where nobody tells readings apart.
+        self._fresh: dict[int, Mapping[str, float]] = {}
+        self._stats = WindowStats()  # of what was counted
+        self._kept = Columns() if deduplicate else None  # the readings of that
         self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
         self._whole = False
 
@@ -59,17 +75,15 @@ class WindowReadings:
         """Adds an event's readings, metric name to finite value, as far as they are new; they must not change later."""
         if not readings:
             return  # a row of which nothing but metadata is left
-        kept = self._kept
-        if kept is None:
-            self._stats.add(readings)
-            return
-        known = kept.get(time_us)
-        if known is None:
-            kept[time_us] = readings
-            self._stats.add(readings)
-        elif new := {metric: value for metric, value in readings.items() if metric not in known}:
-            kept[time_us] = {**known, **new}
-            self._stats.add(new, events=0)
+        fresh = self._fresh
+        if self._kept is None:
+            fresh[len(fresh)] = readings
+            if len(fresh) == _MOST_FRESH:
+                self._count()
+        else:
+            first = fresh.setdefault(time_us, readings)
+            if first is not readings:
+                fresh[time_us] = {**readings, **first}
 
     def recall(self, recalled: Recalled) -> None:
         """Adds what the table held: the window is whole. Readings that were added already stay one."""
@@ -80,31 +94,70 @@ class WindowReadings:
 
     def merge(self, other: "WindowReadings") -> None:
         """Adds everything that ``other`` has seen; ``other`` stays as it is."""
-        if self._kept is None or other._kept is None or self._kept.keys().isdisjoint(other._kept):
+        if self._kept is None or other._kept is None:
             self._stats.merge(other._stats)
-            if self._kept is not None and other._kept is not None:
-                self._kept.update(other._kept)
+            _take(other._fresh, self._stats)
         else:
-            for time_us, readings in other._kept.items():
+            if other._kept.groups:
+                self._merge_kept(self._kept, other._kept, other._stats)
+            for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
         self._recall_statistics(other._recalled)
         self._whole |= other._whole
 
     def pane(self) -> Pane:
         """What the window has seen: a copy, since it goes on accumulating."""
+        self._settle()
         total = WindowStats()
         if self._recalled is not None:
             total.merge(self._recalled)
         total.merge(self._stats)
+        for readings in self._fresh.values():
+            total.add(readings)
         return Pane(total, self._whole)
 
     def magnitudes(self) -> dict[str, float]:
         """Σ|x| of the readings that are kept, by metric: what the tolerance of a sum is measured by."""
+        self._settle()
         found: dict[str, float] = defaultdict(float)
-        for readings in (self._kept or {}).values():
-            for metric, value in readings.items():
-                found[metric] += abs(value)
+        if self._kept is not None:
+            for metric, values in self._kept.by_metric():
+                found[metric] += sum(map(abs, values))
+            for readings in self._fresh.values():
+                for metric, value in readings.items():
+                    found[metric] += abs(value)
         return dict(found)
+
+    def _settle(self) -> None:
+        """Counts what is fresh, but for a few events alone."""
+        if self._kept is None or self._kept.groups or len(self._fresh) >= _FEW:
+            self._count()
+
+    def _count(self) -> None:
+        """Counts what is fresh, as far as it is new beside what is kept."""
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, {}
+        if self._kept is None:
+            _take(fresh, self._stats)
+            return
+        more: dict[int, Mapping[str, float]] = {}  # readings of events that are counted already
+        for time_us, metrics in self._kept.known(fresh).items():
+            readings = fresh.pop(time_us)
+            if new := {metric: value for metric, value in readings.items() if metric not in metrics}:
+                more[time_us] = new
+        _take(more, self._stats, self._kept)
+        self._stats.events -= len(more)
+        _take(fresh, self._stats, self._kept)
+
+    def _merge_kept(self, kept: Columns, other: Columns, stats: WindowStats) -> None:
+        self._count()  # what is here already comes first
+        if kept.overlaps(other):
+            for time_us, readings in other.events():
+                self.add(time_us, readings)
+        else:
+            kept.merge(other)
+            self._stats.merge(stats)
 
     def _recall_statistics(self, statistics: WindowStats | None) -> None:
         # They are of one aggregate row, however often it is handed on.
@@ -113,13 +166,22 @@ class WindowReadings:
 
     def to_bytes(self) -> bytes:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
-        flags = (self._kept is not None) | self._whole << 1 | (self._recalled is not None) << 2
+        self._settle()
+        columns = self._kept if self._kept is not None and self._kept.groups else None
+        flags = (
+            (self._kept is not None)
+            | self._whole << 1
+            | (self._recalled is not None) << 2
+            | (columns is not None) << 3
+            | bool(self._fresh) << 4
+        )
         return b"".join(
             (
                 bytes([flags]),
                 stats_bytes(self._stats),
                 b"" if self._recalled is None else stats_bytes(self._recalled),
-                b"" if self._kept is None else events_bytes(self._kept),
+                b"" if columns is None else columns_bytes(columns, self._stats.metrics),
+                events_bytes(self._fresh) if self._fresh else b"",
             )
         )
 
@@ -131,9 +193,28 @@ class WindowReadings:
         found = cls(deduplicate=bool(flags & 1))
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)
-        found._recalled = read_stats(reader) if flags & 4 else None
-        found._kept = read_events(reader) if flags & 1 else None
+        if flags & 4:
+            found._recalled = read_stats(reader)
+        if flags & 8:
+            found._kept = read_columns(reader, found._stats.metrics)
+        if flags & 16:
+            found._fresh = read_events(reader)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WindowReadings.from_bytes, (self.to_bytes(),)
+
+
+def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: Columns | None = None) -> None:
+    """Counts readings that are new, and keeps them."""
+    few = len(events) < _FEW
+    if few:
+        for readings in events.values():
+            stats.add(readings)
+    if few and kept is None:
+        return
+    for block in blocks(events):
+        if not few:
+            stats.extend(block.by_metric(), len(block.times_us))
+        if kept is not None:
+            kept.extend(block)

@@ -19,6 +19,14 @@ class Row(NamedTuple):
     cells: list[Cell]
 
 
+class EncodedRow(NamedTuple):
+    """A row to be written, its cells as :mod:`pipeline.core.mutation_bytes` has them."""
+
+    key: bytes
+    mutations: bytes
+    cells: int
+
+
 class KeyRange(NamedTuple):
     """Row keys from ``start``, inclusive, to ``end``, exclusive; an empty end is the table's."""
 

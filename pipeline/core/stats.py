@@ -7,7 +7,7 @@ A sum of squares would lose every digit where the mean is large beside the sprea
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class MetricStats:
@@ -25,6 +25,22 @@ class MetricStats:
         self.maximum = -math.inf
         self.mean = 0.0
         self.m2 = 0.0  # Σ(x − mean)²
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "MetricStats":
+        """Of one finite value or more: where there are many, much faster than to add them one by one."""
+        found = cls()
+        found.count = count = len(values)
+        found.total = sum(values, 0.0)
+        found.minimum = min(values)
+        found.maximum = max(values)
+        mean = found.total / count
+        if math.isinf(mean):
+            mean = sum([value / count for value in values])
+        found.mean = mean = min(max(mean, found.minimum), found.maximum)  # rounding may have taken it out of there
+        distance = math.dist(values, [mean] * count)  # √Σ(x − mean)², at the speed of C
+        found.m2 = distance * distance
+        return found
 
     def add(self, value: float) -> None:
         """Adds one finite value."""
@@ -93,6 +109,15 @@ class WindowStats:
             if stats is None:
                 stats = self.metrics[metric] = MetricStats()
             stats.add(value)
+
+    def extend(self, columns: Iterable[tuple[str, Sequence[float]]], events: int) -> None:
+        """Adds so many events' readings: metrics with their finite values, at least one."""
+        self.events += events
+        for metric, values in columns:
+            of_values = MetricStats.of(values)
+            stats = self.metrics.setdefault(metric, of_values)
+            if stats is not of_values:
+                stats.merge(of_values)
 
     @property
     def size(self) -> int:

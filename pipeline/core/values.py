@@ -18,12 +18,16 @@ class Values(StrEnum):
     @property
     def pack(self) -> Callable[[float], bytes]:
         """Writes a value."""
-        return format_value if self is Values.TEXT else _FLOAT64.pack
+        return format_value if self is Values.TEXT else _format_float64
 
     @property
     def unpack(self) -> Callable[[bytes], float]:
         """Reads a value that was written. Raises ValueError for what never is."""
         return parse_value if self is Values.TEXT else _parse_float64
+
+
+def _format_float64(value: float) -> bytes:
+    return _FLOAT64.pack(value)  # a bound method of a struct does not pickle
 
 
 def _parse_float64(data: bytes) -> float:

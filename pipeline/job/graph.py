@@ -28,7 +28,7 @@ from pipeline.transforms.write import WriteDeadLetters, WriteRows
 
 
 class TableRows(NamedTuple):
-    """For one table: lists of ``Row``, of events and of windows to repair; and ``Row`` elements of the rest.
+    """For one table: lists of ``EncodedRow``, of events and of windows to repair; and ``Row`` elements of the rest.
 
     Attributes:
         raw: of events, and of windows that such an event may have missed.

@@ -39,7 +39,7 @@ from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
 from pipeline.core.refused_rows import RefusedRow, refused_row_letter
-from pipeline.core.rows import Row
+from pipeline.core.rows import EncodedRow, Row
 from pipeline.transforms.metrics import counter, distribution
 
 ROWS = "bulk_rows"
@@ -54,7 +54,9 @@ Clock = Callable[[], float]
 
 
 class BulkWriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or lists of them, to a table; gives ``Message`` dead letters for what it refuses.
+    """Writes ``Row`` elements, or lists of ``EncodedRow``, to a table.
+
+    What it refuses, it gives as ``Message`` dead letters.
 
     A bundle is done when every row of it is confirmed or a dead letter. It fails where that can't be had, or where so
     many of its rows are refused that it is no matter of rows: then nothing of it is lost, and it is tried again.
@@ -109,11 +111,11 @@ class _BulkWriteFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._writer.abandon()  # the rows of a bundle that failed: they come again
 
-    def process(self, element: Row | list[Row]) -> list[Message] | None:
-        if isinstance(element, list):
-            self._writer.add_all(element)
-        else:
+    def process(self, element: Row | list[EncodedRow]) -> list[Message] | None:
+        if isinstance(element, Row):
             self._writer.add(element)
+        else:
+            self._writer.add_encoded(element)
         refused = self._writer.refused()
         return self._letters(refused) if refused else None
 

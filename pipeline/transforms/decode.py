@@ -40,7 +40,7 @@ class Decoder:
     def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema]) -> None:
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
-        self._schemas = tuple(schemas)
+        self._schemas = [schema for schema in schemas if not schema.holds_all]
         self._messages = metrics.counter(metrics.MESSAGES)
         self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
         self._events = metrics.counter(metrics.EVENTS)
@@ -64,18 +64,23 @@ class Decoder:
             return [], [self._refuse(message, problem, now_us)]
         if not protos:
             self._empty_batches.inc()
-        events, dead_letters = [], []
+        events: list[Event] = []
+        dead_letters = []
+        latest_us = now_us + self._max_future_us
         for index, proto in enumerate(protos):
             try:
-                event = validate(proto, now_us + self._max_future_us)
+                event = validate(proto, latest_us)
                 for schema in self._schemas:
                     schema.check(event)
             except BadData as problem:
                 dead_letters.append(self._refuse(event_alone(message, index, proto), problem, now_us))
-                continue
-            self._event_delay_ms.update((now_us - event.event_time_us) // 1000)
-            events.append(event)
-        self._events.inc(len(events))
+            else:
+                events.append(event)
+        if events:
+            self._events.inc(len(events))
+            times_us = [event[1] for event in events]
+            for time_us in {min(times_us), max(times_us)}:
+                self._event_delay_ms.update((now_us - time_us) // 1000)
         return events, dead_letters
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> Message:

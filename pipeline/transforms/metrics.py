@@ -14,7 +14,9 @@
 | ``windows_unsure`` | those of them of which that may not be all: they are put on the work list |
 | ``late_events`` | events later than the allowed lateness: in no aggregate until a repair; for each table |
 | ``expired_events`` | events older than a family keeps, and soon collected; for each table |
-| ``event_delay_ms`` | distribution: decoding minus event time, in milliseconds; negative for a clock that is ahead |
+| ``event_delay_ms`` | distribution: decoding minus event time, in ms, of each message's oldest and newest event |
+
+Where a clock is ahead, a delay is negative.
 """
 
 from apache_beam.metrics.metric import Metrics

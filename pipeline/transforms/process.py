@@ -18,8 +18,9 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.gather import Gathered, Gatherer
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.readings import WindowReadings
-from pipeline.core.rows import Row
+from pipeline.core.rows import EncodedRow
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import HOURLY, Window
 from pipeline.transforms import metrics
@@ -34,7 +35,7 @@ class Processed(NamedTuple):
     """What comes out.
 
     Attributes:
-        rows: for each table, lists of ``Row``: of events, and of the list of windows to repair.
+        rows: for each table, lists of ``EncodedRow``: of events, and of the list of windows to repair.
         gathered: for each window, ``(sensor_id, WindowReadings)`` at a time within it.
         dead_letters: ``Message`` elements.
     """
@@ -118,11 +119,11 @@ class _ProcessFn(beam.DoFn):
         if not events:
             return
         for tag, schema, late in self._tables:
-            rows: list[Row] = []
+            rows: list[EncodedRow] = []
             for event in events:
-                rows += schema.rows(event)
+                rows += schema.encoded_rows(event)
             self._raw_rows.inc(len(rows))
-            rows += late.rows(events, now_us)
+            rows += map(encoded, late.rows(events, now_us))
             yield TaggedOutput(tag, rows)
         for gatherer in self._gatherers:
             gatherer.add(events)

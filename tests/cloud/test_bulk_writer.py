@@ -20,10 +20,10 @@ from pipeline.cloud.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.delivery import Delivery
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.mutate_rows import Answer
-from pipeline.cloud.mutation_bytes import head_of, mutations_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.pace import Pace
 from pipeline.cloud.row_reader import RowReader
+from pipeline.core.mutation_bytes import head_of, mutations_of
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from tests.faults.bigtable_proxy import (
@@ -365,7 +365,7 @@ def test_the_last_value_stays(name, proxy):
 def test_leaving_early(name, proxy):
     """An error ends the block although rows are neither sent nor confirmed."""
     proxy.mutations = failing(StatusCode.UNAVAILABLE)
-    with pytest.raises(TypeError), BulkWriter.open(name, mutations=10) as writer:
+    with pytest.raises(AttributeError), BulkWriter.open(name, mutations=10) as writer:
         writer.add_all([*ROWS[:15], None])  # three requests, as many as go out without waiting
     assert not any(thread.name.startswith(f"write {name.table}") for thread in threading.enumerate())
 

@@ -327,12 +327,12 @@ def test_details_are_one_line(proto):
 
 def test_giants_are_not_kept():
     """Refused ids and names of megabytes do not stay in memory, however many come."""
-    before = events._matches_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
+    before = events._is_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
     for i in range(10):
         giant = f"{i}" * 100_000
         assert refusal(check, event(sensor_id=giant)) is Reason.INVALID_SENSOR_ID
         assert refusal(check, event(readings={giant: 1.0}, sensor_id="balloon-7")) is Reason.INVALID_METRIC_NAME
-    after = events._matches_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
+    after = events._is_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
     assert after[0] <= before[0] + 1  # balloon-7
     assert after[1] == before[1]
 

@@ -77,8 +77,8 @@ def test_what_the_table_held(truth, rng: random.Random):
     """What was recalled and what has come count once together, whatever they have in common, in either order."""
     deliveries = list(truth.items())
     held = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    came = accumulated(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    came_times = set(came._kept)
+    came_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    came = accumulated(came_events.items())
     assert came.pane().whole is False
     recalled = WindowReadings()
     recalled.recall(Recalled(held))
@@ -86,7 +86,7 @@ def test_what_the_table_held(truth, rng: random.Random):
     one.merge(other)
     pane = one.pane()
     assert pane.whole is True
-    assert_same(pane.stats, stats_of({t: truth[t] for t in came_times | held.keys()}))
+    assert_same(pane.stats, stats_of({t: truth[t] for t in came_events.keys() | held.keys()}))
 
 
 def test_a_window_that_only_the_aggregate_row_tells_of():
@@ -118,6 +118,69 @@ def test_the_first_of_two_values_counts():
     found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
     stats = found.pane().stats
     assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
+
+
+def test_the_first_of_two_values_counts_in_a_merge():
+    """It is the accumulator's own, however much each of the two has seen, and wherever it was counted."""
+    for more in (0, 100):
+        for counted in (False, True):
+            one = accumulated([(5, {"t": 1.0})] + [(i, {"t": 0.0}) for i in range(10, 10 + more)])
+            other = accumulated([(5, {"u": 3.0, "t": 2.0})] + [(i, {"t": 0.0}) for i in range(200, 200 + more)])
+            if counted:
+                one.pane(), other.pane()
+            one.merge(other)
+            stats = one.pane().stats
+            assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1 + 2 * more, 1.0, 3.0)
+
+
+@given(truths, truths, st.randoms(use_true_random=False))
+def test_a_merge_leaves_the_other_alone(truth, came, rng: random.Random):
+    """What was merged is as it was to the last byte, also when more comes to what it was merged into."""
+    one, other = accumulated(truth.items()), accumulated(came.items())
+    if rng.randrange(2):
+        other = WindowReadings.from_bytes(other.to_bytes())
+    before = other.to_bytes()
+    one.merge(other)
+    for time_us in (3, 4, 5, 6):
+        one.add(time_us, {"t": 1.0, "w": 2.0})
+    one.pane()
+    one.merge(other)
+    assert other.to_bytes() == before
+    assert_same(other.pane().stats, stats_of(came))
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_metrics_in_any_order(count):
+    """A protobuf map has its entries in any order: events of the same metrics are alike all the same."""
+    ordered = accumulated((i, {"t": float(i), "u": -1.0}) for i in range(count))
+    mixed = accumulated((i, {"t": float(i), "u": -1.0} if i % 2 else {"u": -1.0, "t": float(i)}) for i in range(count))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    mixed.merge(accumulated((i, {"u": 7.0, "t": 7.0}) for i in range(count)))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    if count == 100:
+        assert len(mixed.to_bytes()) == len(ordered.to_bytes())  # one group
+
+
+@given(st.lists(st.integers(-1, 48), min_size=2, max_size=12), st.randoms(use_true_random=False))
+def test_times_far_apart(hours, rng: random.Random):
+    """A window may be longer than an hour, and its parts come in any order."""
+    deliveries = [(40 * 3_600_000_000 + hour * 3_599_999_999 + i, {"t": float(i)}) for hour in hours for i in range(5)]
+    rng.shuffle(deliveries)
+    merged = WindowReadings()
+    for begin in range(0, len(deliveries), 7):
+        part = accumulated(deliveries[begin : begin + 7])
+        merged.merge(WindowReadings.from_bytes(part.to_bytes()))
+        merged = WindowReadings.from_bytes(merged.to_bytes())
+    assert_same(merged.pane().stats, stats_of(dict(deliveries)))
+
+
+def test_many_without_deduplication():
+    """They are counted as they come, and none is lost."""
+    found = WindowReadings(deduplicate=False)
+    for i in range(2500):
+        found.add(5, {"t": float(i)})
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (2500, sum(range(2500)))
+    assert len(found.to_bytes()) <= 100
 
 
 def test_a_row_of_metadata_alone():

@@ -68,6 +68,67 @@ def test_merge_is_associative(a, b, c):
     assert_agree(left, right, [*a, *b, *c])
 
 
+adversarial = any_finite | st.sampled_from([1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 0.0, -0.0, 1e9])
+
+
+def window_of(values):
+    """One by one."""
+    window = WindowStats()
+    for value in values:
+        window.add({"t": value})
+    return window
+
+
+@given(
+    st.lists(adversarial, max_size=20),
+    st.lists(adversarial, min_size=1, max_size=40)
+    | st.builds(lambda value, count: [value] * count, adversarial, st.integers(1, 40)),
+)
+def test_a_block_is_like_its_values(before, values):
+    """A block is what its values are one by one, alone and added to others: huge, tiny, equal or a single one."""
+    window = window_of(before)
+    window.extend([("t", values)], len(values))
+    every = [*before, *values]
+    for found, expected, of in (
+        (MetricStats.of(values), window_of(values).metrics["t"], values),
+        (window.metrics["t"], window_of(every).metrics["t"], every),
+    ):
+        assert (found.count, found.minimum, found.maximum) == (expected.count, expected.minimum, expected.maximum)
+        assert not any(math.isnan(getattr(found, name)) for name in MetricStats.__slots__)
+        scale = max(map(abs, of))
+        assert found.mean == pytest.approx(expected.mean, rel=0, abs=1e-9 * scale + 1e-320)
+        if scale * len(of) < 1e300:  # far from where sums overflow, and in which order matters
+            assert found.total == pytest.approx(expected.total, rel=0, abs=1e-9 * scale * len(of) + 1e-320)
+        if scale < 1e150:  # so it is with squares
+            assert found.deviation == pytest.approx(expected.deviation, rel=0, abs=1e-7 * scale + 1e-150)
+    assert window.events == len(every)
+
+
+@given(adversarial, st.integers(1, 40))
+def test_a_block_of_equal_values(value, count):
+    """It has no spread, and its mean is the value."""
+    stats = MetricStats.of([value] * count)
+    assert (stats.minimum, stats.mean, stats.maximum, stats.m2) == (value, value, value, 0)
+
+
+def test_a_block_is_numerically_stable():
+    """So are blocks, which a sum of squares would make nothing of."""
+    stats = MetricStats.of([1e9 + x for x in (4.0, 7.0, 13.0, 16.0)])
+    assert stats.deviation == pytest.approx(math.sqrt(22.5), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [([1e308] * 2, math.inf), ([-1e308] * 2, -math.inf), ([1e308, 1e308, -1e308], math.inf)],
+)
+def test_a_block_whose_sum_overflows(values, total):
+    """Its sum is infinite, its average still that of the values; and so it stays beside the opposite."""
+    stats = MetricStats.of(values)
+    assert stats.total == total
+    assert stats.average == pytest.approx(sum(value / len(values) for value in values))
+    assert merged(stats, MetricStats.of([-value for value in values])).total == math.inf
+
+
 @given(st.lists(any_finite, min_size=1, max_size=20))
 def test_the_empty_one_is_neutral(values):
     """Merging with an accumulator that has seen nothing changes nothing at all, from either side."""

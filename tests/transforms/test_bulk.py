@@ -18,6 +18,7 @@ from pipeline.cloud.bulk_writer import Limits
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from pipeline.transforms import bulk
@@ -43,6 +44,11 @@ ROWS = [row(b"%03d" % i) for i in range(100)]
 BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
 
 
+def many(rows):
+    """As they come from events."""
+    return [encoded(row) for row in rows]
+
+
 def keys_of(name):
     with RowReader.open(name) as reader:
         return [row.key for row in reader.read(KeyRange(b"", b""))]
@@ -65,7 +71,7 @@ def run(name, elements, check=None, windows=None, **arguments):
 
 def test_rows_and_lists_of_rows(name):
     """Both are written."""
-    run(name, [ROWS[:30], ROWS[30], ROWS[31], ROWS[32:], []], equal_to([]))
+    run(name, [many(ROWS[:30]), ROWS[30], ROWS[31], many(ROWS[32:]), []], equal_to([]))
     assert keys_of(name) == [row.key for row in ROWS]
 
 
@@ -83,7 +89,7 @@ def test_refused_rows_are_dead_letters(name, windows):
         assert letter.attributes["dead_letter_time"] == "2026-02-17T12:00:00Z"
         assert f"table {name}: row " in letter.attributes["dead_letter_detail"]
 
-    run(name, [[*ROWS, *BAD]], check, windows, limits=Limits(mutations=10))
+    run(name, [many([*ROWS, *BAD])], check, windows, limits=Limits(mutations=10))
     assert keys_of(name) == [row.key for row in ROWS]
 
 
@@ -92,7 +98,7 @@ def test_dead_letters_are_in_no_window(name):
     pipeline = beam.Pipeline(FnApiRunner())
     letters = (
         pipeline
-        | beam.Create([BAD])
+        | beam.Create([many(BAD)])
         | beam.WindowInto(FixedWindows(60))
         | BulkWriteRows(name.project, name.instance, name.table)
         | beam.Map(lambda _, window=beam.DoFn.WindowParam: window)
@@ -106,7 +112,7 @@ def test_metrics(name, bigtable, monkeypatch):
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = first(1, refusing(StatusCode.UNAVAILABLE, share=0.1))
-        result = run(name, [[*ROWS, *BAD]])
+        result = run(name, [many([*ROWS, *BAD])])
         calls = proxy.calls["MutateRows"]
     query = result.metrics().query()
     counters = {metric.key.metric.name: metric.result for metric in query["counters"]}
@@ -122,7 +128,7 @@ def test_metrics(name, bigtable, monkeypatch):
 def test_service_calls(name):
     """Every entry is counted by its status, with the connector's labels."""
     counted = {}
-    run(name, [[*ROWS, *BAD]])
+    run(name, [many([*ROWS, *BAD])])
     infos = MetricsEnvironment.process_wide_container().to_runner_api_monitoring_infos(None).values()
     for info in infos:
         if info.urn == API_REQUEST_COUNT_URN and info.labels["TABLE_ID"] == name.table:
@@ -139,7 +145,7 @@ def test_a_bundle_that_cannot_be_finished(name, bigtable, monkeypatch):
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = failing(StatusCode.UNAVAILABLE)
         with pytest.raises(ServerProblem, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
-            run(name, [ROWS], limits=Limits(deadline_s=0.5))
+            run(name, [many(ROWS)], limits=Limits(deadline_s=0.5))
 
 
 def written(write_fn, bundle):
@@ -154,8 +160,8 @@ def test_a_bundle_after_one_that_failed(name):
     write_fn = bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S)
     write_fn.setup()
     write_fn.start_bundle()
-    write_fn.process(ROWS[:10])  # and then another step fails
-    assert written(write_fn, [ROWS[10:]]) == []
+    write_fn.process(many(ROWS[:10]))  # and then another step fails
+    assert written(write_fn, [many(ROWS[10:])]) == []
     write_fn.teardown()
     assert keys_of(name) == [row.key for row in ROWS[10:]]
 

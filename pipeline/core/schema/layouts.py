@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pipeline.core.events import Event, deserialized, serialized
+from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
 from pipeline.core.records import RawRecord
-from pipeline.core.rows import Cell, Row
+from pipeline.core.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
@@ -39,26 +40,39 @@ class Columns:
         return self.values.pack
 
     @cached_property
-    def of_metrics(self) -> "_ColumnsOfMetrics":
+    def of_metrics(self) -> "_OfMetrics[tuple[str, bytes]]":
         """The family and the qualifier of a metric's column."""
-        return _ColumnsOfMetrics(self.metrics)
+        return _OfMetrics(self.metrics, _column)
+
+    @cached_property
+    def encoded_metrics(self) -> "_OfMetrics[ColumnBytes]":
+        """The same, encoded."""
+        return _OfMetrics(self.metrics, ColumnBytes)
 
 
-class _ColumnsOfMetrics(dict[str, tuple[str, bytes]]):
-    """Worked out once for each metric, as long as there are not too many of them."""
+_Column = TypeVar("_Column")
 
-    def __init__(self, routes: Routes) -> None:
+
+class _OfMetrics(dict[str, _Column]):
+    """Columns by metric, worked out once for each of them as long as there are not too many."""
+
+    def __init__(self, routes: Routes, column: Callable[[str, bytes], _Column]) -> None:
         super().__init__()
         self._routes = routes
+        self._column = column
 
-    def __missing__(self, metric: str) -> tuple[str, bytes]:
-        column = self._routes.family_of(metric) or "", metric.encode()
+    def __missing__(self, metric: str) -> _Column:
+        column = self._column(self._routes.family_of(metric) or "", metric.encode())
         if len(self) < _MOST_COLUMNS:
             self[metric] = column
         return column
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ColumnsOfMetrics, (self._routes,)
+        return _OfMetrics, (self._routes, self._column)
+
+
+def _column(family: str, qualifier: bytes) -> tuple[str, bytes]:
+    return family, qualifier
 
 
 class Wanted(NamedTuple):
@@ -90,6 +104,10 @@ class Layout:
     def rows(self, columns: Columns, event: Event) -> list[Row]:
         """The rows of an event that has passed the schema's check."""
         raise NotImplementedError
+
+    def encoded_rows(self, columns: Columns, event: Event) -> list[EncodedRow]:
+        """The same rows, encoded."""
+        return [encoded(row) for row in self.rows(columns, event)]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         """The events in a row, or their parts in it, in no order. Raises ValueError for cells that are no such."""
@@ -140,6 +158,23 @@ class Wide(Layout):
             cells += _metadata_cells(columns, event, timestamp_us)
         return [_new(Row, (columns.key.render(event), cells))]
 
+    def encoded_rows(self, columns: Columns, event: Event) -> list[EncodedRow]:
+        # Without rows and cells on the way: in half the time.
+        timestamp_us = _to_ms(event.event_time_us)
+        time = timestamp_of(timestamp_us)
+        pack, of_metric = columns.pack, columns.encoded_metrics
+        parts: list[bytes] = []
+        for name, x in event.readings.items():
+            value = pack(x)
+            before, between = of_metric[name][len(value)]
+            parts += (before, time, between, value)
+        cells = len(event.readings)
+        if event.metadata:
+            metadata = _metadata_cells(columns, event, timestamp_us)
+            parts.append(mutations_of(metadata))
+            cells += len(metadata)
+        return [_new(EncodedRow, (columns.key.render(event), b"".join(parts), cells))]
+
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         parts = {key.time_us: cells} if self.by_key_alone(columns) else _by_timestamp(cells)
         return [_record(columns, key, time_us, of_event) for time_us, of_event in parts.items()]
@@ -150,6 +185,8 @@ class Tall(Wide):
 
     name = "tall"
     row_a_metric = True
+
+    encoded_rows = Layout.encoded_rows
 
     def rows(self, columns: Columns, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.events import BadData, Event, Reason, shown
-from pipeline.core.rows import Row
+from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.routes import Routes
@@ -153,6 +153,11 @@ class TableSchema:
         """The tier of windows of that length; None where there is none."""
         return next((tier for tier in self.tiers if tier.window.length == length.length), None)
 
+    @cached_property
+    def holds_all(self) -> bool:
+        """Whether it has a place for every valid event."""
+        return self.key.holds_all and self.metrics.exhaustive and (self.metadata.exhaustive or self.layout.serializes)
+
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't hold."""
         self.key.check(event)
@@ -164,6 +169,10 @@ class TableSchema:
     def rows(self, event: Event) -> list[Row]:
         """The raw rows of an event that has passed :meth:`check`."""
         return self.layout.rows(self.columns, event)
+
+    def encoded_rows(self, event: Event) -> list[EncodedRow]:
+        """The same rows, encoded."""
+        return self.layout.encoded_rows(self.columns, event)
 
     # What makes it sound
 

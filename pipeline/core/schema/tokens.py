@@ -163,19 +163,21 @@ class ReverseToken(TimeToken):
         return f"[0-9]{{{self.digits}}}"
 
     def render(self, time_us: int) -> str:
-        return self._form % (self._nines - time_us // self.grain_us)
+        return self.form % (self.nines - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
         if not re.fullmatch(self.pattern, text):
             raise ValueError(f"{text!r} is not of the form {self.text}")
-        return (self._nines - int(text)) * self.grain_us
+        return (self.nines - int(text)) * self.grain_us
 
     @cached_property
-    def _nines(self) -> int:
+    def nines(self) -> int:
+        """What the time is taken from."""
         return 10**self.digits - 1
 
     @cached_property
-    def _form(self) -> str:
+    def form(self) -> str:
+        """What writes what is left."""
         return f"%0{self.digits}d"
 
 

@@ -1,4 +1,5 @@
 import math
+import pickle
 import struct
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events import Event, deserialized, sensor_event
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called, merged
@@ -15,7 +17,7 @@ from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values
-from tests.core.strategies import key_texts, names, values
+from tests.core.strategies import events, key_texts, names, values
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
 AT = TEN_THIRTY - 456
@@ -32,7 +34,12 @@ EVENTS = Routes((("raw", ("*",)),))
 
 # Row-key templates that fit each layout.
 KEYS = {
-    "wide": ["{sensor_id}#{reverse_us}", "{salt:2}#{sensor_id}#{reverse_ms}", "{sensor_id}#{iso_s}#{event_id}"],
+    "wide": [
+        "{sensor_id}#{reverse_us}",
+        "{sensor_id}#%s%%#{reverse_ms}",
+        "{salt:2}#{sensor_id}#{reverse_ms}",
+        "{sensor_id}#{iso_s}#{event_id}",
+    ],
     "tall": ["{sensor_id}#{metric}#{reverse_us}", "{metadata.location}#{sensor_id}#{reverse_s}#{metric}"],
     "serialized": ["{sensor_id}#{reverse_us}", "{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M}"],
     "bucket_cells": ["{sensor_id}#{bucket:1h}", "{metadata.location}#{bucket:1w}#{sensor_id}"],
@@ -240,6 +247,17 @@ CASES = [
     for key in KEYS[layout.name]
     for encoding in ([Values.TEXT] if layout.serializes else Values)
 ]
+
+
+@pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
+@settings(max_examples=40)
+@given(events())
+def test_encoded_rows_are_the_rows(layout, key, encoding, event):
+    """Byte for byte, whichever way they are made; also by a layout that was pickled on the way to a worker."""
+    shape = columns_of(layout, key, encoding)
+    expected = [encoded(row) for row in layout.rows(shape, event)]
+    assert layout.encoded_rows(shape, event) == expected
+    assert layout.encoded_rows(pickle.loads(pickle.dumps(shape)), event) == expected  # noqa: S301 (our own)
 
 
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)

@@ -3,7 +3,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.mutation_bytes import ENTRY_OVERHEAD, entry_of, head_of, mutations_of, request_of
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, entry_of, head_of, mutations_of, request_of
 from pipeline.core.rows import Cell, Row
 
 Request = MutateRowsRequest.pb()

@@ -8,11 +8,12 @@ Google's class before it is sent, and tests hold these bytes against what that c
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from pipeline.core.rows import Cell
+from pipeline.core.rows import Cell, EncodedRow, Row
 
 ENTRY_OVERHEAD = 16
 """What an entry has at most beside its key and its mutations: two tags, and lengths below 2^49 bytes in all."""
 
+_EVENT_TIME_SIZE = 9  # of a timestamp between 2^49 and 2^56 µs: from 1987 to 4253
 _SMALL = 512  # of lengths that are looked up instead of computed
 
 
@@ -32,10 +33,31 @@ def mutations_of(cells: Sequence[Cell]) -> bytes:
     time = b""
     for family, qualifier, timestamp_us, value in cells:
         if timestamp_us != last_us:  # mostly one for all cells
-            last_us, time = timestamp_us, _timestamp(timestamp_us)
+            last_us, time = timestamp_us, timestamp_of(timestamp_us)
         before, between = _around(family, qualifier, len(time), len(value))
         parts += (before, time, between, value)
     return b"".join(parts)
+
+
+def encoded(row: Row) -> EncodedRow:
+    """The row with its cells encoded. Raises ValueError as :func:`mutations_of` does."""
+    return EncodedRow(row.key, mutations_of(row.cells), len(row.cells))
+
+
+class ColumnBytes(dict[int, tuple[bytes, bytes]]):
+    """What is before the timestamp of a column's cell, and between it and the value, by the value's size.
+
+    A cell at an event's time is ``before + timestamp_of(time) + between + value``: what :func:`mutations_of` makes of
+    it, without a look at anything but the value.
+    """
+
+    def __init__(self, family: str, qualifier: bytes) -> None:
+        super().__init__()
+        self._column = family, qualifier
+
+    def __missing__(self, value_size: int) -> tuple[bytes, bytes]:
+        self[value_size] = found = _around(*self._column, _EVENT_TIME_SIZE, value_size)
+        return found
 
 
 def entry_of(key: bytes, mutations: Iterable[bytes]) -> bytes:
@@ -66,7 +88,8 @@ def _around(family: str, qualifier: bytes, time_size: int, value_size: int) -> t
     return b"\x12" + _varint(mutation_size) + set_cell + column, between
 
 
-def _timestamp(time_us: int) -> bytes:
+def timestamp_of(time_us: int) -> bytes:
+    """The timestamp of a cell. Raises ValueError where it is negative."""
     if time_us < 0:
         raise ValueError(f"a cell's timestamp is negative: {time_us}")
     high = time_us >> 21  # of two seconds: one varint for many rows
