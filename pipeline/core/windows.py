@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from pipeline.core.durations import parse_duration
 
@@ -27,7 +28,7 @@ class Window:
             raise ValueError(f"a window of {text} does not divide a day; use one like 15m, 1h, 6h or 1d")
         return cls(text, length)
 
-    @property
+    @cached_property
     def length_us(self) -> int:
         return self.length // timedelta(microseconds=1)
 

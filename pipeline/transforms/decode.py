@@ -28,6 +28,8 @@ Clock = Callable[[], float]
 class Decoder:
     """Decodes messages and validates their events, and counts both. Part of a DoFn: it pickles.
 
+    What a bundle has come to is counted when it ends, at :meth:`finish`.
+
     An event that any of the tables can't hold is a dead letter for all of them: the aggregates of each are those of
     its raw rows.
 
@@ -41,16 +43,22 @@ class Decoder:
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
         self._schemas = [schema for schema in schemas if not schema.holds_all]
-        self._messages = metrics.counter(metrics.MESSAGES)
-        self._empty_batches = metrics.counter(metrics.EMPTY_BATCHES)
-        self._events = metrics.counter(metrics.EVENTS)
+        self._counts = metrics.BundleCounts(metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
         self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
 
+    def start(self) -> None:
+        """Begins a bundle."""
+        self._counts.start()
+
+    def finish(self) -> None:
+        """Ends a bundle."""
+        self._counts.finish()
+
     def decode(self, element: PubsubMessage, now_us: int) -> tuple[list[Event], list[Message]]:
         """The valid events of a message, and the dead letters that the rest of it has become."""
-        self._messages.inc()
+        self._counts.of[metrics.MESSAGES] += 1
         message = Message(
             element.data or b"",
             element.attributes or {},
@@ -63,7 +71,8 @@ class Decoder:
         except BadData as problem:
             return [], [self._refuse(message, problem, now_us)]
         if not protos:
-            self._empty_batches.inc()
+            self._counts.of[metrics.EMPTY_BATCHES] += 1
+            return [], []
         events: list[Event] = []
         dead_letters = []
         latest_us = now_us + self._max_future_us
@@ -77,7 +86,7 @@ class Decoder:
             else:
                 events.append(event)
         if events:
-            self._events.inc(len(events))
+            self._counts.of[metrics.EVENTS] += len(events)
             times_us = [event[1] for event in events]
             for time_us in {min(times_us), max(times_us)}:
                 self._event_delay_ms.update((now_us - time_us) // 1000)
@@ -123,6 +132,12 @@ class _DecodeFn(beam.DoFn):
     def __init__(self, decoder: Decoder, clock: Clock) -> None:
         self._decoder = decoder
         self._clock = clock
+
+    def start_bundle(self) -> None:
+        self._decoder.start()
+
+    def finish_bundle(self) -> None:
+        self._decoder.finish()
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
         events, dead_letters = self._decoder.decode(element, int(self._clock() * 1_000_000))

@@ -40,6 +40,9 @@ class LateWindows:
         self._counted = counted
         self._lateness_us = allowed_lateness // _MICROSECOND
         self._expiry = Expiry.of(schema, schema.policies)
+        spans_us = [self._expiry.shortest_us, self._lateness_us - _SPARE_US if self._tier else None]
+        # An event that is no older is neither too late nor expired, in whichever part of its window it is.
+        self._young_us = min((span_us for span_us in spans_us if span_us is not None), default=None)
         self._late_events = metrics.counter(metrics.LATE_EVENTS)
         self._expired_events = metrics.counter(metrics.EXPIRED_EVENTS)
         self.start()
@@ -51,12 +54,14 @@ class LateWindows:
     def rows(self, events: Iterable[Event], now_us: int) -> list[Row]:
         """Rows of the table's work list for those events, of one at least, that are too late or may come to be."""
         earliest_us = min([event[1] for event in events])
+        if self._young_us is None or now_us - earliest_us <= self._young_us:
+            return []  # as nearly always
         stay_us = self._expiry.shortest_us
         if stay_us is not None and earliest_us < now_us - stay_us:
             expires = self._expiry.expires
             self._expired_events.inc(sum(expires(event.event_time_us, event.readings, now_us) for event in events))
-        if self._tier is None or self._left_us(earliest_us, now_us) >= _SPARE_US:
-            return []  # as nearly always
+        if self._tier is None:
+            return []
         rows = []
         for sensor_id, time_us, *_ in events:
             left_us = self._left_us(time_us, now_us)

@@ -56,6 +56,31 @@ def distribution(name: str) -> Distribution:
     return Metrics.distribution(NAMESPACE, name)
 
 
+class BundleCounts:
+    """Counts of a bundle, handed on when it ends: a counter takes longer for one than a dictionary for many.
+
+    Part of a DoFn: it pickles.
+
+    Attributes:
+        of: by name.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._counters = {name: counter(name) for name in names}
+        self.start()
+
+    def start(self) -> None:
+        """Begins a bundle; what one that failed has counted comes again."""
+        self.of = dict.fromkeys(self._counters, 0)
+
+    def finish(self) -> None:
+        """Ends a bundle."""
+        for name, count in self.of.items():
+            if count:
+                self._counters[name].inc(count)
+        self.start()
+
+
 def dead_letters_of(reason: Reason) -> str:
     """The name of the counter of dead letters for one reason."""
     return f"{DEAD_LETTERS}_{reason}"

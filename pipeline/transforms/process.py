@@ -1,7 +1,7 @@
 """Pub/Sub messages in; rows, windows' readings and dead letters out: all that is done for each event, in one step.
 
-Beam charges a step for every element: so an event is none. What comes out is the rows of a message together, and what
-a bundle has gathered of a window.
+Beam charges a step for every element: so an event is none. What comes out is many rows together, and what a bundle has
+gathered of a window.
 """
 
 import time
@@ -17,6 +17,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.core.events import Event
 from pipeline.core.gather import Gathered, Gatherer
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.readings import WindowReadings
@@ -28,7 +29,9 @@ from pipeline.transforms.decode import Clock, Decoder
 from pipeline.transforms.late import LateWindows
 
 _DEAD_LETTERS = "dead_letters"
+_MOST_ROWS = 500  # of a table, before they go on
 _MOST_GATHERED = 20_000  # events, before what a long bundle has gathered goes on
+_GLOBAL = (GlobalWindow(),)
 
 
 class Processed(NamedTuple):
@@ -99,48 +102,93 @@ class _ProcessFn(beam.DoFn):
         clock: Clock,
     ) -> None:
         self._decoder = decoder
-        self._tables = list(zip(map(_rows_tag, range(len(schemas))), schemas, late, strict=True))
+        self._tables = [
+            _Table(_rows_tag(index), *of_table) for index, of_table in enumerate(zip(schemas, late, strict=True))
+        ]
         self._gatherers = list(gatherers)
         self._clock = clock
-        self._raw_rows = metrics.counter(metrics.RAW_ROWS)
+        self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
 
     def start_bundle(self) -> None:
-        for _, _, late in self._tables:
-            late.start()
+        self._decoder.start()
+        self._counts.start()
+        for table in self._tables:
+            table.start()
         for gatherer in self._gatherers:
             gatherer.start()
         self._held = 0
 
-    def process(self, element: PubsubMessage) -> Iterator[Any]:
+    def process(self, element: PubsubMessage) -> list[TaggedOutput]:
         now_us = int(self._clock() * 1_000_000)
         events, dead_letters = self._decoder.decode(element, now_us)
-        for letter in dead_letters:
-            yield TaggedOutput(_DEAD_LETTERS, letter)
+        outputs = [TaggedOutput(_DEAD_LETTERS, letter) for letter in dead_letters]
         if not events:
-            return
-        for tag, schema, late in self._tables:
-            rows: list[EncodedRow] = []
-            for event in events:
-                rows += schema.encoded_rows(event)
-            self._raw_rows.inc(len(rows))
-            rows += map(encoded, late.rows(events, now_us))
-            yield TaggedOutput(tag, rows)
+            return outputs
+        for table in self._tables:
+            self._counts.of[metrics.RAW_ROWS] += table.add(events, now_us)
+            if len(table.rows) >= _MOST_ROWS:
+                outputs.append(TaggedOutput(table.tag, table.take()))
         for gatherer in self._gatherers:
             gatherer.add(events)
         self._held += len(events)
         if self._held >= _MOST_GATHERED:
-            for tag, gathered in self._taken():
-                yield TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
+            outputs += [
+                TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
+                for tag, gathered in self._taken()
+            ]
+        return outputs
 
     def finish_bundle(self) -> Iterator[TaggedOutput]:
+        self._decoder.finish()
+        self._counts.finish()
+        now = Timestamp(self._clock())
+        for table in self._tables:
+            if table.rows:
+                yield TaggedOutput(table.tag, WindowedValue(table.take(), now, _GLOBAL))
         for tag, gathered in self._taken():
-            yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), (GlobalWindow(),)))
+            yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), _GLOBAL))
 
     def _taken(self) -> Iterator[tuple[str, Gathered]]:
         self._held = 0
         for index, gatherer in enumerate(self._gatherers):
             for gathered in gatherer.take():
                 yield _gathered_tag(index), gathered
+
+
+class _Table:
+    """Rows of a table that have yet to go on.
+
+    Attributes:
+        tag: where to.
+        rows: these.
+    """
+
+    def __init__(self, tag: str, schema: TableSchema, late: LateWindows) -> None:
+        self.tag = tag
+        self._schema = schema
+        self._late = late
+        self.start()
+
+    def start(self) -> None:
+        """Begins a bundle: what one that failed has left comes again."""
+        self.rows: list[EncodedRow] = []
+        self._late.start()
+
+    def add(self, events: Sequence[Event], now_us: int) -> int:
+        """Adds the events' rows, and those of windows that may have missed one; returns how many are of events."""
+        rows = self.rows
+        before = len(rows)
+        encoded_rows = self._schema.encoded_rows
+        for event in events:
+            rows += encoded_rows(event)
+        count = len(rows) - before
+        rows += map(encoded, self._late.rows(events, now_us))
+        return count
+
+    def take(self) -> list[EncodedRow]:
+        """All of them."""
+        taken, self.rows = self.rows, []
+        return taken
 
 
 def _keyed(gathered: Gathered) -> tuple[str, WindowReadings]:

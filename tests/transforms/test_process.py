@@ -37,15 +37,15 @@ def counted(element, at=beam.DoFn.TimestampParam):
     return sensor_id, (at.micros // 1_000_000 - NOON) // HOUR, readings.pane().stats.events
 
 
-def test_a_message_s_rows_and_a_bundle_s_windows():
-    """Rows of a message come together, for each table; readings by sensor and window, at a time within it."""
+def test_a_bundle_s_rows_and_windows():
+    """Rows of many messages come together, for each table; readings by sensor and window, at a time within it."""
     first = message_of([event_at(0), event_at(HOUR), event_at(1, sensor_id="")])
     second = message_of([event_at(2), event_at(0), event_at(3, sensor_id="b")])
     quarters = Window.parse("15m")
     run(
         map(pubsub_message, (first, second)),
         [(HOURS, HOURLY), (NO_AGGREGATES, None), (HOURS, quarters)],
-        rows=[[[key_at(0), key_at(HOUR)], [key_at(2), key_at(0), key_at(3, "b")]]] * 3,
+        rows=[[[key_at(0), key_at(HOUR), key_at(2), key_at(0), key_at(3, "b")]]] * 3,
         gathered={
             HOURLY: [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
             quarters: [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
@@ -55,11 +55,12 @@ def test_a_message_s_rows_and_a_bundle_s_windows():
 
 
 def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
-    """What it has gathered goes on now and then, so that memory does not grow with it."""
+    """What it has gathered goes on now and then, so that memory does not grow with it; and so do rows."""
     monkeypatch.setattr(process, "_MOST_GATHERED", 2)
+    monkeypatch.setattr(process, "_MOST_ROWS", 3)
     run(
         [pubsub_message(message_of([event_at(i)])) for i in range(5)],
         [(HOURS, HOURLY)],
-        rows=[[[key_at(i)] for i in range(5)]],
+        rows=[[[key_at(i) for i in range(3)], [key_at(i) for i in range(3, 5)]]],
         gathered={HOURLY: [("a", 0, 2), ("a", 0, 2), ("a", 0, 1)]},
     )

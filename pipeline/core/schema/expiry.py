@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from pipeline.core.schema.policies import Policy, collected_after
 from pipeline.core.schema.routes import Routes
@@ -51,7 +52,7 @@ class Expiry:
         families = {self.metrics.family_of(metric) for metric in metrics}
         return any(age_us > age // _MICROSECOND for family, age in self.ages.items() if family in families)
 
-    @property
+    @cached_property
     def shortest_us(self) -> int | None:
         """:attr:`shortest` in microseconds."""
         shortest = self.shortest
