@@ -27,6 +27,10 @@ class EncodedRow(NamedTuple):
     cells: int
 
 
+class EncodedRows(list[EncodedRow]):
+    """Rows that go on together."""
+
+
 class KeyRange(NamedTuple):
     """Row keys from ``start``, inclusive, to ``end``, exclusive; an empty end is the table's."""
 

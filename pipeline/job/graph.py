@@ -28,7 +28,7 @@ from pipeline.transforms.write import WriteDeadLetters, WriteRows
 
 
 class TableRows(NamedTuple):
-    """For one table: lists of ``EncodedRow``, of events and of windows to repair; and ``Row`` elements of the rest.
+    """For one table: ``EncodedRows`` of events and of windows to repair, and ``Row`` elements of aggregates.
 
     Attributes:
         raw: of events, and of windows that such an event may have missed.

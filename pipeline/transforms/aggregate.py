@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam import coders
+from apache_beam.coders import Coder
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.trigger import (
     AccumulationMode,
@@ -26,6 +26,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.transforms import metrics
+from pipeline.transforms.coders import AccumulatorCoder
 from pipeline.transforms.recall import RecallWindows
 
 
@@ -217,7 +218,7 @@ class WindowReadingsFn(beam.CombineFn):
     def extract_output(self, accumulator: WindowReadings) -> Pane:
         return accumulator.pane()
 
-    def get_accumulator_coder(self) -> coders.Coder:
+    def get_accumulator_coder(self) -> Coder:
         return AccumulatorCoder(WindowReadings)
 
 
@@ -245,27 +246,5 @@ class RollUpFn(beam.CombineFn):
     def extract_output(self, accumulator: ShorterWindows) -> Pane:
         return accumulator.pane()
 
-    def get_accumulator_coder(self) -> coders.Coder:
+    def get_accumulator_coder(self) -> Coder:
         return AccumulatorCoder(ShorterWindows)
-
-
-class AccumulatorCoder(coders.Coder):
-    """An accumulator as its own bytes, without a word of how to read them: there is one for each sensor and window."""
-
-    def __init__(self, kind: type[WindowReadings] | type[ShorterWindows]) -> None:
-        self._kind = kind
-
-    def encode(self, value: WindowReadings | ShorterWindows) -> bytes:
-        return value.to_bytes()
-
-    def decode(self, encoded: bytes) -> WindowReadings | ShorterWindows:
-        return self._kind.from_bytes(encoded)
-
-    def is_deterministic(self) -> bool:
-        return False  # what is equal may have been added in another order
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccumulatorCoder) and other._kind is self._kind
-
-    def __hash__(self) -> int:
-        return hash(self._kind)

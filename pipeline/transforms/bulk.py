@@ -39,7 +39,7 @@ from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
 from pipeline.core.refused_rows import RefusedRow, refused_row_letter
-from pipeline.core.rows import EncodedRow, Row
+from pipeline.core.rows import EncodedRows, Row
 from pipeline.transforms.metrics import counter, distribution
 
 ROWS = "bulk_rows"
@@ -54,7 +54,7 @@ Clock = Callable[[], float]
 
 
 class BulkWriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or lists of ``EncodedRow``, to a table.
+    """Writes ``Row`` elements, or ``EncodedRows``, to a table.
 
     What it refuses, it gives as ``Message`` dead letters.
 
@@ -111,7 +111,7 @@ class _BulkWriteFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._writer.abandon()  # the rows of a bundle that failed: they come again
 
-    def process(self, element: Row | list[EncodedRow]) -> list[Message] | None:
+    def process(self, element: Row | EncodedRows) -> list[Message] | None:
         if isinstance(element, Row):
             self._writer.add(element)
         else:

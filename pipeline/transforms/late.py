@@ -8,7 +8,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from pipeline.core.events import Event
-from pipeline.core.rows import Row
+from pipeline.core.mutation_bytes import encoded
+from pipeline.core.rows import EncodedRows, Row
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
@@ -79,7 +80,7 @@ class LateWindows:
 
 
 class ListWindows(beam.PTransform):
-    """``(sensor_id, start in µs)`` of windows to ``Row`` elements of the table's work list.
+    """``(sensor_id, start in µs)`` of windows to ``EncodedRows`` of the table's work list.
 
     Args:
         tier: the table's shortest; of a longer window its first is listed, and a repair looks at all of them.
@@ -92,11 +93,11 @@ class ListWindows(beam.PTransform):
     def expand(self, windows: PCollection) -> PCollection:
         return (
             windows
-            | "ToRow" >> beam.Map(_work_row, self._tier).with_output_types(Row)
+            | "ToRows" >> beam.Map(_work_rows, self._tier).with_output_types(EncodedRows)
             | "OfNoWindow" >> beam.WindowInto(GlobalWindows())  # as other rows are that are written with them
         )
 
 
-def _work_row(element: tuple[str, int], tier: Tier) -> Row:
+def _work_rows(element: tuple[str, int], tier: Tier) -> EncodedRows:
     sensor_id, start_us = element
-    return work_row(tier, sensor_id, tier.window.start_of(start_us))
+    return EncodedRows([encoded(work_row(tier, sensor_id, tier.window.start_of(start_us)))])

@@ -21,7 +21,7 @@ from pipeline.core.events import Event
 from pipeline.core.gather import Gathered, Gatherer
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.readings import WindowReadings
-from pipeline.core.rows import EncodedRow
+from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import HOURLY, Window
 from pipeline.transforms import metrics
@@ -38,7 +38,7 @@ class Processed(NamedTuple):
     """What comes out.
 
     Attributes:
-        rows: for each table, lists of ``EncodedRow``: of events, and of the list of windows to repair.
+        rows: for each table, ``EncodedRows``: of events, and of the list of windows to repair.
         gathered: for each window, ``(sensor_id, WindowReadings)`` at a time within it.
         dead_letters: ``Message`` elements.
     """
@@ -86,8 +86,11 @@ class ProcessMessages(beam.PTransform):
         tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(windows)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
         return Processed(
-            [outputs[_rows_tag(index)] for index in range(len(schemas))],
-            {window: _typed(outputs[_gathered_tag(index)]) for index, window in enumerate(windows)},
+            [_typed(outputs[_rows_tag(index)], EncodedRows) for index in range(len(schemas))],
+            {
+                window: _typed(outputs[_gathered_tag(index)], KV[str, WindowReadings])
+                for index, window in enumerate(windows)
+            },
             outputs[_DEAD_LETTERS],
         )
 
@@ -118,7 +121,7 @@ class _ProcessFn(beam.DoFn):
             gatherer.start()
         self._held = 0
 
-    def process(self, element: PubsubMessage) -> list[TaggedOutput]:
+    def process(self, element: PubsubMessage) -> list[Any]:
         now_us = int(self._clock() * 1_000_000)
         events, dead_letters = self._decoder.decode(element, now_us)
         outputs = [TaggedOutput(_DEAD_LETTERS, letter) for letter in dead_letters]
@@ -171,7 +174,7 @@ class _Table:
 
     def start(self) -> None:
         """Begins a bundle: what one that failed has left comes again."""
-        self.rows: list[EncodedRow] = []
+        self.rows = EncodedRows()
         self._late.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
@@ -185,9 +188,9 @@ class _Table:
         rows += map(encoded, self._late.rows(events, now_us))
         return count
 
-    def take(self) -> list[EncodedRow]:
+    def take(self) -> EncodedRows:
         """All of them."""
-        taken, self.rows = self.rows, []
+        taken, self.rows = self.rows, EncodedRows()
         return taken
 
 
@@ -207,6 +210,6 @@ def _gathered_tag(index: int) -> str:
     return f"gathered_{index}"
 
 
-def _typed(gathered: PCollection) -> PCollection:
-    gathered.element_type = KV[str, WindowReadings]
-    return gathered
+def _typed(elements: PCollection, element_type: Any) -> PCollection:
+    elements.element_type = element_type
+    return elements

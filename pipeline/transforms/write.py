@@ -2,32 +2,29 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable, _BigTableWriteFn
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 from google.cloud.bigtable.batcher import MutationsBatchError
-from google.cloud.bigtable.data.mutations import Mutation
-from google.cloud.bigtable.row import DirectRow
+from google.cloud.bigtable.data.mutations import RowMutationEntry
 from google.cloud.bigtable_v2.types import MutateRowsRequest
-from google.cloud.bigtable_v2.types import Mutation as MutationMessage
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
-from pipeline.core.mutation_bytes import encoded
-from pipeline.core.rows import EncodedRow, Row
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
+from pipeline.core.rows import EncodedRow, EncodedRows, Row
 
 # Bigtable takes at most 100,000 mutations in an entry: an aggregate row of 16,667 metrics has more.
 _CELLS_AN_ENTRY = 50_000
 
-_Entry = MutateRowsRequest.Entry.pb()  # the plain protobuf class
+_EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 
 
 class WriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or lists of ``EncodedRow``, to a table with Beam's Bigtable connector."""
+    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
 
     def __init__(self, project: str, instance: str, table: str) -> None:
         super().__init__()
@@ -55,9 +52,11 @@ class _WriteFn(_BigTableWriteFn):
     def default_label(self) -> str:
         return _BigTableWriteFn.__name__  # the step is called as it always was, which jobs are updated by
 
-    def process(self, element: Row | list[EncodedRow]) -> None:
-        for row in _parts(element) if isinstance(element, Row) else element:
-            super().process(_DirectRow(row))
+    def process(self, element: Row | EncodedRows) -> None:
+        rows = list(_parts(element)) if isinstance(element, Row) else element
+        self.written.inc(len(rows))
+        for row in rows:
+            self.batcher._batcher.append(_Entry(row))
 
     def finish_bundle(self) -> None:
         try:
@@ -76,28 +75,26 @@ def _parts(row: Row) -> Iterator[EncodedRow]:
         yield encoded(Row(row.key, row.cells[start : start + _CELLS_AN_ENTRY]))
 
 
-class _DirectRow(DirectRow):
-    """What the connector takes, of mutations that are encoded already: ``set_cell`` takes several times as long."""
+class _Entry(RowMutationEntry):
+    """What the connector's batcher makes of a ``DirectRow``, of a row that is encoded already: in a fifth of the time.
+
+    Of its mutations the batcher asks how many there are, and of its size, that it is known: that of a ``DirectRow`` is
+    the same for all, so that requests would have no limit in bytes.
+    """
 
     def __init__(self, row: EncodedRow) -> None:
-        super().__init__(row.key)
-        self._mutations = [_Encoded(message) for message in _Entry.FromString(row.mutations).mutations]
+        self.row_key = row.key
+        self.mutations = range(row.cells)
+        self._encoded = row.mutations
 
+    def size(self) -> int:
+        return len(self.row_key) + len(self._encoded) + ENTRY_OVERHEAD
 
-class _Encoded(Mutation):
-    """A ``SetCell`` as the plain protobuf message that is sent."""
+    def is_idempotent(self) -> bool:
+        return True  # each cell has a timestamp of its own
 
-    __slots__ = ("_message",)
-
-    def __init__(self, message: Any) -> None:
-        self._message = message
-
-    def _to_pb(self) -> MutationMessage:
-        return MutationMessage.wrap(self._message)
-
-    def _to_dict(self) -> dict[str, Any]:
-        # For people to read, and for a size that the connector takes of the dictionary alone, three times a row.
-        return {"set_cell": self._message.set_cell}
+    def _to_pb(self) -> MutateRowsRequest.Entry:
+        return MutateRowsRequest.Entry.wrap(_EntryMessage.FromString(entry_of(self.row_key, [self._encoded])))
 
 
 class WriteDeadLetters(beam.PTransform):

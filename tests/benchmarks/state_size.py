@@ -7,7 +7,7 @@ import random
 
 from pipeline.core.readings import WindowReadings
 from pipeline.core.tiers import ShorterWindows
-from pipeline.transforms.aggregate import AccumulatorCoder
+from pipeline.transforms.coders import AccumulatorCoder
 
 METRICS = (1, 3, 10)
 

@@ -19,7 +19,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.mutation_bytes import encoded
-from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from pipeline.transforms import bulk
 from pipeline.transforms.bulk import BulkWriteRows
@@ -46,7 +46,7 @@ BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
 
 def many(rows):
     """As they come from events."""
-    return [encoded(row) for row in rows]
+    return EncodedRows(map(encoded, rows))
 
 
 def keys_of(name):
@@ -71,7 +71,7 @@ def run(name, elements, check=None, windows=None, **arguments):
 
 def test_rows_and_lists_of_rows(name):
     """Both are written."""
-    run(name, [many(ROWS[:30]), ROWS[30], ROWS[31], many(ROWS[32:]), []], equal_to([]))
+    run(name, [many(ROWS[:30]), ROWS[30], ROWS[31], many(ROWS[32:]), many([])], equal_to([]))
     assert keys_of(name) == [row.key for row in ROWS]
 
 

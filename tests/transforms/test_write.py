@@ -1,46 +1,46 @@
 from google.cloud.bigtable.data.mutations import RowMutationEntry
 from google.cloud.bigtable.row import DirectRow
+from google.cloud.bigtable_v2.types import MutateRowsRequest
 
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD
 from pipeline.core.rows import Cell, Row
 from pipeline.core.times import to_datetime
-from pipeline.transforms.write import _DirectRow, _parts
+from pipeline.transforms.write import _Entry, _parts
 
-
-def direct_rows(row):
-    return [_DirectRow(part) for part in _parts(row)]
+KEY = b"agg#hourly#a#2026-02-17T12"
 
 
 def row_of(cells):
-    return Row(
-        b"agg#hourly#a#2026-02-17T12", [Cell("stats", b"q%d" % i, 1_771_329_600_000_000, b"1") for i in range(cells)]
-    )
+    return Row(KEY, [Cell("stats", b"q%d" % i, 1_771_329_600_000_000, b"1") for i in range(cells)])
 
 
-def test_a_row_is_one_entry():
-    """A row becomes one entry with all its cells, each with its family, column, value and time."""
-    (entry,) = direct_rows(row_of(3))
-    assert entry.row_key == b"agg#hourly#a#2026-02-17T12"
-    assert [
-        (pb.set_cell.family_name, pb.set_cell.column_qualifier, pb.set_cell.timestamp_micros, pb.set_cell.value)
-        for pb in entry._get_mutation_pbs()
-    ] == [("stats", b"q%d" % i, 1_771_329_600_000_000, b"1") for i in range(3)]
+def entries(row):
+    return [_Entry(part) for part in _parts(row)]
+
+
+def test_an_entry_is_that_of_a_direct_row():
+    """What the connector sends is what it would have made of Google's own row; it may send it again."""
+    row = row_of(3)
+    direct_row = DirectRow(row.key)
+    for cell in row.cells:
+        direct_row.set_cell(cell.family, cell.qualifier, cell.value, to_datetime(cell.timestamp_us))
+    expected = RowMutationEntry(direct_row.row_key, direct_row._get_mutations())
+    (entry,) = entries(row)
+    assert entry._to_pb() == expected._to_pb()
+    assert (entry.row_key, len(entry.mutations)) == (expected.row_key, len(expected.mutations))
+    assert entry.is_idempotent()
+
+
+def test_an_entry_s_size():
+    """It is that of its bytes, at most: what the connector's limit in bytes is of."""
+    for cells in (1, 1000):
+        (entry,) = entries(row_of(cells))
+        size = MutateRowsRequest.pb()(entries=[MutateRowsRequest.Entry.pb(entry._to_pb())]).ByteSize()
+        assert size <= entry.size() <= size + ENTRY_OVERHEAD
 
 
 def test_a_row_wider_than_bigtable_takes_at_once():
     """More cells than an entry may have become several entries of one row, with every cell in one of them."""
-    entries = direct_rows(row_of(120_001))
-    sizes = [len(entry._get_mutations()) for entry in entries]
-    assert sizes == [50_000, 50_000, 20_001]
-    assert {entry.row_key for entry in entries} == {b"agg#hourly#a#2026-02-17T12"}
-
-
-def test_what_the_connector_makes_of_it():
-    """The request that the connector sends is the one of Google's own rows, and its errors can print what it was."""
-    ours, googles = direct_rows(row_of(2))[0], DirectRow(b"agg#hourly#a#2026-02-17T12")
-    for cell in row_of(2).cells:
-        googles.set_cell(cell.family, cell.qualifier, cell.value, to_datetime(cell.timestamp_us))
-    entries = [RowMutationEntry(row.row_key, row._get_mutations()) for row in (ours, googles)]
-    assert entries[0]._to_pb() == entries[1]._to_pb()
-    assert entries[0].is_idempotent()
-    assert entries[0].size() == entries[1].size()
-    assert 'column_qualifier: "q0"' in str(entries[0].mutations[0])
+    parts = entries(row_of(120_001))
+    assert [len(part._to_pb().mutations) for part in parts] == [50_000, 50_000, 20_001]
+    assert {part.row_key for part in parts} == {KEY}

@@ -1,10 +1,10 @@
 """The schema of a table as one value: how rows are keyed and laid out, where they go, and how long they stay."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 from pipeline.core.events import BadData, Event, Reason, shown
 from pipeline.core.rows import EncodedRow, Row
@@ -170,9 +170,10 @@ class TableSchema:
         """The raw rows of an event that has passed :meth:`check`."""
         return self.layout.rows(self.columns, event)
 
-    def encoded_rows(self, event: Event) -> list[EncodedRow]:
+    @cached_property
+    def encoded_rows(self) -> Callable[[Event], list[EncodedRow]]:
         """The same rows, encoded."""
-        return self.layout.encoded_rows(self.columns, event)
+        return partial(self.layout.encoded_rows, self.columns)
 
     # What makes it sound
 

@@ -1,0 +1,70 @@
+"""How what goes from step to step is stored, where a runner stores it."""
+
+import struct
+from typing import Any
+
+from apache_beam.coders import Coder, registry
+
+from pipeline.core.readings import WindowReadings
+from pipeline.core.rows import EncodedRow, EncodedRows
+from pipeline.core.tiers import ShorterWindows
+
+_SIZES = struct.Struct("<III")
+
+
+class AccumulatorCoder(Coder):
+    """An accumulator as its own bytes, without a word of how to read them: there is one for each sensor and window."""
+
+    def __init__(self, kind: type[WindowReadings] | type[ShorterWindows]) -> None:
+        self._kind = kind
+
+    def encode(self, value: WindowReadings | ShorterWindows) -> bytes:
+        return value.to_bytes()
+
+    def decode(self, encoded: bytes) -> WindowReadings | ShorterWindows:
+        return self._kind.from_bytes(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False  # what is equal may have been added in another order
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulatorCoder) and other._kind is self._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind)
+
+
+class RowsCoder(Coder):
+    """Rows, each behind the sizes of its key and its mutations and the number of its cells, in four bytes each.
+
+    Runners seldom store them, but ask for their size over and over.
+    """
+
+    def encode(self, value: EncodedRows) -> bytes:
+        parts: list[bytes] = []
+        for key, mutations, cells in value:
+            parts += (_SIZES.pack(len(key), len(mutations), cells), key, mutations)
+        return b"".join(parts)
+
+    def decode(self, encoded: bytes) -> EncodedRows:
+        rows = EncodedRows()
+        begin = 0
+        while begin < len(encoded):
+            key_size, mutations_size, cells = _SIZES.unpack_from(encoded, begin)
+            key = begin + _SIZES.size
+            mutations = key + key_size
+            begin = mutations + mutations_size
+            rows.append(EncodedRow(encoded[key:mutations], encoded[mutations:begin], cells))
+        return rows
+
+    def estimate_size(self, value: EncodedRows) -> int:
+        return sum([len(key) + len(mutations) for key, mutations, _ in value]) + _SIZES.size * len(value)
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return EncodedRows
+
+
+registry.register_coder(EncodedRows, RowsCoder)
