@@ -10,25 +10,30 @@ Pub/Sub read and its client:
   that meets a closed gate says: all that was acknowledged has been written.
 - A pull takes what is there and waits a moment where that is nothing, instead of waiting at the server. Breaking off
   a waiting pull would do as well, but leaves its messages leased to nobody until their deadline.
-- It asks for more than the runner's ten messages, since the runner sets up every DoFn, clients and all, for every
-  bundle.
+- It asks for more than the runner's ten messages, and asks again where Pub/Sub gives fewer, since the runner sets up
+  every DoFn, clients and all, for every bundle.
 
 And its counters stand still after the first bundle of each step: one ``StateSampler`` lives as long as the worker
 thread and keeps, by name, the states of the first bundle with the metrics container in them, so every later bundle
 counts into a container that was committed long ago. Here every bundle gets a sampler of its own.
+
+And for every bundle it inspects the signature of every method of every DoFn, three times over, to find out which of
+them keep state: a third of its time where a bundle is a message. That is a matter of their classes, and so asked once.
 
 All this takes the place of private methods; ``apache-beam`` is pinned to the release that they were read in.
 """
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch  # it replaces an attribute for a while, and fails where there is none
 
 from apache_beam.runners.direct import executor, transform_evaluator
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
+from apache_beam.transforms import userstate
+from apache_beam.transforms.core import CallableWrapperDoFn, DoFn
 from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
@@ -37,6 +42,7 @@ from pipeline.cloud.errors import explained
 from pipeline.cloud.subscriber import subscriber_client
 
 _MESSAGES_A_PULL = 1000
+_ENOUGH_BYTES = 1 << 20  # of messages: more would take seconds, in which no pane fires
 # How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
 _IDLE_S = 0.1
 # What passes by itself. The runner tries a bundle four times, in two minutes at the least, and then ends the job.
@@ -51,6 +57,8 @@ _PASSING = (
 _AWAY_S = 1.0
 # Of a call, tried once: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
+
+_Specs = tuple[set[Any], set[Any]]  # of state, of timers
 
 
 class PullGate:
@@ -112,12 +120,27 @@ class PullGate:
                 return
 
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
-        """None where Pub/Sub is away."""
+        """What several pulls give, until it is enough or there is no more; None where Pub/Sub is away."""
         wanted = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
-        try:
-            return self._client.pull(**request | wanted | _CALL)
-        except _PASSING:
-            return None
+        pulled = None
+        size_bytes = 0
+        while not self._closed.is_set():
+            try:
+                response = self._client.pull(**request | wanted | _CALL)
+            except _PASSING:
+                break
+            messages = PullResponse.pb(response).received_messages
+            if pulled is None:
+                pulled = response
+            else:
+                PullResponse.pb(pulled).received_messages.extend(messages)
+            size_bytes += sum(message.ByteSize() for message in messages)
+            if not messages or size_bytes >= _ENOUGH_BYTES:
+                break
+            wanted["max_messages"] -= len(messages)
+            if not wanted["max_messages"]:
+                break
+        return pulled
 
 
 @contextmanager
@@ -134,5 +157,21 @@ def mended_direct_runner() -> Iterator[PullGate]:
     with (
         patch.object(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", staticmethod(lambda _: gate)),
         patch.object(executor.TransformExecutor, "call", call_with_own_sampler),
+        patch.object(userstate, "get_dofn_specs", _SpecsByClass(userstate.get_dofn_specs)),
     ):
         yield gate
+
+
+class _SpecsByClass:
+    """``get_dofn_specs``, asked once for each class; a DoFn that wraps a function is as that function is."""
+
+    def __init__(self, specs_of: Callable[[DoFn], _Specs]) -> None:
+        self._specs_of = specs_of
+        self._known: dict[type[DoFn], _Specs] = {}
+
+    def __call__(self, dofn: DoFn) -> _Specs:
+        if isinstance(dofn, CallableWrapperDoFn):
+            return self._specs_of(dofn)
+        if (known := self._known.get(type(dofn))) is None:
+            known = self._known[type(dofn)] = self._specs_of(dofn)
+        return known

@@ -35,7 +35,7 @@ def test_away_in_full_flow(resources, pubsub, log):
     with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
         for seed in range(2):
             read = len(resources.raw_keys())
-            feed.publish(fleet_messages(hours=12, batch=2, seed=seed, malformed=0.1))
+            feed.publish(fleet_messages(hours=2, sensors=60, batch=1, seed=seed, malformed=0.1))
             eventually(lambda read=read: len(resources.raw_keys()) > read)
             line.cut()
             assert len(resources.raw_keys()) < len(feed.events)

@@ -1,0 +1,84 @@
+from types import SimpleNamespace
+
+import pytest
+from apache_beam import DoFn
+from apache_beam.coders import BooleanCoder
+from apache_beam.transforms import userstate
+from apache_beam.transforms.core import CallableWrapperDoFn
+from google.api_core.exceptions import ServiceUnavailable
+from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
+
+from pipeline.job import direct
+from pipeline.job.direct import PullGate, mended_direct_runner
+
+
+def response(*payloads):
+    return PullResponse(
+        received_messages=[ReceivedMessage(ack_id=str(data), message=PubsubMessage(data=data)) for data in payloads]
+    )
+
+
+@pytest.fixture
+def pull(monkeypatch):
+    """What the gate gives where its client answers so, and how many messages were asked for each time."""
+
+    def pulled(*answers, gate=None):
+        asked = []
+        remaining = list(answers)
+
+        def answer(**request):
+            asked.append(request["max_messages"])
+            told = remaining.pop(0)
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+        monkeypatch.setattr(direct, "subscriber_client", lambda: SimpleNamespace(pull=answer))
+        given = (gate or PullGate)().pull(subscription="s")
+        return [received.message.data for received in given.received_messages], asked
+
+    monkeypatch.setattr(direct, "_AWAY_S", 0)
+    return pulled
+
+
+def test_pulls_are_put_together(pull):
+    """Pub/Sub gives fewer messages than there are: the gate asks until there are none."""
+    assert pull(response(b"1", b"2"), response(b"3"), response()) == ([b"1", b"2", b"3"], [1000, 998, 997])
+
+
+def test_enough_messages(pull, monkeypatch):
+    """There are never more than the gate asks for."""
+    monkeypatch.setattr(direct, "_MESSAGES_A_PULL", 3)
+    assert pull(response(b"1", b"2"), response(b"3")) == ([b"1", b"2", b"3"], [3, 1])
+
+
+def test_enough_bytes(pull, monkeypatch):
+    """Large messages are not gathered for long."""
+    monkeypatch.setattr(direct, "_ENOUGH_BYTES", 1000)
+    assert pull(response(b"1"), response(b"2" * 1000)) == ([b"1", b"2" * 1000], [1000, 999])
+
+
+def test_away_after_the_first(pull):
+    """What came before Pub/Sub went away is not lost; where nothing came, nothing is given."""
+    assert pull(response(b"1"), ServiceUnavailable("away")) == ([b"1"], [1000, 999])
+    assert pull(ServiceUnavailable("away")) == ([], [1000])
+
+
+class _Counting(DoFn):
+    looked_at = 0
+
+    def process(self, element, seen=DoFn.StateParam(userstate.ReadModifyWriteStateSpec("seen", BooleanCoder()))):  # noqa: B008
+        pass
+
+    def __dir__(self):
+        _Counting.looked_at += 1
+        return super().__dir__()
+
+
+def test_a_dofn_is_inspected_once(pubsub, monkeypatch):
+    """A step's class is looked at for one bundle, and functions each, as they may be any."""
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", pubsub)
+    with mended_direct_runner():
+        assert all(userstate.is_stateful_dofn(_Counting()) for _ in range(3))
+        assert _Counting.looked_at == 1
+        assert not userstate.is_stateful_dofn(CallableWrapperDoFn(lambda x: [x]))
