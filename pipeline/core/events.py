@@ -150,16 +150,17 @@ def sensor_event(
 ) -> SensorEvent:
     """A protobuf event; nothing is validated."""
     event = SensorEvent(sensor_id=sensor_id, event_id=event_id)
-    # Item by item, and without a look at the calendar, in half the time.
+    # Item by item, and without a look at the calendar, in half the time; each field of the event is looked up once.
+    readings_of, timestamp = event.readings, event.event_time
     for metric, value in readings.items():
-        event.readings[metric] = value
+        readings_of[metric] = value
     for name, text in metadata.items():
         event.metadata[name] = text
     if 0 <= event_time_us <= LATEST_US:
-        event.event_time.seconds, micros = divmod(event_time_us, 1_000_000)
-        event.event_time.nanos = micros * 1000
+        timestamp.seconds, micros = divmod(event_time_us, 1_000_000)
+        timestamp.nanos = micros * 1000
     else:
-        event.event_time.FromMicroseconds(event_time_us)
+        timestamp.FromMicroseconds(event_time_us)
     return event
 
 

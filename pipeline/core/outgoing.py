@@ -20,10 +20,15 @@ def message_of(events: Sequence[SensorEvent]) -> Message:
         MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
         EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
     }
-    earliest = min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))
+    earliest = min(events, key=_instant)
     if event_time := event_time_of(earliest):
         attributes[EVENT_TIME] = event_time
     return Message(data, attributes)
+
+
+def _instant(event: SensorEvent) -> tuple[int, int]:
+    time = event.event_time
+    return time.seconds, time.nanos
 
 
 def event_time_of(event: SensorEvent) -> str:

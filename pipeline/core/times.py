@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DATE_AND_HOUR_LENGTH = 14
 _DATE_AND_HOUR = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}Z?")
 
 
@@ -39,7 +40,8 @@ def parse_time(text: str) -> int:
         ValueError: ``text`` is none of these.
     """
     candidate = text.strip()
-    if _DATE_AND_HOUR.fullmatch(candidate):  # the form of a key in the table; not quite ISO to Python
+    # The form of a key in the table; not quite ISO to Python.
+    if len(candidate) <= _DATE_AND_HOUR_LENGTH and _DATE_AND_HOUR.fullmatch(candidate):
         candidate = candidate.removesuffix("Z") + ":00"
     try:
         return from_datetime(datetime.fromisoformat(candidate))

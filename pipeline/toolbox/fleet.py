@@ -122,13 +122,14 @@ class _Sensor:
     def measure(self, time_us: int) -> dict[str, float]:
         days = (time_us - self.plan.start_us) / _DAY
         cycle = math.sin((time_us % _DAY / _DAY - 0.375) * math.tau)  # coldest at three, warmest at fifteen o'clock
-        noise = self.rng.gauss
-        temperature = self.base + self.swing * cycle + self.drift_a_day * days + noise(0, 0.15)
+        noise_1, noise_2 = _two_normal(self.rng)
+        noise_3, noise_4 = _two_normal(self.rng)
+        temperature = self.base + self.swing * cycle + self.drift_a_day * days + 0.15 * noise_1
         readings = {
             "temperature": round(temperature, 2),
-            "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + noise(0, 0.8))), 1),
-            "pressure": float(round(self.pressure + 300 * math.sin(days * 1.7) + noise(0, 12))),
-            "battery": round(self.volts - 0.01 * days + noise(0, 0.004), 3),
+            "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + 0.8 * noise_2)), 1),
+            "pressure": float(round(self.pressure + 300 * math.sin(days * 1.7) + 12 * noise_3)),
+            "battery": round(self.volts - 0.01 * days + 0.004 * noise_4, 3),
         }
         if self.rng.random() < 0.01:  # a gap: one metric that could not be read
             del readings[self.rng.choice(list(readings))]
@@ -140,8 +141,9 @@ class _Sensor:
         if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
             return None
         event = _copy(self.blank)  # what is the same in every event, in a third of the time that it takes to fill in
-        event.event_time.seconds, micros = divmod(time_us, _SECOND)
-        event.event_time.nanos = micros * 1000
+        timestamp = event.event_time
+        timestamp.seconds, micros = divmod(time_us, _SECOND)
+        timestamp.nanos = micros * 1000
         readings = event.readings
         for metric, value in self.measure(time_us).items():
             readings[metric] = value
@@ -155,6 +157,13 @@ class _Sensor:
         if draw < self.plan.late + 0.05:
             return self.rng.randrange(2 * _MINUTE)
         return self.rng.randrange(2 * _SECOND)
+
+
+def _two_normal(rng: random.Random) -> tuple[float, float]:
+    """Two draws from the standard normal distribution, by Box and Muller: in half the time of two by ``gauss``."""
+    angle = rng.random() * math.tau
+    radius = math.sqrt(-2 * math.log(1 - rng.random()))
+    return math.cos(angle) * radius, math.sin(angle) * radius
 
 
 def _arrivals(plan: Plan) -> Iterator[SensorEvent]:

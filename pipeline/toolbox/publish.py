@@ -172,14 +172,14 @@ def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callab
             if stopped():
                 return
             match record:
+                case SensorEvent():
+                    yield record
                 case Refusal(line, reason):
                     tally.refused += 1
                     if tally.refused <= _MOST_TOLD:
                         _tell(file, line, reason)
                 case Remark(line, text):
                     _tell(file, line, text)
-                case event:
-                    yield event
     except UnreadableFile as problem:
         tally.problem = problem
 

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
 from pipeline.core.events import shown
 from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
@@ -13,10 +12,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _SAMPLE = 1000  # records that tell which columns are numeric
 
 
-class _Row(NamedTuple):
-    first_line: int
-    last_line: int
-    fields: list[str]
+_Row = tuple[int, int, list[str]]  # its first line, its last, and its fields
 
 
 def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
@@ -28,7 +24,8 @@ def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
         raise UnreadableFile("it is empty")
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
-    return _below_header(rows, _CsvEvents(header.fields, maker))
+    _, _, names = header
+    return _below_header(rows, _CsvEvents(names, maker))
 
 
 def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
@@ -45,19 +42,20 @@ def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
             yield Refusal(lines.first, f"not CSV: {error}")
             continue
         if len(fields) > 1 or "".join(fields).strip():
-            yield _Row(lines.first, lines.last, fields)
+            yield lines.first, lines.last, fields
 
 
 def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents") -> Iterator[Record]:
     sample = list(islice(rows, _SAMPLE))
-    yield from events.learn([row for row in sample if isinstance(row, _Row)])
+    yield from events.learn([row for row in sample if not isinstance(row, Refusal)])
     for row in chain(sample, rows):
         if isinstance(row, Refusal):
             yield row
             continue
-        record = attempt(row.first_line, events.event, row.fields)
-        if isinstance(record, Refusal) and row.last_line > row.first_line:
-            record = record._replace(reason=f"{record.reason}; the record ends in line {row.last_line}")
+        first_line, last_line, fields = row
+        record = attempt(first_line, events.event, fields)
+        if last_line > first_line and isinstance(record, Refusal):
+            record = record._replace(reason=f"{record.reason}; the record ends in line {last_line}")
         yield record
 
 
@@ -76,16 +74,16 @@ class _CsvEvents:
     def learn(self, sample: Sequence[_Row]) -> list[Remark]:
         """Sorts the columns into readings and metadata; tells which are metadata although they hold numbers."""
         remarks = []
-        whole = [row for row in sample if len(row.fields) == len(self._names)]
+        whole = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
         for index, name in enumerate(self._names):
             if index in (self._sensor, self._time):
                 continue
-            values = [row for row in whole if not is_missing(row.fields[index])]
-            texts = [row for row in values if parse_number(row.fields[index]) is None]
+            values = [(line, fields[index]) for line, fields in whole if not is_missing(fields[index])]
+            texts = [(line, text) for line, text in values if parse_number(text) is None]
             (self._metadata if texts else self._readings).append((index, name))
             if 0 < len(texts) < len(values):
-                text = shown(texts[0].fields[index])
-                remarks.append(Remark(texts[0].first_line, f"{shown(name)} is metadata, since {text} is no number"))
+                line, text = texts[0]
+                remarks.append(Remark(line, f"{shown(name)} is metadata, since {shown(text)} is no number"))
         return remarks
 
     def event(self, fields: Sequence[str]) -> SensorEvent:

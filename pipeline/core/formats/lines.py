@@ -55,7 +55,8 @@ class Lines:
     """The lines of a text, counted. All but the first line of a record that went wrong can be taken again."""
 
     def __init__(self, text: TextIO) -> None:
-        self.last = 0  # the number of the line that was taken last
+        self.first = 1  # the number of the record's first line
+        self.last = 0  # that of the line that was taken last
         self._source = self._read(text)
         self._record: list[str] = []
         self._given_back: list[str] = []  # the next one last
@@ -76,13 +77,9 @@ class Lines:
         except UNREADABLE as failure:
             self._failure = failure  # told at the end, when what came before has been used
 
-    @property
-    def first(self) -> int:
-        """The number of the record's first line."""
-        return self.last - len(self._record) + 1
-
     def begin_record(self) -> None:
         self._record.clear()
+        self.first = self.last + 1
 
     def give_back(self) -> None:
         """All lines of the record but its first."""

@@ -26,14 +26,18 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
         Malformed: something is nested, or of another type, or beyond what a double can hold.
         InvalidEvent: a rule of the contract is broken.
     """
-    sensor, event_time = maker.columns.sensor, maker.columns.time
+    named = sensor, event_time = maker.columns.sensor, maker.columns.time
     readings: dict[str, float] = {}
     metadata: dict[str, str] = {}
     for name, value in record.items():
-        if name in (sensor, event_time):
+        if name in named:
             continue
         kind = type(value)
-        if kind is NumberText or kind is float:  # nearly all that there is: a match would ask for it last
+        # Nearly all that there is: a match would ask for it last.
+        if kind is float:
+            readings[name] = value
+            continue
+        if kind is NumberText:
             readings[name] = _number(name, value)
             continue
         match value:

@@ -74,6 +74,7 @@ class EventMaker:
         # Of valid events. A file repeats them in every record, and to know them is quicker than to check them.
         self._known_sensors: set[str] = set()
         self._known_names: set[str] = set()
+        self._latest_us = 0  # when the clock was last looked at: what is later is compared with the clock again
 
     def event(
         self, sensor: str, time: str | datetime, readings: dict[str, float], metadata: dict[str, str]
@@ -121,15 +122,17 @@ class EventMaker:
             and self._known_names.issuperset(metadata)
             and 0 < len(readings) <= MAX_READINGS
             and len(metadata) <= MAX_METADATA
-            and EARLIEST_US <= time_us <= min(self._now_us() + self._max_future_us, LATEST_US)
+            and EARLIEST_US <= time_us <= self._latest_us
             and math.isfinite(sum(readings.values()))  # no sum is finite that has an infinity or a NaN in it
             and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character takes four bytes at the most
         )
 
     def checked(self, event: SensorEvent) -> SensorEvent:
         """The same event. Raises InvalidEvent where a rule of the contract is broken."""
+        latest_us = self._now_us() + self._max_future_us
+        self._latest_us = min(latest_us, LATEST_US)
         try:
-            validate(event, self._now_us() + self._max_future_us)
+            validate(event, latest_us)
         except BadData as problem:
             raise InvalidEvent(problem, event.SerializeToString(deterministic=True)) from problem
         return event
