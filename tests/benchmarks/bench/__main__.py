@@ -24,7 +24,7 @@ from tests.benchmarks.bench.report import RESULT, Measured, below_floors, print_
 from tests.benchmarks.bench.tidetable import refused
 from tests.lasting import lasting
 
-EVENTS = 60_000
+EVENTS = 180_000
 ROUNDS = 5
 DIRECT_ROUNDS = 3  # a job takes a while to start, and another one until its last panes fire
 

@@ -43,18 +43,18 @@ class Program:
         return int(feed.events * self.share)
 
 
-_PART = 1 / 3
+_HALF, _PART = 1 / 2, 1 / 9
 _BULK = ("--bigtable_writer=bulk",)
 HAND_LOOP = Program("hand_loop", "(1) hand loop", "hand_loop", 100)
 PROGRAMS = (
     HAND_LOOP,
-    Program("hand_loop_single", "(1) hand loop", "hand_loop", 1),
+    Program("hand_loop_single", "(1) hand loop", "hand_loop", 1, _HALF),
     Program("batcher", "(2) data client, mutations_batcher", "batcher", 100, _PART),
     Program("plain_beam", "(3) plain Beam, WriteToBigTable", "plain_beam", 100, _PART, builds=True),
     Program("connector", "(4) Tidetable, connector", "tidetable", 100, _PART, builds=True),
     Program("connector_single", "(4) Tidetable, connector", "tidetable", 1, _PART, builds=True),
     Program("bulk", "(5) Tidetable, bulk", "tidetable", 100, flags=_BULK, builds=True),
-    Program("bulk_single", "(5) Tidetable, bulk", "tidetable", 1, flags=_BULK, builds=True),
+    Program("bulk_single", "(5) Tidetable, bulk", "tidetable", 1, _HALF, flags=_BULK, builds=True),
     Program("bytewax", "(6) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
 )
 
