@@ -14,7 +14,7 @@ from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
-from pipeline.core.rows import Row
+from pipeline.core.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
@@ -120,13 +120,11 @@ class Script:
             found: dict[str, list[beam.PCollection]] = {"Raw": [], "Late": [], "Aggregates": []}
             for target, rows in zip(targets, outputs.rows, strict=True):
                 table = f"{target.name.table}: " if len(targets) > 1 else ""
-                keys = rows.raw | f"Key{table}" >> beam.FlatMap(
-                    lambda rows, table=table: [_key(row, table) for row in rows]
-                )
+                keys = rows.raw | f"Key{table}" >> beam.FlatMap(_keys, table)
                 found["Raw"].append(keys | f"Raw{table}" >> beam.Filter(lambda key: "repair#" not in key))
                 found["Late"].append(keys | f"Late{table}" >> beam.Filter(lambda key: "repair#" in key))
                 for index, of_list in enumerate(rows.listed):
-                    found["Late"].append(of_list | f"LateRow{index}{table}" >> beam.Map(_key, table))
+                    found["Late"].append(of_list | f"LateRow{index}{table}" >> beam.FlatMap(_keys, table))
                 for tier, of_tier in rows.aggregates.items():
                     label = f"Aggregate{table}{tier.window.text}"
                     found["Aggregates"].append(of_tier | label >> beam.Map(_aggregate, table))
@@ -137,7 +135,11 @@ class Script:
             _check([reasons], dead_letters, "Dead")
 
 
-def _key(row: Row, table: str) -> str:
+def _keys(rows: EncodedRows, table: str) -> list[str]:
+    return [_key(row, table) for row in rows]
+
+
+def _key(row: Row | EncodedRow, table: str) -> str:
     return table + row.key.decode()
 
 

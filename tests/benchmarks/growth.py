@@ -1,14 +1,20 @@
 """Prints what an event costs as work grows: with the number of events, of sensors and of metrics.
 
-Run with ``.venv/bin/python -m tests.benchmarks.growth``; ``--quick`` leaves out the largest of each. The graph without
+Run with ``.venv/bin/python -m tests.benchmarks.growth``, or with the names of the tables that are wanted; all of them
+take some twenty minutes. The graph without
 its servers, on batches of a hundred events that are made as they are read, so that no more of them are in memory than
 the graph keeps. Each line is a process of its own: what it takes to make the events, and what the same graph takes for
 a hundred events, is measured in it and left out. The goal is to be within 15 % of flat.
 
-FnApiRunner runs one step after the other and keeps what is between them, and de-duplication keeps the readings of open
-windows: that is the memory that grows with the events.
+What there is more of is what the line says and nothing else: a sensor's hour has as many events in all lines of a
+table, and they come together, so that more events are more hours, and more sensors are as many hours of more sensors.
+
+Of memory, what grows with the events is the readings of open windows, by which de-duplication knows them. FnApiRunner
+closes no window before the end, and keeps what is between its steps; so memory is told of the same windows with and
+without de-duplication.
 """
 
+import argparse
 import json
 import logging
 import resource
@@ -32,10 +38,10 @@ from pipeline.core.outgoing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from tests.streams import NOON, flags, pubsub_message
+from tests.streams import NOON, clock, flags, pubsub_message
 
 BATCH, MESSAGES_A_BUNDLE = 100, 50
-THREE_HOURS_US = 3 * 3600 * 1_000_000
+HOUR_US = 3_600_000_000
 SMALLEST = 100  # events of the run that tells what the graph takes without any to speak of
 
 
@@ -46,13 +52,17 @@ class Work:
     events: int
     sensors: int
     metrics: int
+    in_an_hour: int  # events of a sensor
 
     def message(self, number: int) -> PubsubMessage:
-        """One of its messages: every sensor in turn, over three hours."""
+        """One of its messages: hour by hour until noon, sensor by sensor."""
+        hours = -(-self.events // (self.sensors * self.in_an_hour))
         events = []
         for index in range(number * BATCH, (number + 1) * BATCH):
-            time_us = NOON * 1_000_000 + index * THREE_HOURS_US // self.events
-            event = SensorEvent(sensor_id=f"sensor-{index % self.sensors}")
+            window, place = divmod(index, self.in_an_hour)
+            hour, sensor = divmod(window, self.sensors)
+            time_us = NOON * 1_000_000 - (hours - hour) * HOUR_US + place * HOUR_US // self.in_an_hour
+            event = SensorEvent(sensor_id=f"sensor-{sensor}")
             event.event_time.seconds, micros = divmod(time_us, 1_000_000)
             event.event_time.nanos = micros * 1000
             readings = event.readings
@@ -62,12 +72,19 @@ class Work:
         return pubsub_message(message_of(events))
 
 
-STANDARD = Work(100_000, 100, 3)
+STANDARD = Work(events=100_000, sensors=100, metrics=3, in_an_hour=100)
 SWEEPS = {
     "events": [replace(STANDARD, events=events) for events in (10_000, 100_000, 1_000_000)],
-    "sensors": [replace(STANDARD, sensors=sensors) for sensors in (100, 1_000, 10_000, 100_000)],
+    "sensors": [
+        replace(STANDARD, events=300_000, sensors=sensors, in_an_hour=3) for sensors in (100, 1_000, 10_000, 100_000)
+    ],
     "metrics": [replace(STANDARD, events=20_000, metrics=metrics) for metrics in (1, 3, 10, 50)],
 }
+# Of several the least: what else the machine has to do makes none of them faster. Those of sensors take minutes each.
+RUNS = {"events": 3, "sensors": 1, "metrics": 3}
+IN_THE_SAME_WINDOWS = [
+    replace(STANDARD, events=events, in_an_hour=events // 100) for events in (10_000, 100_000, 1_000_000)
+]
 
 
 class _Messages(RestrictionProvider):
@@ -94,50 +111,63 @@ class _MakeFn(beam.DoFn):
         tracker.defer_remainder()  # ends the bundle; the rest comes in the next
 
 
-def seconds(work: Work) -> float:
+def seconds(work: Work, deduplicate: str = "on") -> float:
     """How long the graph takes."""
-    settings = settings_of(parse_flags(flags()))
+    # The clock is that of the events, and all of them are in time.
+    settings = settings_of(parse_flags(flags(allowed_lateness="2000h", deduplicate=deduplicate)))
     targets = [Target(name, settings.said.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
-    build_graph(messages, targets, settings)
+    build_graph(messages, targets, settings, clock)
     begin = time.perf_counter()
     pipeline.run().wait_until_finish()
     return time.perf_counter() - begin
 
 
-def measure(work: Work) -> None:
+def measure(work: Work, deduplicate: str = "on") -> None:
     """Prints seconds of the work alone, and the most bytes that it had in memory beyond what Beam itself has."""
     logging.disable(logging.WARNING)
-    smallest = replace(work, events=SMALLEST, sensors=min(work.sensors, SMALLEST))
-    seconds(smallest)  # what is imported and compiled once
-    without_events = min(seconds(smallest) for _ in range(3))
+    smallest = replace(work, events=SMALLEST)
+    seconds(smallest, deduplicate)  # what is imported and compiled once
+    without_events = min(seconds(smallest, deduplicate) for _ in range(3))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
     for number in range(work.events // BATCH):
         work.message(number)
     making = time.perf_counter() - begin
-    taken = seconds(work) - making - without_events
+    taken = seconds(work, deduplicate) - making - without_events
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"seconds": taken, "bytes": (most - before) * 1024}))
 
 
+def _measured(work: Work, deduplicate: str = "on") -> dict[str, float]:
+    # Imported and not run as a module, whose steps would be pickled with all that is in it.
+    code = f"from tests.benchmarks.growth import Work, measure; measure({work!r}, {deduplicate!r})"
+    output = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(output)
+
+
 def main() -> None:
-    """Prints a table for each of the three."""
+    """Prints the tables: of events, of sensors, of metrics, and of memory."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.growth")
+    parser.add_argument("tables", nargs="*", default=[*SWEEPS, "memory"], help="events, sensors, metrics, memory")
+    wanted = parser.parse_args().tables
     console = Console()
-    for what, works in SWEEPS.items():
+    for what in filter(wanted.__contains__, SWEEPS):
         per = "cell" if what == "metrics" else "event"
-        grid = Table(what, f"µs {'a reading' if per == 'cell' else 'an event'}", "to the first", "peak memory, MB")
+        grid = Table(what, f"µs {'a reading' if per == 'cell' else 'an event'}", "to the first")
         first = 0.0
-        for work in works[:-1] if "--quick" in sys.argv else works:
-            # Imported and not run as a module, whose steps would be pickled with all that is in it.
-            code = f"from tests.benchmarks.growth import Work, measure; measure({work!r})"
-            command = [sys.executable, "-c", code]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-            each_us = found["seconds"] * 1e6 / work.events / (work.metrics if per == "cell" else 1)
+        for work in SWEEPS[what]:
+            taken = min(_measured(work)["seconds"] for _ in range(RUNS[what]))
+            each_us = taken * 1e6 / work.events / (work.metrics if per == "cell" else 1)
             first = first or each_us
-            row = f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}", f"{found['bytes'] / 1e6:,.0f}"
-            grid.add_row(*row)
+            grid.add_row(f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}")
+        console.print(grid)
+    if "memory" in wanted:
+        grid = Table("events in 100 windows", "peak memory, MB", "without de-duplication, MB")
+        for work in IN_THE_SAME_WINDOWS:
+            memory = (_measured(work, deduplicate)["bytes"] / 1e6 for deduplicate in ("on", "off"))
+            grid.add_row(f"{work.events:,}", *(f"{megabytes:,.0f}" for megabytes in memory))
         console.print(grid)
 
 

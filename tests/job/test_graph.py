@@ -33,6 +33,22 @@ def test_early():
     )
 
 
+def test_rows_of_an_hour():
+    """It is written once for each early interval, once on time and once for each late event, whatever is in it."""
+    script = Script()
+    for minute in range(60):
+        script.watermark(minute * MINUTE).arrive(event_at(minute * MINUTE)).pass_time(MINUTE)
+    early = [(NOON_ROW, f"{count}", f"{count}") for count in (10, 20, 30, 40, 50, 60)]
+    on_time = [(NOON_ROW, "60", "60")]
+    late = [(NOON_ROW, f"{count}", f"{count}") for count in (61, 62)]
+    (
+        script.watermark(HOUR)
+        .arrive(event_at(1))
+        .arrive(event_at(2))
+        .run(aggregates=[*early, *on_time, *late], early_firing="10m")
+    )
+
+
 def test_no_early_panes():
     """With --early_firing=0 nothing is written of a window before its end."""
     (
