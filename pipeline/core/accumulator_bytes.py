@@ -3,12 +3,13 @@
 Little-endian, without padding:
 
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
-                events), statistics, [those recalled], [columns], [events]
+                events; 32, the form), statistics, [those recalled], [columns], [events]
     statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, mean and m2
     columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
                 times; values as doubles, event by event
-    events      number of blocks; for each the names of its metrics, number of events, times in µs, values as in a group
+    events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs,
+                values as in a group
     windows     whole, number of windows; for each its start in µs and its statistics
     names       bytes of them all; for each its length, UTF-8
 """
@@ -64,6 +65,11 @@ class Reader:
     def names(self, size: int) -> tuple[str, ...]:
         """The next names, which take so many bytes."""
         return _names(self.take(size))
+
+    def end(self) -> None:
+        """Raises ValueError where there is more."""
+        if self._position < len(self._data):
+            raise ValueError("an accumulator goes on behind its end")
 
     def _move(self, size: int) -> int:
         begin = self._position

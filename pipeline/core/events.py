@@ -108,7 +108,7 @@ _isfinite = math.isfinite
 _valid_together: set[tuple[str, ...]] = set()
 """Metric names of events before: few of them, as sensors are of a few kinds."""
 _MOST_TOGETHER = 64
-_MOST_REMEMBERED = 4096
+_MOST_REMEMBERED = 1024
 
 
 class Event(NamedTuple):

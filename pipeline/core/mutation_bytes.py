@@ -8,6 +8,7 @@ Google's class before it is sent, and tests hold these bytes against what that c
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from pipeline.core.events import EARLIEST_US, LATEST_US
 from pipeline.core.rows import Cell, EncodedRow, Row
 
 ENTRY_OVERHEAD = 16
@@ -117,3 +118,7 @@ _LENGTHS = [_varint(size) for size in range(_SMALL)]
 
 def _length(size: int) -> bytes:
     return _LENGTHS[size] if size < _SMALL else _varint(size)
+
+
+if {len(timestamp_of(time_us)) for time_us in (EARLIEST_US, LATEST_US)} != {_EVENT_TIME_SIZE}:
+    raise ImportError("timestamps of valid events are not of one size")

@@ -24,6 +24,7 @@ from pipeline.core.columns import Columns, blocks
 from pipeline.core.stats import WindowStats
 
 _MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
+_FORM = 1 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 _FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
 
 
@@ -55,7 +56,8 @@ class Recalled:
 class WindowReadings:
     """What a window has seen of a sensor. The accumulator.
 
-    A reading is told by its event's time and its metric: the first value that comes is the one that counts.
+    A reading is told by its event's time and its metric: the first value that comes is the one that counts. For one
+    thread at a time, also where it is only looked at: that may count what was put aside.
 
     Args:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
@@ -93,7 +95,13 @@ class WindowReadings:
         self._whole = True
 
     def merge(self, other: "WindowReadings") -> None:
-        """Adds everything that ``other`` has seen; ``other`` stays as it is."""
+        """Adds everything that ``other`` has seen; ``other`` stays as it is.
+
+        Raises:
+            ValueError: one keeps readings and the other does not.
+        """
+        if (self._kept is None) != (other._kept is None):
+            raise ValueError("accumulators with and without de-duplication can't be merged")
         if self._kept is None or other._kept is None:
             self._stats.merge(other._stats)
             _take(other._fresh, self._stats)
@@ -168,7 +176,7 @@ class WindowReadings:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
         columns = self._kept if self._kept is not None and self._kept.groups else None
-        flags = (
+        flags = _FORM | (
             (self._kept is not None)
             | self._whole << 1
             | (self._recalled is not None) << 2
@@ -187,9 +195,11 @@ class WindowReadings:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "WindowReadings":
-        """What :meth:`to_bytes` wrote. Raises ValueError for bytes that end too early."""
+        """What :meth:`to_bytes` wrote. Raises ValueError for other bytes, as another release may have written."""
         reader = Reader(data)
         flags = reader.byte()
+        if flags & -_FORM != _FORM:
+            raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
         found = cls(deduplicate=bool(flags & 1))
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)
@@ -199,6 +209,7 @@ class WindowReadings:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:
             found._fresh = read_events(reader)
+        reader.end()
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -34,8 +34,10 @@ class MetricStats:
         found.total = sum(values, 0.0)
         found.minimum = min(values)
         found.maximum = max(values)
-        mean = found.total / count
-        if math.isinf(mean):
+        # Exact: an error of the mean, which grows with a plain sum, would be in every deviation from it.
+        try:
+            mean = math.fsum(values) / count
+        except OverflowError:
             mean = sum([value / count for value in values])
         found.mean = mean = min(max(mean, found.minimum), found.maximum)  # rounding may have taken it out of there
         distance = math.dist(values, [mean] * count)  # √Σ(x − mean)², at the speed of C
@@ -101,9 +103,9 @@ class WindowStats:
         self.events = 0
         self.metrics: dict[str, MetricStats] = {}
 
-    def add(self, readings: Mapping[str, float], events: int = 1) -> None:
-        """Adds one event's readings, metric name to finite value; with ``events=0``, more of an event that counts."""
-        self.events += events
+    def add(self, readings: Mapping[str, float]) -> None:
+        """Adds one event's readings, metric name to finite value."""
+        self.events += 1
         for metric, value in readings.items():
             stats = self.metrics.get(metric)
             if stats is None:

@@ -34,6 +34,7 @@ from apache_beam.runners.direct import executor, transform_evaluator
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
 from apache_beam.transforms import userstate
 from apache_beam.transforms.core import CallableWrapperDoFn, DoFn
+from apache_beam.typehints.typecheck import AbstractDoFnWrapper
 from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
@@ -43,6 +44,7 @@ from pipeline.cloud.subscriber import subscriber_client
 
 _MESSAGES_A_PULL = 1000
 _ENOUGH_BYTES = 1 << 20  # of messages: more would take seconds, in which no pane fires
+_ENOUGH_S = 0.5
 # How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
 _IDLE_S = 0.1
 # What passes by itself. The runner tries a bundle four times, in two minutes at the least, and then ends the job.
@@ -122,24 +124,24 @@ class PullGate:
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
         """What several pulls give, until it is enough or there is no more; None where Pub/Sub is away."""
         wanted = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
-        pulled = None
-        size_bytes = 0
-        while not self._closed.is_set():
+        try:
+            pulled = self._client.pull(**request | wanted | _CALL)
+        except _PASSING:
+            return None
+        messages = PullResponse.pb(pulled).received_messages
+        until = time.monotonic() + _ENOUGH_S
+        more = len(messages)
+        while more and len(messages) < _MESSAGES_A_PULL and not self._closed.is_set():
+            left_s = until - time.monotonic()
+            if left_s <= 0 or sum(message.ByteSize() for message in messages) >= _ENOUGH_BYTES:
+                break
+            wanted["max_messages"] = _MESSAGES_A_PULL - len(messages)
             try:
-                response = self._client.pull(**request | wanted | _CALL)
-            except _PASSING:
-                break
-            messages = PullResponse.pb(response).received_messages
-            if pulled is None:
-                pulled = response
-            else:
-                PullResponse.pb(pulled).received_messages.extend(messages)
-            size_bytes += sum(message.ByteSize() for message in messages)
-            if not messages or size_bytes >= _ENOUGH_BYTES:
-                break
-            wanted["max_messages"] -= len(messages)
-            if not wanted["max_messages"]:
-                break
+                response = self._client.pull(**request | wanted | _CALL | {"timeout": left_s})
+            except exceptions.GoogleAPICallError:
+                break  # what it is, the next pull says; what is there already goes on
+            more = len(response.received_messages)
+            messages.extend(PullResponse.pb(response).received_messages)
         return pulled
 
 
@@ -163,14 +165,14 @@ def mended_direct_runner() -> Iterator[PullGate]:
 
 
 class _SpecsByClass:
-    """``get_dofn_specs``, asked once for each class; a DoFn that wraps a function is as that function is."""
+    """``get_dofn_specs``, asked once for each class; a DoFn that wraps another, or a function, is as that one is."""
 
     def __init__(self, specs_of: Callable[[DoFn], _Specs]) -> None:
         self._specs_of = specs_of
         self._known: dict[type[DoFn], _Specs] = {}
 
     def __call__(self, dofn: DoFn) -> _Specs:
-        if isinstance(dofn, CallableWrapperDoFn):
+        if isinstance(dofn, (CallableWrapperDoFn, AbstractDoFnWrapper)):
             return self._specs_of(dofn)
         if (known := self._known.get(type(dofn))) is None:
             known = self._known[type(dofn)] = self._specs_of(dofn)

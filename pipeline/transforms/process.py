@@ -30,6 +30,7 @@ from pipeline.transforms.late import LateWindows
 
 _DEAD_LETTERS = "dead_letters"
 _MOST_ROWS = 500  # of a table, before they go on
+_MOST_BYTES = 4 << 20  # of messages, before their rows go on
 _MOST_GATHERED = 20_000  # events, before what a long bundle has gathered goes on
 _GLOBAL = (GlobalWindow(),)
 
@@ -120,6 +121,7 @@ class _ProcessFn(beam.DoFn):
         for gatherer in self._gatherers:
             gatherer.start()
         self._held = 0
+        self._size_bytes = 0
 
     def process(self, element: PubsubMessage) -> list[Any]:
         now_us = int(self._clock() * 1_000_000)
@@ -127,10 +129,13 @@ class _ProcessFn(beam.DoFn):
         outputs = [TaggedOutput(_DEAD_LETTERS, letter) for letter in dead_letters]
         if not events:
             return outputs
+        self._size_bytes += len(element.data)
         for table in self._tables:
             self._counts.of[metrics.RAW_ROWS] += table.add(events, now_us)
-            if len(table.rows) >= _MOST_ROWS:
+            if len(table.rows) >= _MOST_ROWS or self._size_bytes >= _MOST_BYTES:
                 outputs.append(TaggedOutput(table.tag, table.take()))
+        if self._size_bytes >= _MOST_BYTES:
+            self._size_bytes = 0
         for gatherer in self._gatherers:
             gatherer.add(events)
         self._held += len(events)

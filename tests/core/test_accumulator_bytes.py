@@ -75,3 +75,32 @@ def test_a_metric_s_statistics_are_small():
     readings = WindowReadings(deduplicate=False)
     readings.add(5, {"temperature_of_water": 1.0})
     assert len(readings.to_bytes()) <= 100
+
+
+GOLDEN = (
+    "290400000000000000020000000174040000000000000000000000000008400000000000000000000000000000f83f00"
+    "0000000000e83f010000000000f43f01000000009096cf034b06000400000000c0c62d00010000000400000000000000"
+    "0000000040420f0080841e00c0c62d000000000000000000000000000000e03f000000000000f03f000000000000f83f"
+)
+
+
+def test_the_form():
+    """These bytes are what running jobs hold: where they change, so does the form."""
+    readings = WindowReadings()
+    for second in range(4):
+        readings.add(1_771_329_600_000_000 + second * 1_000_000, {"t": second / 2})
+    assert readings.to_bytes().hex() == GOLDEN
+    assert kept(WindowReadings.from_bytes(bytes.fromhex(GOLDEN))) == kept(readings)
+
+
+@pytest.mark.parametrize("first", [0x09, 0x49, 0x89])
+def test_another_form(first):
+    """It is not misread."""
+    with pytest.raises(ValueError, match=r"^an accumulator of another release: drain the job"):
+        WindowReadings.from_bytes(bytes([first]) + WindowReadings().to_bytes()[1:])
+
+
+def test_bytes_that_go_on():
+    """They are none of this form either."""
+    with pytest.raises(ValueError, match=r"^an accumulator goes on behind its end$"):
+        WindowReadings.from_bytes(WindowReadings().to_bytes() + b"?")

@@ -210,3 +210,10 @@ def test_the_state_s_size(hertz, metrics):
     readings_bytes = 3600 * hertz * (4 + 8 * metrics)
     assert array("I").itemsize == 4
     assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_accumulators_of_two_kinds(deduplicate):
+    """What keeps readings can't be merged with what does not: it could not tell what both have."""
+    with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
+        WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))

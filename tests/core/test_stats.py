@@ -1,5 +1,7 @@
 import math
 import pickle
+import random
+import statistics
 from functools import reduce
 
 import numpy as np
@@ -109,6 +111,15 @@ def test_a_block_of_equal_values(value, count):
     """It has no spread, and its mean is the value."""
     stats = MetricStats.of([value] * count)
     assert (stats.minimum, stats.mean, stats.maximum, stats.m2) == (value, value, value, 0)
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(1e9 + 1 / 3, 1e-4), (1e12, 0.01), (1.7e9, 1e-4)])
+@pytest.mark.parametrize("count", [3600, 100_000])
+def test_a_large_block_far_from_zero(offset, spread, count):
+    """The mean of many is exact, so that no error of it is in the spread."""
+    rng = random.Random(count)
+    values = [offset + rng.gauss(0, spread) for _ in range(count)]
+    assert math.isclose(MetricStats.of(values).deviation, statistics.pstdev(values), rel_tol=1e-4)
 
 
 def test_a_block_is_numerically_stable():

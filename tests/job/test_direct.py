@@ -5,7 +5,7 @@ from apache_beam import DoFn
 from apache_beam.coders import BooleanCoder
 from apache_beam.transforms import userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
-from google.api_core.exceptions import ServiceUnavailable
+from google.api_core.exceptions import NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
 from pipeline.job import direct
@@ -62,6 +62,19 @@ def test_away_after_the_first(pull):
     """What came before Pub/Sub went away is not lost; where nothing came, nothing is given."""
     assert pull(response(b"1"), ServiceUnavailable("away")) == ([b"1"], [1000, 999])
     assert pull(ServiceUnavailable("away")) == ([], [1000])
+
+
+def test_refused_after_the_first(pull):
+    """What came goes on; that the subscription is gone, the next pull says."""
+    assert pull(response(b"1"), NotFound("gone")) == ([b"1"], [1000, 999])
+    with pytest.raises(NotFound):
+        pull(NotFound("gone"))
+
+
+def test_a_trickle(pull, monkeypatch):
+    """Messages that come one by one do not hold up the first."""
+    monkeypatch.setattr(direct, "_ENOUGH_S", 0)
+    assert pull(response(b"1"), response(b"2")) == ([b"1"], [1000])
 
 
 class _Counting(DoFn):

@@ -64,3 +64,14 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
         rows=[[[key_at(i) for i in range(3)], [key_at(i) for i in range(3, 5)]]],
         gathered={HOURLY: [("a", 0, 2), ("a", 0, 2), ("a", 0, 1)]},
     )
+
+
+def test_large_messages(monkeypatch: pytest.MonkeyPatch):
+    """Their rows go on sooner, since they are large too."""
+    monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(message_of([event_at(0)]).data))
+    run(
+        [pubsub_message(message_of([event_at(i)])) for i in range(5)],
+        [(NO_AGGREGATES, None)],
+        rows=[[[key_at(i) for i in range(2)], [key_at(i) for i in range(2, 4)], [key_at(4)]]],
+        gathered={},
+    )
