@@ -126,10 +126,11 @@ class _Sensor:
         noise_3, noise_4 = _two_normal(self.rng)
         temperature = self.base + self.swing * cycle + self.drift_a_day * days + 0.15 * noise_1
         readings = {
-            "temperature": round(temperature, 2),
-            "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + 0.8 * noise_2)), 1),
+            # To digits by way of whole numbers: exact rounding of decimals takes three times as long.
+            "temperature": round(temperature * 100) / 100,
+            "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + 0.8 * noise_2)) * 10) / 10,
             "pressure": float(round(self.pressure + 300 * math.sin(days * 1.7) + 12 * noise_3)),
-            "battery": round(self.volts - 0.01 * days + 0.004 * noise_4, 3),
+            "battery": round((self.volts - 0.01 * days + 0.004 * noise_4) * 1000) / 1000,
         }
         if self.rng.random() < 0.01:  # a gap: one metric that could not be read
             del readings[self.rng.choice(list(readings))]
@@ -137,7 +138,7 @@ class _Sensor:
 
     def event_at(self, tick_us: int) -> tuple[int, SensorEvent] | None:
         """The event of one interval and its time; none in an outage, or where it was dropped."""
-        time_us = tick_us + self.phase_us + self.rng.randrange(self.plan.interval_us // 100 + 1)
+        time_us = tick_us + self.phase_us + self._below(self.plan.interval_us // 100 + 1)
         if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
             return None
         event = _copy(self.blank)  # what is the same in every event, in a third of the time that it takes to fill in
@@ -153,10 +154,13 @@ class _Sensor:
         """How long an event is on its way: mostly seconds, sometimes minutes, and for the late ones hours."""
         draw = self.rng.random()
         if draw < self.plan.late:
-            return self.rng.randrange(10 * _MINUTE, 6 * _HOUR)
+            return 10 * _MINUTE + self._below(6 * _HOUR - 10 * _MINUTE)
         if draw < self.plan.late + 0.05:
-            return self.rng.randrange(2 * _MINUTE)
-        return self.rng.randrange(2 * _SECOND)
+            return self._below(2 * _MINUTE)
+        return self._below(2 * _SECOND)
+
+    def _below(self, end: int) -> int:
+        return int(self.rng.random() * end)  # ``randrange`` is fairer, by less than anybody sees, and slow
 
 
 def _two_normal(rng: random.Random) -> tuple[float, float]:
