@@ -10,7 +10,7 @@ Little-endian, without padding:
                 times; values as doubles, event by event
     events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs,
                 values as in a group
-    windows     whole, number of windows; for each its start in µs and its statistics
+    windows     flags (1: whole; 32, the form), number of windows; for each its start in µs and its statistics
     names       bytes of them all; for each its length, UTF-8
 """
 
@@ -30,6 +30,8 @@ _COLUMNS = struct.Struct("<IqB")
 _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
+
+_FORM = 1 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 
 _NUMBERS = "I"
 _SIZES = {form: array(form).itemsize for form in (SHORT, LONG)}
@@ -58,6 +60,13 @@ class Reader:
         """The next byte."""
         return self.take(1)[0]
 
+    def flags(self) -> int:
+        """The flags that :func:`flags_byte` wrote. Raises ValueError where another release wrote what follows."""
+        found = self.byte()
+        if found & -_FORM != _FORM:
+            raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
+        return found
+
     def count(self) -> int:
         """The next number of things."""
         return int(self.unpack(_COUNT)[0])
@@ -77,6 +86,11 @@ class Reader:
         if self._position > len(self._data):
             raise ValueError("an accumulator ends before its end")
         return begin
+
+
+def flags_byte(flags: int) -> bytes:
+    """What an accumulator begins with."""
+    return bytes([_FORM | flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
@@ -171,7 +185,7 @@ def read_events(reader: Reader) -> dict[int, Mapping[str, float]]:
 
 def windows_bytes(windows: Mapping[int, WindowStats], *, whole: bool) -> bytes:
     """Statistics by the start of their window."""
-    parts = [bytes([whole]), _COUNT.pack(len(windows))]
+    parts = [flags_byte(whole), _COUNT.pack(len(windows))]
     for start_us, stats in windows.items():
         parts += (_START.pack(start_us), stats_bytes(stats))
     return b"".join(parts)
@@ -179,7 +193,7 @@ def windows_bytes(windows: Mapping[int, WindowStats], *, whole: bool) -> bytes:
 
 def read_windows(reader: Reader) -> tuple[dict[int, WindowStats], bool]:
     """What :func:`windows_bytes` wrote."""
-    whole = bool(reader.byte())
+    whole = bool(reader.flags() & 1)
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}, whole
 
 

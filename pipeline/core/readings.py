@@ -15,6 +15,7 @@ from pipeline.core.accumulator_bytes import (
     Reader,
     columns_bytes,
     events_bytes,
+    flags_byte,
     read_columns,
     read_events,
     read_stats,
@@ -24,7 +25,6 @@ from pipeline.core.columns import Columns, blocks
 from pipeline.core.stats import WindowStats
 
 _MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
-_FORM = 1 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 _FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
 
 
@@ -176,7 +176,7 @@ class WindowReadings:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
         columns = self._kept if self._kept is not None and self._kept.groups else None
-        flags = _FORM | (
+        flags = (
             (self._kept is not None)
             | self._whole << 1
             | (self._recalled is not None) << 2
@@ -185,7 +185,7 @@ class WindowReadings:
         )
         return b"".join(
             (
-                bytes([flags]),
+                flags_byte(flags),
                 stats_bytes(self._stats),
                 b"" if self._recalled is None else stats_bytes(self._recalled),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
@@ -197,9 +197,7 @@ class WindowReadings:
     def from_bytes(cls, data: bytes) -> "WindowReadings":
         """What :meth:`to_bytes` wrote. Raises ValueError for other bytes, as another release may have written."""
         reader = Reader(data)
-        flags = reader.byte()
-        if flags & -_FORM != _FORM:
-            raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
+        flags = reader.flags()
         found = cls(deduplicate=bool(flags & 1))
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)

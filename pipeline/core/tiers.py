@@ -53,9 +53,11 @@ class ShorterWindows:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
-        """What :meth:`to_bytes` wrote. Raises ValueError for bytes that end too early."""
+        """What :meth:`to_bytes` wrote. Raises ValueError for other bytes, as another release may have written."""
         found = cls()
-        found.latest, found.whole = read_windows(Reader(data))
+        reader = Reader(data)
+        found.latest, found.whole = read_windows(reader)
+        reader.end()
         return found
 
 

@@ -93,14 +93,16 @@ def test_the_form():
     assert kept(WindowReadings.from_bytes(bytes.fromhex(GOLDEN))) == kept(readings)
 
 
-@pytest.mark.parametrize("first", [0x09, 0x49, 0x89])
-def test_another_form(first):
+@pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
+@pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x49, 0x89])
+def test_another_form(kind, first):
     """It is not misread."""
     with pytest.raises(ValueError, match=r"^an accumulator of another release: drain the job"):
-        WindowReadings.from_bytes(bytes([first]) + WindowReadings().to_bytes()[1:])
+        kind.from_bytes(bytes([first]) + kind().to_bytes()[1:])
 
 
-def test_bytes_that_go_on():
+@pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
+def test_bytes_that_go_on(kind):
     """They are none of this form either."""
     with pytest.raises(ValueError, match=r"^an accumulator goes on behind its end$"):
-        WindowReadings.from_bytes(WindowReadings().to_bytes() + b"?")
+        kind.from_bytes(kind().to_bytes() + b"?")
