@@ -6,7 +6,9 @@ import os
 import sys
 import time
 import uuid
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
@@ -104,6 +106,7 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
     with ExitStack() as stack:
         for variable, address in stack.enter_context(running_emulators()).items():
             os.environ[variable] = address
+        counters = stack.enter_context(ProcessPoolExecutor(2, get_context("spawn")))
         workers = {
             program.key: stack.enter_context(Worker(program, feed))
             for program in programs
@@ -113,9 +116,10 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
             of_hand_loop = 0.0
             for program in programs:
                 if isinstance(program, Program):
-                    rate, first_row_rate = _run(workers[program.key], feed), None
+                    first = program.first(feed) if number else program.warming_up(feed)
+                    rate, first_row_rate = _run(workers[program.key], feed, first, counters), None
                 elif 0 < number <= DIRECT_ROUNDS:
-                    rates = run_direct(program, feed.start_us)
+                    rates = run_direct(program, feed.start_us, counters)
                     rate, first_row_rate = rates.handed_over, rates.first_row
                 else:
                     continue
@@ -131,13 +135,12 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
     return list(measured.values())
 
 
-def _run(worker: Worker, feed: Feed) -> float:
+def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> float:
     """Events a second to a fresh table, which is checked, and goes again."""
     name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
     tables.create(name, lasting(TableSchema.default()))
-    seconds = worker.run(name)
-    first = worker.program.first(feed)
-    check(name, feed, first)
+    seconds = worker.run(name, first)
+    check(name, feed, counters, first)
     tables.delete(name)
     return first / seconds
 

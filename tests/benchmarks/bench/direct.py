@@ -7,6 +7,7 @@ a whole bundle, and the first row of a bundle comes when most of the work has be
 
 import tempfile
 import time
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
+from pipeline.core.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from tests.benchmarks.bench.check import check, count, difference
 from tests.benchmarks.bench.feed import Feed
@@ -56,7 +58,7 @@ class Rates:
     first_row: float
 
 
-def run(program: DirectProgram, start_us: int) -> Rates:
+def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
     """One job from its start to a checked table."""
     feed = Feed(start_us, program.events)
     messages = feed.messages(program.batch)
@@ -85,12 +87,12 @@ def run(program: DirectProgram, start_us: int) -> Rates:
             first = time.perf_counter()
             _wait_for(client, resources.table, markers)
             last = time.perf_counter()
-            while count(resources.table, b"sensor-") < feed.events:
+            while count(resources.table, prefix_range(b"sensor-")) < feed.events:
                 last = time.perf_counter()
                 if last > begin + _MOST_S:
                     break  # which the check will say
             eventually(lambda: not difference(resources.table, feed))
-            check(resources.table, feed)
+            check(resources.table, feed, counters)
     finally:
         resources.close()
     events = feed.events - warm

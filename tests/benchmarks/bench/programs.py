@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pipeline.cloud.names import TableName
@@ -41,6 +42,11 @@ class Program:
     def first(self, feed: Feed) -> int:
         """How many events it writes: the first of the feed."""
         return int(feed.events * self.share)
+
+    def warming_up(self, feed: Feed) -> int:
+        """How many it writes beforehand, in whole messages: enough for all of its code to have run."""
+        first = self.first(feed)
+        return min(first, max(first // 10 // self.batch, 1) * self.batch)
 
 
 _HALF, _PART = 1 / 2, 1 / 9
@@ -78,11 +84,11 @@ class Worker:
             text=True,
         )
 
-    def run(self, name: TableName) -> float:
-        """Seconds that it took to write everything to this table."""
+    def run(self, name: TableName, first: int) -> float:
+        """Seconds that it took to write the first so many events to this table."""
         assert self._process.stdin
         assert self._process.stdout
-        print(json.dumps([name.project, name.instance, name.table]), file=self._process.stdin, flush=True)
+        print(json.dumps([name.project, name.instance, name.table, first]), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError(f"{self.program.name} ended with exit code {self._process.wait()}")
@@ -97,19 +103,21 @@ class Worker:
 
 
 def serve(program: Program, feed: Feed) -> None:
-    """Reads names of tables, writes each and prints the seconds that it took."""
+    """Reads names of tables and how many events each gets, writes them and prints the seconds that it took."""
     sys.stdout, answers = sys.stderr, sys.stdout  # what a program prints is no answer
     logging.disable(logging.WARNING)
     beam = program.module in ("plain_beam", "tidetable")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
     module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")
-    prepared: Callable[[TableName], Any] = module.prepare(messages, *program.flags)
     gc.collect()
     gc.freeze()  # the messages are not the program's to look after
     for line in sys.stdin:
-        name = TableName(*json.loads(line))
-        run = prepared(name) if program.builds else lambda name=name: prepared(name)
+        *names, events = json.loads(line)
+        name = TableName(*names)
+        some = messages[: -(-events // program.batch)]
+        prepared: Callable[[TableName], Any] = module.prepare(some, *program.flags)
+        run = prepared(name) if program.builds else partial(prepared, name)
         gc.collect()
         begin = time.perf_counter()
         run()
