@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
+from pipeline.job.local import LocalRunner
 from pipeline.job.settings import BadFlag, refuse_unknown
 from pipeline.transforms.metrics import NAMESPACE
 
@@ -135,7 +135,7 @@ def _totals(result: PipelineResult) -> dict[str, int]:
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     try:
-        return beam.Pipeline(FnApiRunner() if runs_here(options) else None, options)
+        return beam.Pipeline(LocalRunner() if runs_here(options) else None, options)
     except ValueError as error:  # all that Beam's own validation found
         raise BadFlag(" ".join(str(error).split())) from error
 

@@ -184,14 +184,10 @@ class _Table:
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
         """Adds the events' rows, and those of windows that may have missed one; returns how many are of events."""
-        rows = self.rows
-        before = len(rows)
-        encoded_rows = self._schema.encoded_rows
-        for event in events:
-            rows += encoded_rows(event)
-        count = len(rows) - before
-        rows += map(encoded, self._late.rows(events, now_us))
-        return count
+        of_events = self._schema.encoded_rows(events)
+        self.rows += of_events
+        self.rows += map(encoded, self._late.rows(events, now_us))
+        return len(of_events)
 
     def take(self) -> EncodedRows:
         """All of them."""

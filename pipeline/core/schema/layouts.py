@@ -105,9 +105,9 @@ class Layout:
         """The rows of an event that has passed the schema's check."""
         raise NotImplementedError
 
-    def encoded_rows(self, columns: Columns, event: Event) -> list[EncodedRow]:
-        """The same rows, encoded."""
-        return [encoded(row) for row in self.rows(columns, event)]
+    def encoded_rows(self, columns: Columns, events: Iterable[Event]) -> list[EncodedRow]:
+        """The rows of all of these, encoded."""
+        return [encoded(row) for event in events for row in self.rows(columns, event)]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         """The events in a row, or their parts in it, in no order. Raises ValueError for cells that are no such."""
@@ -158,22 +158,28 @@ class Wide(Layout):
             cells += _metadata_cells(columns, event, timestamp_us)
         return [_new(Row, (columns.key.render(event), cells))]
 
-    def encoded_rows(self, columns: Columns, event: Event) -> list[EncodedRow]:
-        # Without rows and cells on the way: in half the time.
-        timestamp_us = event.event_time_us - event.event_time_us % 1000
-        time = timestamp_of(timestamp_us)
-        pack, of_metric = columns.pack, columns.encoded_metrics
-        parts: list[bytes] = []
-        for name, x in event.readings.items():
-            value = pack(x)
-            before, between = of_metric[name][len(value)]
-            parts += (before, time, between, value)
-        cells = len(event.readings)
-        if event.metadata:
-            metadata = _metadata_cells(columns, event, timestamp_us)
-            parts.append(mutations_of(metadata))
-            cells += len(metadata)
-        return [_new(EncodedRow, (columns.key.renderer(event, ""), b"".join(parts), cells))]
+    def encoded_rows(self, columns: Columns, events: Iterable[Event]) -> list[EncodedRow]:
+        # Without rows and cells on the way: in half the time. And part by part, which is faster than four together.
+        pack, of_metric, key_of = columns.pack, columns.encoded_metrics, columns.key.renderer
+        rows: list[EncodedRow] = []
+        for event in events:
+            readings, timestamp_us = event[2], event[1] - event[1] % 1000
+            time = timestamp_of(timestamp_us)
+            parts: list[bytes] = []
+            for name, x in readings.items():
+                value = pack(x)
+                before, between = of_metric[name][len(value)]
+                parts.append(before)
+                parts.append(time)
+                parts.append(between)
+                parts.append(value)
+            cells = len(readings)
+            if event[3]:
+                metadata = _metadata_cells(columns, event, timestamp_us)
+                parts.append(mutations_of(metadata))
+                cells += len(metadata)
+            rows.append(_new(EncodedRow, (key_of(event, ""), b"".join(parts), cells)))
+        return rows
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         parts = {key.time_us: cells} if self.by_key_alone(columns) else _by_timestamp(cells)

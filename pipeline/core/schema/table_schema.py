@@ -1,10 +1,10 @@
 """The schema of a table as one value: how rows are keyed and laid out, where they go, and how long they stay."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 
 from pipeline.core.events import BadData, Event, Reason, shown
 from pipeline.core.rows import EncodedRow, Row
@@ -170,10 +170,9 @@ class TableSchema:
         """The raw rows of an event that has passed :meth:`check`."""
         return self.layout.rows(self.columns, event)
 
-    @cached_property
-    def encoded_rows(self) -> Callable[[Event], list[EncodedRow]]:
-        """The same rows, encoded."""
-        return partial(self.layout.encoded_rows, self.columns)
+    def encoded_rows(self, events: Iterable[Event]) -> list[EncodedRow]:
+        """The rows of all of these, encoded."""
+        return self.layout.encoded_rows(self.columns, events)
 
     # What makes it sound
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.cloud.names import TableName
 from pipeline.job.graph import build_graph, write
+from pipeline.job.local import LocalRunner
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
 from tests.benchmarks.bench import source
 
@@ -44,7 +44,7 @@ def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], 
     def build(name: TableName) -> Callable[[], None]:
         settings = settings_of(parse_flags(flags(name, *more)))
         targets = [Target(table, settings.said.schema()) for table in settings.tables]
-        pipeline = beam.Pipeline(FnApiRunner(), PipelineOptions([]))
+        pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # As in the steady state of a job: what its windows hold it has seen itself, and recalls nothing.
         write(build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None), targets, settings)
         return lambda: pipeline.run().wait_until_finish()

@@ -1,0 +1,22 @@
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statesampler
+
+from pipeline.job.local import SAMPLING_PERIOD_MS, LocalRunner
+
+seen = []
+
+
+def look(element):
+    seen.append((element, statesampler.get_current_tracker().sampling_period_ms))
+    return element
+
+
+def test_bundles_are_sampled_often():
+    """While the runner runs, and by nobody else afterwards."""
+    before = statesampler.StateSampler
+    pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
+    _ = pipeline | beam.Create([1]) | beam.Map(look)
+    pipeline.run().wait_until_finish()
+    assert seen == [(1, SAMPLING_PERIOD_MS)]
+    assert statesampler.StateSampler is before
