@@ -14,8 +14,8 @@ from pipeline.core.rows import Cell, EncodedRow, Row
 ENTRY_OVERHEAD = 16
 """What an entry has at most beside its key and its mutations: two tags, and lengths below 2^49 bytes in all."""
 
+_TWO_BYTES = [bytes((bits & 0x7F | 0x80, bits >> 7 | 0x80)) for bits in range(1 << 14)]  # of a varint that goes on
 _EVENT_TIME_SIZE = 9  # of a timestamp between 2^49 and 2^56 µs: from 1987 to 4253
-_SMALL = 512  # of lengths that are looked up instead of computed
 
 
 def head_of(table: str, app_profile: str) -> bytes:
@@ -71,12 +71,17 @@ def request_of(head: bytes, entries: Iterable[tuple[bytes, list[bytes]]]) -> byt
     parts = [head]
     for key, mutations in entries:
         of_row = mutations[0] if len(mutations) == 1 else b"".join(mutations)
-        key_length = _length(len(key))
-        # An empty key, which is the server's to refuse, is not written at all.
-        before = (b"\x0a", key_length, key) if key else ()
-        size = len(of_row) + (1 + len(key_length) + len(key) if key else 0)
-        parts += (b"\x12", _length(size), *before, of_row)
+        parts.append(_before_key(len(key), len(of_row)))
+        parts.append(key)
+        parts.append(of_row)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _before_key(key_size: int, mutations_size: int) -> bytes:
+    """What an entry of these sizes begins with. An empty key, which is the server's to refuse, is not written."""
+    of_key = b"\x0a" + _varint(key_size) if key_size else b""
+    return b"\x12" + _varint(len(of_key) + key_size + mutations_size) + of_key
 
 
 @lru_cache(maxsize=4096)
@@ -93,10 +98,10 @@ def timestamp_of(time_us: int) -> bytes:
     """The timestamp of a cell. Raises ValueError where it is negative."""
     if time_us < 0:
         raise ValueError(f"a cell's timestamp is negative: {time_us}")
-    high = time_us >> 21  # of two seconds: one varint for many rows
+    high = time_us >> 28  # of four minutes: one varint for many rows
     if not high:
         return b"\x18" + _varint(time_us) if time_us else b""
-    return bytes((0x18, time_us & 0x7F | 0x80, time_us >> 7 & 0x7F | 0x80, time_us >> 14 & 0x7F | 0x80)) + _varint(high)
+    return b"\x18%b%b%b" % (_TWO_BYTES[time_us & 0x3FFF], _TWO_BYTES[time_us >> 14 & 0x3FFF], _varint(high))
 
 
 def _field(tag: int, value: bytes) -> bytes:
@@ -111,13 +116,6 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-_LENGTHS = [_varint(size) for size in range(_SMALL)]
-
-
-def _length(size: int) -> bytes:
-    return _LENGTHS[size] if size < _SMALL else _varint(size)
 
 
 if {len(timestamp_of(time_us)) for time_us in (EARLIEST_US, LATEST_US)} != {_EVENT_TIME_SIZE}:
