@@ -3,7 +3,7 @@
 A thread of Beam's looks every 200 ms at what a bundle is doing, for metrics of each step's time, and a bundle ends only
 when that thread has woken up: a bundle of a second or less takes a twelfth longer on average, one behind the other. A
 worker on Dataflow has other bundles to run meanwhile; here nobody does anything. So here that thread looks more often,
-which takes it no Python.
+for which it does not need Python's lock.
 
 ``apache-beam`` is pinned to the release that this was read in.
 """

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from pipeline.core.formats.lines import Lines, Record, UnreadableFile, attempt
 from pipeline.core.formats.mappings import NumberText, event_of
-from pipeline.core.formats.values import EventMaker, Malformed, check_utf8
+from pipeline.core.formats.values import EventMaker, InvalidEvent, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -22,8 +22,20 @@ def ndjson_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
 
 
 def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+    sensor, time = maker.columns.sensor, maker.columns.time
+    exact = False  # where one of them is a number with decimals, all digits of it count
+
     def event(line: str) -> SensorEvent:
-        return event_of(_json_object(line), maker)
+        nonlocal exact
+        if not exact:
+            try:
+                record = _json_object(line, _QUICK)
+                exact = type(record.get(sensor)) is float or type(record.get(time)) is float
+                if not exact:
+                    return event_of(record, maker)
+            except (Malformed, InvalidEvent):
+                pass  # which the digits, as they are written, tell more of
+        return event_of(_json_object(line, _EXACT), maker)
 
     for line in lines:
         if line.strip():
@@ -31,10 +43,10 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
         lines.begin_record()
 
 
-def _json_object(line: str) -> dict[str, Any]:
+def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:
     check_utf8(line)
     try:
-        record = _DECODER.decode(line)
+        record = decoder.decode(line)
     except json.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error.msg} at character {error.colno}") from None
     # Integers of thousands of digits, and arrays nested thousands deep.
@@ -56,5 +68,6 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-# json.loads would make one for every line.
-_DECODER = json.JSONDecoder(parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)
+# json.loads would make one for every line. Numbers as they are written take longer than floats.
+_QUICK = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_unique_names)
+_EXACT = json.JSONDecoder(parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)

@@ -34,6 +34,19 @@ def test_a_json_number_keeps_its_microseconds(time: str) -> None:
     assert event == Event("A-1", 1458031648_545123, {"a": 1.0}, {})
 
 
+def test_digits_of_a_time_or_sensor_are_as_they_are_written() -> None:
+    """Also where a double would not hold them, whatever the lines before were like."""
+    times = ["1458031648545", "1458031648545.1239", "1458031648546"]
+    records = read(
+        "\n".join(f'{{"sensor_id": 1.50, "event_time": {time}, "a": 0.10}}' for time in times), time_unit="ms"
+    )
+    assert events(records) == [
+        Event("1.50", 1458031648_000000 + micros, {"a": 0.1}, {}) for micros in (545000, 545123, 546000)
+    ]
+    [first, second] = events(read(f'{GOOD}\n{{"sensor_id": 1.50, "event_time": "{MORNING}", "a": 1}}'))
+    assert (first.sensor_id, second.sensor_id) == ("A-1", "1.50")
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
