@@ -3,14 +3,15 @@
 All values are decimal text.
 """
 
+from collections import defaultdict
 from datetime import datetime
 from typing import NamedTuple
 
-from pipeline.core.records import AggregateRecord
+from pipeline.core.records import AggregateRecord, MetricSummary
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.stats import MetricStats, WindowStats
 from pipeline.core.times import from_datetime, to_datetime
-from pipeline.core.values import format_value
+from pipeline.core.values import format_value, parse_value
 from pipeline.core.windows import DAILY, HOURLY, Window
 
 READING_COUNT = "reading_count"
@@ -67,6 +68,30 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
         }
     cells = [Cell(family, name.encode(), start_us, format_value(value)) for name, value in values.items()]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
+
+
+def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
+    """What an aggregate row says. Raises ValueError where it is no such row."""
+    key = parse_aggregate_key(window, row.key)
+    reading_count = 0
+    statistics: dict[str, dict[str, float]] = defaultdict(dict)
+    for cell in row.cells:
+        qualifier, value = cell.qualifier.decode(), parse_value(cell.value)
+        if qualifier == READING_COUNT:
+            reading_count = int(value)
+        else:
+            statistic, metric = split_qualifier(qualifier)
+            statistics[metric][statistic] = value
+    try:
+        metrics = {metric: _metric_summary(of_metric) for metric, of_metric in statistics.items()}
+    except KeyError as error:
+        raise ValueError(f"there is no {error.args[0]}") from error
+    return AggregateRecord(key.sensor_id, key.start_us, window, reading_count, metrics)
+
+
+def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
+    count, *others = (statistics[name] for name in STATISTICS)
+    return MetricSummary(int(count), *others)
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:

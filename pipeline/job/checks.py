@@ -1,5 +1,6 @@
 """What is asked of the servers before a message is read: is everything there that the job is to use?"""
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from google.api_core.exceptions import PermissionDenied
@@ -11,7 +12,8 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
-from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY
 from pipeline.job.settings import Settings, Target
 
 _TIMEOUT_S = 10.0
@@ -20,14 +22,16 @@ _TIMEOUT_S = 10.0
 def read_targets(settings: Settings) -> tuple[Target, ...]:
     """The tables with the schemas that they have of themselves; with ``--launch_checks=off``, as flags say they are.
 
-    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``.
+    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``. Warns on standard error where a table's policies are
+    not those of its schema. A table that nobody asked may have any policies, so that its raw rows are not relied on.
 
     Raises:
         ServerProblem: a table is missing or out of reach, or has another schema than flags say, or does not say which.
     """
     if not settings.launch_checks:
-        return tuple(Target(name, settings.said.schema()) for name in settings.tables)
-    return tuple(Target(name, _read_schema(name, settings.said)) for name in settings.tables)
+        schema = settings.said.schema()
+        return tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
+    return tuple(_read_target(name, settings.said) for name in settings.tables)
 
 
 def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
@@ -48,7 +52,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
             _check_topic(topic)
 
 
-def _read_schema(name: TableName, said: Said) -> TableSchema:
+def _read_target(name: TableName, said: Said) -> Target:
     present = tables.find(name)
     if present is None:
         raise _no_table(Target(name, said.schema()), said)
@@ -59,7 +63,17 @@ def _read_schema(name: TableName, said: Said) -> TableSchema:
             f"{_create_command(Target(name, said.schema()), said, present)} --apply (with --schema FILE for another "
             "than the default one), or say --schema=default"
         )
-    return schema_of(name, said)
+    schema = schema_of(name, said)
+    for family in schema.families:
+        if family in present and not same_policy(present[family], schema.policies[family]):
+            actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
+            print(
+                f"tidetable: warning: table {name}: the policy of family {family} is {actual}, and the table's schema "
+                f"says {stored}; until they agree, the job relies on no row that either of them collects "
+                "(tidetable table diff shows the difference, tidetable table create --apply sets the schema's)",
+                file=sys.stderr,
+            )
+    return Target(name, schema, Retention.of(schema, schema.policies, present))
 
 
 def _check_table(target: Target, said: Said) -> None:
@@ -83,7 +97,7 @@ def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -
 
     What flags do not say, the table says of itself, and the command knows.
     """
-    name, schema = target
+    name, schema, _ = target
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
     families = {"--raw-family": said.raw, "--meta-family": said.meta}
     if said.window:

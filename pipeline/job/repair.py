@@ -45,6 +45,7 @@ from pipeline.core.rows import Cell, KeyRange, prefix_range
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of
@@ -262,7 +263,8 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
     policies = tables.describe(request.table)
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
-    return bounds_of(schema, policies, _lateness(schema.tiers, request.allowed_lateness), now_us)
+    retention = Retention.of(schema, schema.policies, policies)
+    return bounds_of(retention, _lateness(schema.tiers, request.allowed_lateness), now_us)
 
 
 def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:

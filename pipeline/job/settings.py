@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window
 
@@ -93,10 +94,22 @@ class TidetableOptions(PipelineOptions):
 
 
 class Target(NamedTuple):
-    """A table that is written, and what it looks like."""
+    """A table that is written, and what it looks like.
+
+    Attributes:
+        name: of the table.
+        schema: of the table.
+        retention: what of it may be collected; None for what the policies of the schema say.
+    """
 
     name: TableName
     schema: TableSchema
+    retention: Retention | None = None
+
+    @property
+    def kept(self) -> Retention:
+        """What of it may be collected."""
+        return self.retention or Retention.of(self.schema)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pipeline.core.messages import Message
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.toolbox.backfill_views import Summary, fail_on_unreadable, progress_of, tell_records
 from pipeline.toolbox.console import print_json_line
@@ -112,7 +113,7 @@ def backfill(
         plan = job.Backfill(
             list(files),
             maker,
-            Target(table, schema),
+            Target(table, schema, Retention.of(schema, schema.policies, policies)),
             expiry,
             max_future,
             allowed_lateness,

@@ -10,7 +10,7 @@ import click
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
-from pipeline.core.repair_plan import COLLECTED, OPEN, Skipped
+from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.agreement import Said
 from pipeline.core.times import format_time, parse_time
 from pipeline.toolbox.console import print_json_line, progress_bar
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for
 _MOST_TOLD = 3  # statistics of a finding, in its line
 _WHY = {
     COLLECTED: "raw rows as old as that may be collected already",
+    KEPT_NO_LONGER: "aggregate rows as old as that are collected themselves",
     OPEN: "a running job may still write them; --allowed-lateness says how long, 0s that none runs",
 }
 
