@@ -15,6 +15,7 @@ KEPT_NO_LONGER = "kept no longer"  # their aggregate rows
 OPEN = "still open"
 
 _MICROSECOND = timedelta(microseconds=1)
+_ON_ITS_WAY = timedelta(minutes=20)  # twice as long as the writers try
 
 
 class Bounds(NamedTuple):
@@ -121,9 +122,44 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
     ]
 
 
-def settled(start_us: int, extents: Iterable[Extent]) -> bool:
-    """Whether the window of the shortest tier that starts then is looked at, and every longer one that holds it."""
-    return all(extent.tier.window.start_of(start_us) in extent for extent in extents)
+def settled(start_us: int, extents: Iterable[Extent], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether the window of the shortest tier that starts then is looked at, and every longer one that holds it.
+
+    Those whose aggregate rows are kept no longer need not be.
+    """
+    return all(
+        extent.tier.window.start_of(start_us) in extent or _is_gone(extent.tier, start_us, bounds) for extent in extents
+    )
+
+
+def past(start_us: int, tiers: Iterable[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether no tier keeps an aggregate row of a window that holds this start any longer."""
+    return all(_is_gone(tier, start_us, bounds) for tier in tiers)
+
+
+def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
+    """How long after its end a job may write a window of each tier; not at all where no job runs.
+
+    The last pane of a window fires when its lateness is over, or later by the interval of late panes; a longer window
+    is kept for as much longer, and for the length of the shorter one. Then its row may be on its way for as long as
+    writers try.
+
+    Args:
+        tiers: the shortest first.
+        allowed: the job's allowed lateness; zero where none runs.
+        late_firing: its interval of late panes.
+    """
+    if not allowed:
+        return dict.fromkeys(tiers, allowed)
+    found, kept = {}, allowed
+    for tier in tiers:
+        found[tier] = kept + late_firing + _ON_ITS_WAY
+        kept += late_firing + tier.window.length
+    return found
+
+
+def _is_gone(tier: Tier, start_us: int, bounds: Mapping[Tier, Bounds] | None) -> bool:
+    return bounds is not None and tier.window.start_of(start_us) < bounds[tier].kept_us
 
 
 def _up(time_us: int, length_us: int) -> int:

@@ -74,6 +74,7 @@ class Backfill:
         expiry: how long it keeps readings.
         max_future: how far ahead of now an event may be.
         allowed_lateness: of the jobs that write the table.
+        late_firing: of these jobs.
         dead_letters: the file that what is refused goes to; None for none.
         as_line: a dead letter, as it stands there.
         beam_flags: Beam's own.
@@ -85,6 +86,7 @@ class Backfill:
     expiry: Expiry
     max_future: timedelta
     allowed_lateness: timedelta
+    late_firing: timedelta
     dead_letters: str | None
     as_line: Callable[[Message], str]
     beam_flags: Sequence[str]
@@ -175,7 +177,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
     windows, listed, before = events, [], None
     for tier in target.schema.tiers:
         if before is None:
-            step = CompleteWindows(table, written, backfill.allowed_lateness)
+            step = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
         else:
             step = CompleteLongerWindows(table, (before, tier))
         windows, of_tier = windows | f"CompleteWindows[{tier.window.text}]" >> step

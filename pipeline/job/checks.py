@@ -8,12 +8,13 @@ from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import SCHEMA_FAMILY
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import Settings, Target
 
 _TIMEOUT_S = 10.0
@@ -64,16 +65,32 @@ def _read_target(name: TableName, said: Said) -> Target:
             "than the default one), or say --schema=default"
         )
     schema = schema_of(name, said)
+    if SCHEMA_FAMILY in present and read_schema(name) is not None:
+        _warn_of_policies(name, schema, present)
+    return Target(name, schema, retention_of(name, schema, present))
+
+
+def _warn_of_policies(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
+    """Tells where the table's policies are not those of its schema, and notes in the table what they have cost it."""
+    different = False
     for family in schema.families:
         if family in present and not same_policy(present[family], schema.policies[family]):
+            different = True
             actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
-            print(
-                f"tidetable: warning: table {name}: the policy of family {family} is {actual}, and the table's schema "
-                f"says {stored}; until they agree, the job relies on no row that either of them collects "
-                "(tidetable table diff shows the difference, tidetable table create --apply sets the schema's)",
-                file=sys.stderr,
+            _warn(
+                f"table {name}: the policy of family {family} is {actual}, and the table's schema says {stored}; the "
+                "job relies on no row that either of them collects; tidetable table diff shows the difference, "
+                "tidetable table create --apply sets the schema's"
             )
-    return Target(name, schema, Retention.of(schema, schema.policies, present))
+    if different:
+        try:
+            note_lost(name, retention_of(name, schema, present), Retention.of(schema))
+        except ServerProblem as problem:  # a launcher need not be allowed to write
+            _warn(f"{problem}; so the table can't note what a shorter policy has collected")
+
+
+def _warn(text: str) -> None:
+    print(f"tidetable: warning: {text}", file=sys.stderr)
 
 
 def _check_table(target: Target, said: Said) -> None:

@@ -23,7 +23,7 @@ _MOST_TOLD = 3  # statistics of a finding, in its line
 _WHY = {
     COLLECTED: "raw rows as old as that may be collected already",
     KEPT_NO_LONGER: "aggregate rows as old as that are collected themselves",
-    OPEN: "a running job may still write them; --allowed-lateness says how long, 0s that none runs",
+    OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s where none runs",
 }
 
 
@@ -54,6 +54,13 @@ def _sensor(text: str) -> str:
     show_default=True,
     help="That of the job that writes the table; 0s if none runs.",
 )
+@click.option(
+    "--late-firing",
+    type=Parsed("duration", parse_duration),
+    default="60s",
+    show_default=True,
+    help="That of the same job.",
+)
 @click.option("--report", help="A folder, local or gs://…, for files of all findings; needed on Dataflow.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one with the sums.")
 @schema_options
@@ -70,6 +77,7 @@ def repair(
     dry_run: bool,
     force: bool,
     allowed_lateness: timedelta,
+    late_firing: timedelta,
     report: str | None,
     as_json: bool,
     beam_flags: tuple[str, ...],
@@ -100,7 +108,7 @@ def repair(
 
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None
-    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, report)
+    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
     try:
         options = beam_options(beam_flags, table.project)
         planned = plan(request, options)

@@ -6,8 +6,10 @@ import click
 
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema
@@ -166,6 +168,9 @@ def _apply(comparison: Comparison) -> bool:
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
     if changes:
+        if comparison.stored is not None:
+            stored, wanted = comparison.stored, comparison.wanted
+            note_lost(table, retention_of(table, stored, comparison.actual), Retention.of(wanted))
         try:
             tables.apply(table, changes)
         except ServerProblem:

@@ -23,6 +23,7 @@ from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.readings import WindowReadings, at_least
+from pipeline.core.repair_plan import lateness_of
 from pipeline.core.rows import Row
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.reading import ForeignRow
@@ -92,21 +93,26 @@ class CompleteWindows(beam.PTransform):
     Args:
         table: its name, its schema, and what of it may be collected.
         written: what comes out of the step that writes the raw rows: nothing, when it has ended.
-        allowed_lateness: of the job that writes the table.
+        allowed_lateness: of the job that writes the table; zero where none runs.
+        late_firing: of that job.
     """
 
     def __init__(
-        self, table: tuple[TableName, TableSchema, Retention], written: PCollection, allowed_lateness: timedelta
+        self,
+        table: tuple[TableName, TableSchema, Retention],
+        written: PCollection,
+        allowed_lateness: timedelta,
+        late_firing: timedelta,
     ) -> None:
         super().__init__()
         self._table = table
         self._written = written
-        self._allowed_lateness = allowed_lateness
+        self._job = allowed_lateness, late_firing
 
     def expand(self, events: PCollection) -> Any:  # Completed; Beam takes the annotation for a type hint and warns
         _, schema, _ = self._table
         window = schema.tiers[0].window
-        complete_fn = _CompleteFn(*self._table, schema.tiers[0], self._allowed_lateness)
+        complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
         outputs = (
             events
             | "GatherReadings" >> GatherReadings(window, schema.grain_us)
@@ -257,12 +263,12 @@ class _CompleteFn(_WritingFn):
         retention: Retention,
         tier: Tier,
         allowed_lateness: timedelta,
+        late_firing: timedelta,
     ) -> None:
         super().__init__(name, schema, retention, tier)
-        *shorter, self._longest = (tier.window for tier in schema.tiers)
-        # A job keeps a longer window for as long as the last shorter one, and the length of that to spare.
-        kept = sum((window.length for window in shorter), allowed_lateness)
-        self._kept_us = kept // _MICROSECOND
+        longest = schema.tiers[-1]
+        self._longest = longest.window
+        self._kept_us = lateness_of(schema.tiers, allowed_lateness, late_firing)[longest] // _MICROSECOND
 
     def process(
         self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam

@@ -1,7 +1,7 @@
 """From when on a table surely holds all that was written to it, by the garbage collection of its families."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions
@@ -21,17 +21,21 @@ class Retention:
     Attributes:
         ages: the least age at which a family loses cells; None for a family that keeps them for ever.
         readings: the families of readings.
+        since: the time from which on a family has kept its cells, where that is later than its age tells.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
         known: whether the table's own policies were asked for.
     """
 
     ages: Mapping[str, timedelta | None]
     readings: tuple[str, ...]
+    since: Mapping[str, int] = field(default_factory=dict)
     loses_events: bool = False
     known: bool = True
 
     @classmethod
-    def of(cls, schema: TableSchema, *policies: Mapping[str, Policy]) -> "Retention":
+    def of(
+        cls, schema: TableSchema, *policies: Mapping[str, Policy], since: Mapping[str, int] | None = None
+    ) -> "Retention":
         """What several sets of policies leave: those that the schema was stored with and those of the table, say.
 
         A policy that was made longer does not bring back what the shorter one collected: the shortest counts.
@@ -39,6 +43,7 @@ class Retention:
         Args:
             schema: of the table.
             policies: by family; the schema's own where none are given.
+            since: see the attribute.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -49,7 +54,7 @@ class Retention:
         loses_events = schema.layout.versions_are_events(schema.columns) and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
-        return cls(ages, readings, loses_events)
+        return cls(ages, readings, since or {}, loses_events)
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
@@ -66,6 +71,18 @@ class Retention:
         """The start of a window from which on the tier's aggregate rows are surely there."""
         return self._from_us(tier.family, now_us)
 
+    def lost_by(self, after: "Retention", now_us: int) -> dict[str, int]:
+        """By family the time before which cells may be lost, where policies to come would not tell that."""
+        found = {
+            family: self._from_us(family, now_us)
+            for family in self.ages
+            if self._from_us(family, now_us) > after._from_us(family, now_us)
+        }
+        if self.loses_events and not after.loses_events:
+            found |= dict.fromkeys(self.readings, now_us)
+        return found
+
     def _from_us(self, family: str, now_us: int) -> int:
-        age = self.ages[family]
-        return 0 if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, 0)
+        since_us = self.since.get(family, 0)
+        age = self.ages.get(family)
+        return since_us if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, since_us)
