@@ -126,7 +126,7 @@ def _kept_from(schema: TableSchema, policies: Mapping[str, Policy], family: str,
     """The time from which on a family surely has all its cells; 0 where nothing is ever collected by age."""
     policy = policies[family]
     readings = family in schema.metrics.families
-    if readings and counts_versions(policy) and schema.layout.versions_are_events(schema.columns):
+    if readings and counts_versions(policy) and schema.versions_are_events:
         return now_us  # each version is an event, and nobody knows how many have gone
     age = collected_after(policy)
     return 0 if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, 0)

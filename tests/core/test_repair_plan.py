@@ -24,7 +24,7 @@ from pipeline.core.repair_plan import (
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.sweeps import Span
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
@@ -78,6 +78,10 @@ def test_versions_that_are_events():
     kept = policies(raw="maxversions=100", meta="never", stats="never")
     assert bounds_of(cells, kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == NOW
     assert bounds_of(TableSchema.default(), kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == 0
+    by_second = replace(TableSchema.default(), key=KeyTemplate.parse("{sensor_id}#{reverse_s}"))
+    assert bounds_of(by_second, kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == NOW
+    no_faster = replace(by_second, rate=Rate(1_000_000))
+    assert bounds_of(no_faster, kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == 0
 
 
 def test_what_is_still_open():
