@@ -42,15 +42,21 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     (``pubsub.topics.get``), which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first thing that is missing or out of reach.
+        ServerProblem: the first thing that is missing or out of reach; or the job would read its own dead letters.
     """
     for target in targets:
         _check_table(target, settings.said)
+    read_from = set()
     if settings.input_subscription:
-        _check_subscription(settings.input_subscription)
-    for topic in (settings.input_topic, settings.dead_letter_topic):
-        if topic:
-            _check_topic(topic)
+        read_from.add(_check_subscription(settings.input_subscription))
+    if settings.input_topic:
+        read_from |= _check_topic(settings.input_topic)
+    if settings.dead_letter_topic and read_from & _check_topic(settings.dead_letter_topic):
+        raise ServerProblem(
+            f"--dead_letter_topic={settings.dead_letter_topic} is the topic that "
+            f"{settings.input_subscription or 'this job'} reads: each dead letter would come back and be refused "
+            "again; take another topic for dead letters"
+        )
 
 
 def _read_target(name: TableName, said: Said) -> Target:
@@ -128,19 +134,22 @@ def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -
     return " ".join(words)
 
 
-def _check_subscription(subscription: str) -> None:
+def _check_subscription(subscription: str) -> str:
+    """The topic that it is of."""
     with explained(f"subscription {subscription}"), pubsub_v1.SubscriberClient() as subscriber:
         found = subscriber.get_subscription(subscription=subscription, retry=None, timeout=_TIMEOUT_S)
     if found.detached or found.topic == "_deleted-topic_":
         raise ServerProblem(f"subscription {subscription} has lost its topic and will never bring a message")
+    return str(found.topic)
 
 
-def _check_topic(topic: str) -> None:
+def _check_topic(topic: str) -> set[str]:
+    """What the topic is called: as it is here, and as the server has it, by the project's id or its number."""
     with explained(f"topic {topic}"):
         publisher = pubsub_v1.PublisherClient()
         try:
-            publisher.get_topic(topic=topic, retry=None, timeout=_TIMEOUT_S)
+            return {topic, publisher.get_topic(topic=topic, retry=None, timeout=_TIMEOUT_S).name}
         except PermissionDenied:
-            pass  # a job that may publish to a topic need not be allowed to look at it
+            return {topic}  # a job that may publish to a topic need not be allowed to look at it
         finally:
             publisher.stop()

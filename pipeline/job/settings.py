@@ -207,6 +207,8 @@ def settings_of(options: PipelineOptions) -> Settings:
         raise BadFlag("--bigtable_project or --project is needed: the project of the Bigtable instance")
     if bool(flags.input_subscription) == bool(flags.input_topic):
         raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
+    if flags.dead_letters != "drop" and flags.dead_letter_topic and flags.dead_letter_topic == flags.input_topic:
+        raise BadFlag("--dead_letter_topic is --input_topic: each dead letter would come back and be refused again")
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(

@@ -1,4 +1,4 @@
-"""``tidetable table``: creates, compares, describes and deletes a table."""
+"""``tidetable table``: creates, adopts, compares, describes and deletes a table."""
 
 import sys
 
@@ -16,13 +16,17 @@ from pipeline.core.schema.toml import format_schema
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.options import table_options
 from pipeline.toolbox.schema_flags import SchemaFlags, schema_flags
+from pipeline.toolbox.table_adopt import adopt
 from pipeline.toolbox.table_comparison import Comparison, summary
 from pipeline.toolbox.table_description import description_of, print_description
 
 
 @click.group()
 def table() -> None:
-    """Create, compare, describe or delete a table."""
+    """Create, adopt, compare, describe or delete a table."""
+
+
+table.add_command(adopt)
 
 
 @table.command()

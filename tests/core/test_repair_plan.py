@@ -26,7 +26,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
@@ -82,8 +82,10 @@ def test_versions_that_are_events():
     )
     (tier,) = cells.tiers
     kept = policies(raw="maxversions=100", meta="never", stats="never")
-    assert bounds_of(Retention.of(cells, kept), {tier: timedelta(0)}, NOW)[tier].raw_us == NOW
-    assert bounds_of(Retention.of(TableSchema.default(), kept), {tier: timedelta(0)}, NOW)[tier].raw_us == 0
+    by_second = replace(TableSchema.default(), key=KeyTemplate.parse("{sensor_id}#{reverse_s}"))
+    no_faster = replace(by_second, rate=Rate(1_000_000))
+    for schema, raw_us in ((cells, NOW), (TableSchema.default(), 0), (by_second, NOW), (no_faster, 0)):
+        assert bounds_of(Retention.of(schema, kept), {tier: timedelta(0)}, NOW)[tier].raw_us == raw_us
 
 
 def test_what_is_still_open():

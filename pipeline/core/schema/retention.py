@@ -51,7 +51,7 @@ class Retention:
             of_family = [collected_after(each[family]) for each in every if family in each]
             ages[family] = min((age for age in of_family if age is not None), default=None)
         readings = schema.metrics.families
-        loses_events = schema.layout.versions_are_events(schema.columns) and any(
+        loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
         return cls(ages, readings, since or {}, loses_events)
