@@ -3,14 +3,14 @@
 Little-endian, without padding:
 
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
-                events; 32, the form), statistics, [those recalled], [columns], [events]
-    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, mean and m2
+                events; 64, the form), statistics, [those recalled], [columns], [events]
+    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, average and deviation
     columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
                 times; values as doubles, event by event
     events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs,
                 values as in a group
-    windows     flags (1: whole; 32, the form), number of windows; for each its start in µs and its statistics
+    windows     flags (1: whole; 64, the form), number of windows; for each its start in µs and its statistics
     names       bytes of them all; for each its length, UTF-8
 """
 
@@ -31,7 +31,8 @@ _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-_FORM = 1 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+_FORM = 2 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+_FLAGS = (1 << 5) - 1
 
 _NUMBERS = "I"
 _SIZES = {form: array(form).itemsize for form in (SHORT, LONG)}
@@ -63,7 +64,7 @@ class Reader:
     def flags(self) -> int:
         """The flags that :func:`flags_byte` wrote. Raises ValueError where another release wrote what follows."""
         found = self.byte()
-        if found & -_FORM != _FORM:
+        if found & ~_FLAGS != _FORM:
             raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
         return found
 
@@ -98,7 +99,12 @@ def stats_bytes(stats: WindowStats) -> bytes:
     names = _names_bytes(tuple(stats.metrics))
     each = [
         _METRIC.pack(
-            of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum, of_metric.mean, of_metric.m2
+            of_metric.count,
+            of_metric.total,
+            of_metric.minimum,
+            of_metric.maximum,
+            of_metric.average,
+            of_metric.deviation,
         )
         for of_metric in stats.metrics.values()
     ]
@@ -116,8 +122,8 @@ def read_stats(reader: Reader) -> WindowStats:
             of_metric.total,
             of_metric.minimum,
             of_metric.maximum,
-            of_metric.mean,
-            of_metric.m2,
+            of_metric.average,
+            of_metric.deviation,
         ) = reader.unpack(_METRIC)
     return stats
 
