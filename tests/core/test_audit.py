@@ -16,7 +16,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.values import format_value
 from pipeline.core.windows import DAILY, HOURLY
-from tests.core.exact_stats import GREATEST, lists
+from tests.core.exact_stats import GREATEST, LEAST, lists
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
 HOUR_US, DAY_US = HOURLY.length_us, DAILY.length_us
@@ -101,6 +101,14 @@ def test_an_overflow_is_no_difference_to_itself():
     """A sum that is infinite is as it ought to be, whatever was added first."""
     given_values = [1.7e308, 1.7e308, -1.0]
     assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS)) == []
+
+
+def test_the_least_doubles():
+    """Their deviation is rounded at every step, and is right all the same."""
+    given_values = [number % 7 * LEAST for number in range(1000)]
+    stored = stored_of(sorted(given_values))
+    assert stored["stddev_t"] != stored_of_stats(recomputed_of(given_values).stats)["stddev_t"]
+    assert list(differences(recomputed_of(given_values), stored, HOURS)) == []
 
 
 def test_an_overflow_in_one_order_only():

@@ -122,9 +122,11 @@ def test_exact_at_every_magnitude(values, rng: random.Random):
     [
         pytest.param([65.2] * 10, id="a sum that is rounded up"),
         pytest.param([0.1] * 10, id="a sum that is rounded down"),
+        pytest.param([math.nextafter(65.2, 0)] + [65.2] * 20, id="a sum that is rounded up, of values that differ"),
         pytest.param([1.3e154, -1.4e154] * 3, id="squares that overflow"),
         pytest.param([1e-200, 3e-200] * 3, id="squares that vanish"),
         pytest.param([1e150, 1e-150] * 3, id="both"),
+        pytest.param([GREATEST, -GREATEST] * 3, id="a deviation that is rounded beyond the doubles"),
         pytest.param([GREATEST, -GREATEST] * 500, id="a distance and a norm that overflow"),
         pytest.param([GREATEST] * 1000, id="the greatest double"),
         pytest.param([LEAST * i for i in range(1000)], id="the least doubles"),
