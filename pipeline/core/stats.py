@@ -54,7 +54,7 @@ class MetricStats:
         found.average = average = min(max(average, minimum), maximum)  # rounding may have taken it out of there
         distance = math.dist(values, [average] * count)  # √Σ(x − average)², at the speed of C
         found.deviation = distance / sqrt(count)
-        if distance == inf:  # where the deviation is none: it is never more than half the range, but by rounding
+        if distance == inf:  # the deviation is not: but for rounding, it is at most half the range
             distance = math.dist([value * _DOWN for value in values], [average * _DOWN] * count)
             found.deviation = min(distance / sqrt(count) * _UP, maximum / 2 - minimum / 2)
         return found
@@ -91,14 +91,14 @@ class MetricStats:
             self.count, self.total, self.average = other.count, other.total, other.average
             self.minimum, self.maximum, self.deviation = other.minimum, other.maximum, other.deviation
             return
-        before = self.count
-        self.count = count = before + other.count
+        before, more = self.count, other.count
+        self.count = count = before + more
         self.total += other.total
         if other.minimum < self.minimum:
             self.minimum = other.minimum
         if other.maximum > self.maximum:
             self.maximum = other.maximum
-        self._combine(before / count, other.count / count, other.average, other.deviation)
+        self._combine(before / count, more / count, other.average, other.deviation)
 
     def _combine(self, own: float, others: float, average: float, deviation: float) -> None:
         """Combines average and deviation, with their shares of the count; the other statistics are combined already."""
