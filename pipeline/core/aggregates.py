@@ -95,7 +95,11 @@ def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:
-    """The accumulator that the row was made of, as far as its statistics tell: the mean and the spread are rounded."""
+    """The accumulator that the row was made of.
+
+    An average outside of [minimum, maximum], and a deviation above half their distance, are taken to these bounds: rows
+    that an earlier release wrote have such an average by rounding, and an infinite deviation of very large readings.
+    """
     stats = WindowStats()
     stats.events = record.reading_count
     for metric, summary in record.metrics.items():
@@ -104,8 +108,8 @@ def stats_of(record: AggregateRecord) -> WindowStats:
         of_metric.total = summary.sum
         of_metric.minimum = summary.min
         of_metric.maximum = summary.max
-        of_metric.mean = summary.avg
-        of_metric.m2 = summary.stddev**2 * summary.count
+        of_metric.average = min(max(summary.avg, summary.min), summary.max)
+        of_metric.deviation = min(summary.stddev, summary.max / 2 - summary.min / 2)
     return stats
 
 
