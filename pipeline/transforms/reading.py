@@ -14,7 +14,10 @@ _PATIENCE_S = 600.0
 
 
 class ReadingFn(beam.DoFn):
-    """Has connections to tables, from the first element on that asks for them."""
+    """Has connections to tables, from the first element on that asks for them.
+
+    What is left out of a window would be missing in its aggregate: a foreign row raises ForeignRowProblem.
+    """
 
     def __init__(self, tables: Iterable[tuple[TableName, TableSchema]]) -> None:
         self._names = tuple(tables)
@@ -30,6 +33,6 @@ class ReadingFn(beam.DoFn):
     def _tables(self) -> list[SensorTable]:
         """In the order in which they were named."""
         if not self._opened:
-            opened = (SensorTable.of_schema(name, schema, _PATIENCE_S) for name, schema in self._names)
+            opened = (SensorTable.of_schema(name, schema, _PATIENCE_S, strict=True) for name, schema in self._names)
             self._opened = [self._connections.enter_context(each) for each in opened]
         return self._opened
