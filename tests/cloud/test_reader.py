@@ -295,15 +295,15 @@ def foreign_raw_rows(sensor: str) -> list[Row]:
     """Newer than T, each foreign in its own way."""
     keys = (TableSchema.default().key.render(Event(sensor, T + n, {}, {})) for n in itertools.count(1))
     cells = [
-        *(Cell("raw", b"t", 0, value) for value in (b"warm", b"nan", b"-inf", b"1_0", b"", (7).to_bytes(8), b"\xff")),
-        *(Cell("raw", name, 0, b"1") for name in (b"x" * 300, b"\xff", b"", b"t t")),
-        *(Cell("meta", name, 0, text) for name, text in ((b"place", b"\xff"), (b"#", b"x"))),
+        *(Cell("raw", b"t", T, value) for value in (b"warm", b"nan", b"-inf", b"1_0", b"", (7).to_bytes(8), b"\xff")),
+        *(Cell("raw", name, T, b"1") for name in (b"x" * 300, b"\xff", b"", b"t t")),
+        *(Cell("meta", name, T, text) for name, text in ((b"place", b"\xff"), (b"#", b"x"))),
     ]
     odd_keys = [f"{sensor}#{text}".encode() for text in ("0", "82286757998", "x", "8228675799876543x")]
     return [
-        *(Row(key, [Cell("raw", b"h", 0, b"2"), cell]) for key, cell in zip(keys, cells, strict=False)),
-        *(Row(key, [Cell("raw", b"t", 0, b"1")]) for key in odd_keys),
-        Row(f"{sensor}#".encode() + b"\xff", [Cell("raw", b"t", 0, b"1")]),
+        *(Row(key, [Cell("raw", b"h", T, b"2"), cell]) for key, cell in zip(keys, cells, strict=False)),
+        *(Row(key, [Cell("raw", b"t", T, b"1")]) for key in odd_keys),
+        Row(f"{sensor}#".encode() + b"\xff", [Cell("raw", b"t", T, b"1")]),
     ]
 
 

@@ -199,7 +199,7 @@ class KeyTemplate:
         for index, token in self._following:
             text = found.group(index + 1)
             if isinstance(token, TimeToken):  # a week may lie in two months
-                follows = text in (token.render(time_us), token.render(self.end_us(time_us) - 1))
+                follows = token.render(time_us) == text or token.render(self.end_us(time_us) - 1) == text
             else:
                 follows = text == token.render(sensor_id)
             if not follows:

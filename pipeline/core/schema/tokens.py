@@ -174,7 +174,7 @@ class ReverseToken(TimeToken):
         return self.form % (self.nines - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
-        if not re.fullmatch(self.pattern, text):
+        if len(text) != self.digits or not (text.isascii() and text.isdecimal()):
             raise ValueError(f"{text!r} is not of the form {self.text}")
         return (self.nines - int(text)) * self.grain_us
 
