@@ -126,7 +126,8 @@ def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
         raise ServerProblem(
             f"table {name} has rows and does not say by which schema they were written: if it was the default "
             f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
-            "(with --schema FILE for other families or windows); if it was none of Tidetable's, take another table"
+            "(with --schema FILE for other families or windows); if another program wrote them, tidetable table adopt "
+            "tells whether they fit"
         )
     try:
         if stored is None:

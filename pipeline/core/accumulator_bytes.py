@@ -3,14 +3,16 @@
 Little-endian, without padding:
 
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
-                events; 32, the form), statistics, [those recalled], [columns], [events]
+                events, 64: there are statistics at least; 128, the form), statistics, [those recalled],
+                [those at least], [columns], [events]
     statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, mean and m2
     columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
                 times; values as doubles, event by event
     events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs,
                 values as in a group
-    windows     flags (1: whole; 32, the form), number of windows; for each its start in µs and its statistics
+    windows     flags (1: whole, 64: there are statistics at least; 128, the form), twice the number of windows, those
+                that came and those recalled; for each its start in µs and its statistics; [statistics at least]
     names       bytes of them all; for each its length, UTF-8
 """
 
@@ -31,7 +33,7 @@ _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-_FORM = 1 << 5  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+_FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 
 _NUMBERS = "I"
 _SIZES = {form: array(form).itemsize for form in (SHORT, LONG)}
@@ -183,18 +185,17 @@ def read_events(reader: Reader) -> dict[int, Mapping[str, float]]:
     return events
 
 
-def windows_bytes(windows: Mapping[int, WindowStats], *, whole: bool) -> bytes:
+def windows_bytes(windows: Mapping[int, WindowStats]) -> bytes:
     """Statistics by the start of their window."""
-    parts = [flags_byte(whole), _COUNT.pack(len(windows))]
+    parts = [_COUNT.pack(len(windows))]
     for start_us, stats in windows.items():
         parts += (_START.pack(start_us), stats_bytes(stats))
     return b"".join(parts)
 
 
-def read_windows(reader: Reader) -> tuple[dict[int, WindowStats], bool]:
+def read_windows(reader: Reader) -> dict[int, WindowStats]:
     """What :func:`windows_bytes` wrote."""
-    whole = bool(reader.flags() & 1)
-    return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}, whole
+    return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
 
 
 @lru_cache(maxsize=256)

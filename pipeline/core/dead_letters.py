@@ -14,7 +14,9 @@ Two kinds of attributes can't be published under their own names and travel rena
 ``dead_letter_goog…``, and those that are names of arguments of the Python client's ``publish``, through which
 Beam's DirectRunner would mistake them, as ``dead_letter_attribute_…``. :func:`original_of` undoes that.
 
-A replayed message says in ``dead_letter_replays`` how often it was; whoever refuses it again passes that on.
+A replayed message says in ``dead_letter_replays`` how often it was; whoever refuses it again passes that on. A dead
+letter that comes back as it is was replayed by whoever published it, and counts once more. So a topic whose dead
+letters find their way back into the job's input is told from a replay: see :func:`comes_back_for_ever`.
 """
 
 import re
@@ -38,6 +40,9 @@ ORDERING_KEY = f"{PREFIX}ordering_key"
 REPLAYS = f"{PREFIX}replays"  # the one that a replayed message carries
 _OF_A_DEATH = frozenset({REASON, DETAIL, STEP, TIME, MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY})
 RENAMED_ENCODING = f"{PREFIX}{ENCODING}"
+
+MOST_RETURNS = 10
+"""How many replays a dead letter that comes back as it is may have behind it, and still become one again."""
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
 MAX_ATTRIBUTES = 100
@@ -77,7 +82,7 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
     # A dead letter that was published again as it is has its ordering key still in the attribute.
     if ordering_key := message.ordering_key or message.attributes.get(ORDERING_KEY):
         own[ORDERING_KEY] = ordering_key
-    if replays := replays_of(message):
+    if replays := replays_of(message) + (REASON in message.attributes):
         own[REPLAYS] = str(replays)
     room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # the detail is yet to come
     data = message.data[:room]
@@ -120,6 +125,15 @@ def replays_of(message: Message) -> int:
     """How often the message, or the one that this dead letter is of, was replayed."""
     text = message.attributes.get(REPLAYS, "")
     return int(text) if _COUNT.fullmatch(text) else 0
+
+
+def comes_back_for_ever(message: Message) -> bool:
+    """Whether a message that is refused is a dead letter that was replayed so often that it must not become one again.
+
+    Only one that was published as it is, as what copies all dead letters to the input does it. :func:`replay_of` makes
+    no dead letter but a message, and whoever replays by it has a limit of his own.
+    """
+    return REASON in message.attributes and replays_of(message) >= MOST_RETURNS
 
 
 def event_alone(message: Message, index: int, event: SensorEvent) -> Message:

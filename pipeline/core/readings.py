@@ -7,7 +7,7 @@ What comes is put aside, and counted and told apart from what is kept when someb
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,24 +33,11 @@ class Pane(NamedTuple):
 
     Attributes:
         stats: of all of it.
-        whole: whether what the table held of it was recalled.
+        whole: whether what the table held of it was recalled, and nothing of that is missing.
     """
 
     stats: WindowStats
     whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """What the table held of a window before the job saw the first of it.
-
-    Args:
-        readings: by event time.
-        statistics: of other readings, which can't be told apart.
-    """
-
-    readings: Mapping[int, Mapping[str, float]]
-    statistics: WindowStats | None = None
 
 
 class WindowReadings:
@@ -63,7 +50,7 @@ class WindowReadings:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_fresh", "_kept", "_recalled", "_stats", "_whole")
+    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         # What was added and is not counted yet: by event time, or just numbered, where nobody tells readings apart.
@@ -71,6 +58,7 @@ class WindowReadings:
         self._stats = WindowStats()  # of what was counted
         self._kept = Columns() if deduplicate else None  # the readings of that
         self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
+        self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
         self._whole = False
 
     def add(self, time_us: int, readings: Mapping[str, float]) -> None:
@@ -87,11 +75,12 @@ class WindowReadings:
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
-    def recall(self, recalled: Recalled) -> None:
-        """Adds what the table held: the window is whole. Readings that were added already stay one."""
-        for time_us, readings in recalled.readings.items():
-            self.add(time_us, readings)
-        self._recall_statistics(recalled.statistics)
+    def recall(self, recalled: "Recalled") -> None:
+        """Adds what the table held. Readings that were added already stay one."""
+        if recalled.readings is not None:
+            self.merge(recalled.readings)
+        self._recalled = _larger(self._recalled, recalled.statistics)
+        self._least = _larger(self._least, recalled.least)
         self._whole = True
 
     def merge(self, other: "WindowReadings") -> None:
@@ -110,7 +99,9 @@ class WindowReadings:
                 self._merge_kept(self._kept, other._kept, other._stats)
             for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
-        self._recall_statistics(other._recalled)
+        # They are of one aggregate row, however often it is handed on.
+        self._recalled = _larger(self._recalled, other._recalled)
+        self._least = _larger(self._least, other._least)
         self._whole |= other._whole
 
     def pane(self) -> Pane:
@@ -122,7 +113,7 @@ class WindowReadings:
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
-        return Pane(total, self._whole)
+        return Pane(total, self._whole and (self._least is None or at_least([total], self._least)))
 
     def magnitudes(self) -> dict[str, float]:
         """Σ|x| of the readings that are kept, by metric: what the tolerance of a sum is measured by."""
@@ -135,6 +126,22 @@ class WindowReadings:
                 for metric, value in readings.items():
                     found[metric] += abs(value)
         return dict(found)
+
+    def without(self, other: "WindowReadings") -> "WindowReadings":
+        """The readings that are kept here and not in ``other``."""
+        known = other._by_time()
+        rest = WindowReadings()
+        for time_us, readings in self._by_time().items():
+            of_other = known.get(time_us, {})
+            rest.add(time_us, {metric: value for metric, value in readings.items() if metric not in of_other})
+        return rest
+
+    def _by_time(self) -> dict[int, Mapping[str, float]]:
+        found: dict[int, Mapping[str, float]] = {}
+        for events in (self._kept.events() if self._kept is not None else (), self._fresh.items()):
+            for time_us, readings in events:
+                found[time_us] = {**readings, **found.get(time_us, {})}
+        return found
 
     def _settle(self) -> None:
         """Counts what is fresh, but for a few events alone."""
@@ -167,11 +174,6 @@ class WindowReadings:
             kept.merge(other)
             self._stats.merge(stats)
 
-    def _recall_statistics(self, statistics: WindowStats | None) -> None:
-        # They are of one aggregate row, however often it is handed on.
-        if statistics is not None and (self._recalled is None or statistics.size > self._recalled.size):
-            self._recalled = statistics
-
     def to_bytes(self) -> bytes:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
@@ -182,12 +184,14 @@ class WindowReadings:
             | (self._recalled is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
+            | (self._least is not None) << 6
         )
         return b"".join(
             (
                 flags_byte(flags),
                 stats_bytes(self._stats),
                 b"" if self._recalled is None else stats_bytes(self._recalled),
+                b"" if self._least is None else stats_bytes(self._least),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
                 events_bytes(self._fresh) if self._fresh else b"",
             )
@@ -203,6 +207,8 @@ class WindowReadings:
         found._stats = read_stats(reader)
         if flags & 4:
             found._recalled = read_stats(reader)
+        if flags & 64:
+            found._least = read_stats(reader)
         if flags & 8:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:
@@ -212,6 +218,37 @@ class WindowReadings:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WindowReadings.from_bytes, (self.to_bytes(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the table held of a window before the job saw the first of it.
+
+    Args:
+        readings: of raw rows.
+        statistics: of other readings, which can't be told apart.
+        least: what the aggregate row counts: no pane that counts less may replace it.
+    """
+
+    readings: WindowReadings | None = None
+    statistics: WindowStats | None = None
+    least: WindowStats | None = None
+
+
+def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
+    """Whether these together count at least as many events, and of every metric as many readings, as ``row`` does."""
+    parts = list(parts)
+    return sum(stats.events for stats in parts) >= row.events and all(
+        sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
+        for metric, of_metric in row.metrics.items()
+    )
+
+
+def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
+    """The one that counts more."""
+    if one is None or other is None:
+        return one or other
+    return other if other.size > one.size else one
 
 
 def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: Columns | None = None) -> None:

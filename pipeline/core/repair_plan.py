@@ -6,22 +6,24 @@ from typing import NamedTuple
 
 from pipeline.core.aggregates import AggregateKey
 from pipeline.core.audit import Extent
-from pipeline.core.schema.policies import Policy, collected_after, counts_versions
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import Tier
 
-COLLECTED = "may be collected"
+COLLECTED = "may be collected"  # their raw rows
+KEPT_NO_LONGER = "kept no longer"  # their aggregate rows
 OPEN = "still open"
 
 _MICROSECOND = timedelta(microseconds=1)
-_SPARE = timedelta(days=1)  # Bigtable collects when it likes, and clocks differ
+_ON_ITS_WAY = timedelta(minutes=20)  # twice as long as the writers try
 
 
 class Bounds(NamedTuple):
     """Which windows of a tier may be touched."""
 
-    earliest_us: int  # start
-    latest_us: int  # end
+    raw_us: int  # the earliest start of which all raw rows are there
+    kept_us: int  # the earliest start of which the aggregate row is not collected itself
+    latest_us: int  # the latest end
 
 
 class Skipped(NamedTuple):
@@ -38,20 +40,17 @@ class Skipped(NamedTuple):
         return (self.end_us - self.start_us) // self.tier.window.length_us
 
 
-def bounds_of(
-    schema: TableSchema, policies: Mapping[str, Policy], lateness: Mapping[Tier, timedelta], now_us: int
-) -> dict[Tier, Bounds]:
+def bounds_of(retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int) -> dict[Tier, Bounds]:
     """Which windows of each tier are neither collected by now, in part, nor still written by a job.
 
     Args:
-        schema: the table's.
-        policies: those that its families really have.
+        retention: what the table keeps.
         lateness: how long after its end a job may write a window.
         now_us: the time.
     """
-    raw_us = max(_kept_from(schema, policies, family, now_us) for family in schema.metrics.families)
+    raw_us = min(retention.readings_from_us(now_us), now_us)
     return {
-        tier: Bounds(max(raw_us, _kept_from(schema, policies, tier.family, now_us)), now_us - late // _MICROSECOND)
+        tier: Bounds(raw_us, retention.aggregates_from_us(tier, now_us), now_us - late // _MICROSECOND)
         for tier, late in lateness.items()
     }
 
@@ -68,14 +67,20 @@ def extents_of(
         length_us = tier.window.length_us
         start, end = _up(start_us, length_us), tier.window.start_of(end_us)
         end = max(start, end)
-        first, last = start, end
+        gone, first, last = start, start, end
         if bounds is not None:
-            first = min(max(_up(bounds[tier].earliest_us, length_us), start), end)
+            gone, first = (
+                min(max(_up(each_us, length_us), start), end) for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
+            )
+            first = max(gone, first)
             last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
         extents.append(Extent(tier, first, last))
-        skipped += [
-            each for each in (Skipped(tier, COLLECTED, start, first), Skipped(tier, OPEN, last, end)) if each.windows
-        ]
+        of_tier = (
+            Skipped(tier, KEPT_NO_LONGER, start, gone),
+            Skipped(tier, COLLECTED, gone, first),
+            Skipped(tier, OPEN, last, end),
+        )
+        skipped += [each for each in of_tier if each.windows]
     return extents, skipped
 
 
@@ -117,19 +122,44 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
     ]
 
 
-def settled(start_us: int, extents: Iterable[Extent]) -> bool:
-    """Whether the window of the shortest tier that starts then is looked at, and every longer one that holds it."""
-    return all(extent.tier.window.start_of(start_us) in extent for extent in extents)
+def settled(start_us: int, extents: Iterable[Extent], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether the window of the shortest tier that starts then is looked at, and every longer one that holds it.
+
+    Those whose aggregate rows are kept no longer need not be.
+    """
+    return all(
+        extent.tier.window.start_of(start_us) in extent or _is_gone(extent.tier, start_us, bounds) for extent in extents
+    )
 
 
-def _kept_from(schema: TableSchema, policies: Mapping[str, Policy], family: str, now_us: int) -> int:
-    """The time from which on a family surely has all its cells; 0 where nothing is ever collected by age."""
-    policy = policies[family]
-    readings = family in schema.metrics.families
-    if readings and counts_versions(policy) and schema.layout.versions_are_events(schema.columns):
-        return now_us  # each version is an event, and nobody knows how many have gone
-    age = collected_after(policy)
-    return 0 if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, 0)
+def past(start_us: int, tiers: Iterable[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether no tier keeps an aggregate row of a window that holds this start any longer."""
+    return all(_is_gone(tier, start_us, bounds) for tier in tiers)
+
+
+def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
+    """How long after its end a job may write a window of each tier; not at all where no job runs.
+
+    The last pane of a window fires when its lateness is over, or later by the interval of late panes; a longer window
+    is kept for as much longer, and for the length of the shorter one. Then its row may be on its way for as long as
+    writers try.
+
+    Args:
+        tiers: the shortest first.
+        allowed: the job's allowed lateness; zero where none runs.
+        late_firing: its interval of late panes.
+    """
+    if not allowed:
+        return dict.fromkeys(tiers, allowed)
+    found, kept = {}, allowed
+    for tier in tiers:
+        found[tier] = kept + late_firing + _ON_ITS_WAY
+        kept += late_firing + tier.window.length
+    return found
+
+
+def _is_gone(tier: Tier, start_us: int, bounds: Mapping[Tier, Bounds] | None) -> bool:
+    return bounds is not None and tier.window.start_of(start_us) < bounds[tier].kept_us
 
 
 def _up(time_us: int, length_us: int) -> int:

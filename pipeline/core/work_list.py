@@ -2,28 +2,40 @@
 
 One row for a window of the table's shortest tier, ``repair#hourly#{sensor_id}#{YYYY-MM-DDTHH}``: the key of the
 aggregate row under another first segment.
+
+Its cell lies in the shortest tier's family, since every table with aggregates has it, and its timestamp is later than
+any time: no policy by age collects it before a repair has settled the window, however old the window is.
 """
 
 from pipeline.core.aggregates import AggregateKey, aggregate_key, aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.events import LATEST_US
 from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
 
 LATE = b"late"
 
+_FOR_EVER_US = LATEST_US - LATEST_US % 1000
 _PREFIX = b"repair#"
 _AGGREGATES = b"agg#"
 
 
-def work_row(tier: Tier, sensor_id: str, start_us: int) -> Row:
-    """The row that records the sensor's window; however often it is written, it is one.
+def work_row(tier: Tier, sensor_id: str, start_us: int, column: bytes = LATE) -> Row:
+    """The row that records the sensor's window of that time; however often it is written, it is one.
 
     Args:
         tier: the table's shortest.
         sensor_id: whose.
-        start_us: the window's start, which is the cell's timestamp: it is collected as the aggregate itself is.
+        start_us: within the window.
+        column: under which it is recorded.
     """
-    return Row(work_key(tier.window, sensor_id, start_us), [Cell(tier.family, LATE, start_us, b"1")])
+    key = work_key(tier.window, sensor_id, tier.window.start_of(start_us))
+    return Row(key, [Cell(tier.family, column, _FOR_EVER_US, b"1")])
+
+
+def is_work_key(key: bytes) -> bool:
+    """Whether a row is one of the work list."""
+    return key.startswith(_PREFIX)
 
 
 def work_key(window: Window, sensor_id: str, start_us: int) -> bytes:

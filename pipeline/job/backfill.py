@@ -1,10 +1,10 @@
 """Files of readings into a table, as if they had been streamed: a job that ends. Repeated, it changes nothing.
 
-    files ─ ReadFiles ─ DecodeMessages ─┬─ FormatRawRows ──────────────────────────── raw rows
-                                        └─ CompleteWindows ─┬─ FormatWindows ──────── aggregate rows
-                                                            ├─ ListWindows ────────── windows that a live job may have
-                                                            └─ CompleteLongerWindows ─ … and so on
-    what is refused on the way ─────────────────────────────────────────────────────── dead letters
+    files ─ ReadFiles ─ DecodeMessages ─┬─ FormatRawRows ─ WriteRawRows ──── raw rows
+                                        │                       │ when all of them are there
+                                        └─ CompleteWindows ─────┴─────────── aggregate rows, windows for a repair
+                                           └─ CompleteLongerWindows ──────── … and so on
+    what is refused on the way ───────────────────────────────────────────── dead letters
 
 A window's aggregate is computed of the files' events and of the raw rows that the table has of it, and replaces what
 was there: nothing is added to it, so that doing the same again comes to the same.
@@ -41,8 +41,6 @@ from pipeline.transforms.backfill import (
     CompleteLongerWindows,
     CompleteWindows,
     CountExpired,
-    FormatWindows,
-    ListWindows,
 )
 from pipeline.transforms.decode import DecodeMessages
 from pipeline.transforms.files import FILE, LINE, METER, ReadFiles, check_file, find_files, is_metered
@@ -76,6 +74,7 @@ class Backfill:
         expiry: how long it keeps readings.
         max_future: how far ahead of now an event may be.
         allowed_lateness: of the jobs that write the table.
+        late_firing: of these jobs.
         dead_letters: the file that what is refused goes to; None for none.
         as_line: a dead letter, as it stands there.
         beam_flags: Beam's own.
@@ -87,6 +86,7 @@ class Backfill:
     expiry: Expiry
     max_future: timedelta
     allowed_lateness: timedelta
+    late_firing: timedelta
     dead_letters: str | None
     as_line: Callable[[Message], str]
     beam_flags: Sequence[str]
@@ -168,23 +168,23 @@ def _count(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
 
 
 def _load(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
-    name, schema = backfill.target
-    write = WriteRows(name.project, name.instance, name.table)
+    target = backfill.target
+    table = target.name, target.schema, target.kept
+    write = WriteRows(target.name.project, target.name.instance, target.name.table)
     events, refused = _read(pipeline, backfill, told)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
-    _ = events | "FormatRawRows" >> FormatRawRows(schema) | "WriteRawRows" >> write
-    windows, shorter = events, None
-    for tier in schema.tiers:
-        mark = f"[{tier.window.text}]"
-        if shorter is None:
-            windows = events | f"CompleteWindows{mark}" >> CompleteWindows(name, schema, tier.window)
-            listed = windows | "ListWindows" >> ListWindows(schema, backfill.allowed_lateness)
-            _ = listed | "WriteList" >> write
+    written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
+    windows, listed, before = events, [], None
+    for tier in target.schema.tiers:
+        if before is None:
+            step = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
         else:
-            longer = CompleteLongerWindows(name, schema, tier.window, shorter)
-            windows = windows | f"CompleteWindows{mark}" >> longer
-        _ = windows | f"FormatWindows{mark}" >> FormatWindows(tier) | f"WriteAggregateRows{mark}" >> write
-        shorter = tier.window
+            step = CompleteLongerWindows(table, (before, tier))
+        windows, of_tier = windows | f"CompleteWindows[{tier.window.text}]" >> step
+        listed.append(of_tier)
+        before = tier
+    for index, rows in enumerate(listed):
+        _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:
         lines = refused | "ToLine" >> beam.Map(backfill.as_line)
         _ = lines | "WriteDeadLetters" >> _to_one_file(backfill.dead_letters)

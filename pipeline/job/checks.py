@@ -1,5 +1,6 @@
 """What is asked of the servers before a message is read: is everything there that the job is to use?"""
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from google.api_core.exceptions import PermissionDenied
@@ -7,10 +8,12 @@ from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import Settings, Target
 
@@ -20,14 +23,16 @@ _TIMEOUT_S = 10.0
 def read_targets(settings: Settings) -> tuple[Target, ...]:
     """The tables with the schemas that they have of themselves; with ``--launch_checks=off``, as flags say they are.
 
-    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``.
+    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``. Warns on standard error where a table's policies are
+    not those of its schema. A table that nobody asked may have any policies, so that its raw rows are not relied on.
 
     Raises:
         ServerProblem: a table is missing or out of reach, or has another schema than flags say, or does not say which.
     """
     if not settings.launch_checks:
-        return tuple(Target(name, settings.said.schema()) for name in settings.tables)
-    return tuple(Target(name, _read_schema(name, settings.said)) for name in settings.tables)
+        schema = settings.said.schema()
+        return tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
+    return tuple(_read_target(name, settings.said) for name in settings.tables)
 
 
 def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
@@ -37,18 +42,24 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     (``pubsub.topics.get``), which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first thing that is missing or out of reach.
+        ServerProblem: the first thing that is missing or out of reach; or the job would read its own dead letters.
     """
     for target in targets:
         _check_table(target, settings.said)
+    read_from = set()
     if settings.input_subscription:
-        _check_subscription(settings.input_subscription)
-    for topic in (settings.input_topic, settings.dead_letter_topic):
-        if topic:
-            _check_topic(topic)
+        read_from.add(_check_subscription(settings.input_subscription))
+    if settings.input_topic:
+        read_from |= _check_topic(settings.input_topic)
+    if settings.dead_letter_topic and read_from & _check_topic(settings.dead_letter_topic):
+        raise ServerProblem(
+            f"--dead_letter_topic={settings.dead_letter_topic} is the topic that "
+            f"{settings.input_subscription or 'this job'} reads: each dead letter would come back and be refused "
+            "again; take another topic for dead letters"
+        )
 
 
-def _read_schema(name: TableName, said: Said) -> TableSchema:
+def _read_target(name: TableName, said: Said) -> Target:
     present = tables.find(name)
     if present is None:
         raise _no_table(Target(name, said.schema()), said)
@@ -59,7 +70,33 @@ def _read_schema(name: TableName, said: Said) -> TableSchema:
             f"{_create_command(Target(name, said.schema()), said, present)} --apply (with --schema FILE for another "
             "than the default one), or say --schema=default"
         )
-    return schema_of(name, said)
+    schema = schema_of(name, said)
+    if SCHEMA_FAMILY in present and read_schema(name) is not None:
+        _warn_of_policies(name, schema, present)
+    return Target(name, schema, retention_of(name, schema, present))
+
+
+def _warn_of_policies(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
+    """Tells where the table's policies are not those of its schema, and notes in the table what they have cost it."""
+    different = False
+    for family in schema.families:
+        if family in present and not same_policy(present[family], schema.policies[family]):
+            different = True
+            actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
+            _warn(
+                f"table {name}: the policy of family {family} is {actual}, and the table's schema says {stored}; the "
+                "job relies on no row that either of them collects; tidetable table diff shows the difference, "
+                "tidetable table create --apply sets the schema's"
+            )
+    if different:
+        try:
+            note_lost(name, retention_of(name, schema, present), Retention.of(schema))
+        except ServerProblem as problem:  # a launcher need not be allowed to write
+            _warn(f"{problem}; so the table can't note what a shorter policy has collected")
+
+
+def _warn(text: str) -> None:
+    print(f"tidetable: warning: {text}", file=sys.stderr)
 
 
 def _check_table(target: Target, said: Said) -> None:
@@ -83,7 +120,7 @@ def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -
 
     What flags do not say, the table says of itself, and the command knows.
     """
-    name, schema = target
+    name, schema, _ = target
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
     families = {"--raw-family": said.raw, "--meta-family": said.meta}
     if said.window:
@@ -97,19 +134,22 @@ def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -
     return " ".join(words)
 
 
-def _check_subscription(subscription: str) -> None:
+def _check_subscription(subscription: str) -> str:
+    """The topic that it is of."""
     with explained(f"subscription {subscription}"), pubsub_v1.SubscriberClient() as subscriber:
         found = subscriber.get_subscription(subscription=subscription, retry=None, timeout=_TIMEOUT_S)
     if found.detached or found.topic == "_deleted-topic_":
         raise ServerProblem(f"subscription {subscription} has lost its topic and will never bring a message")
+    return str(found.topic)
 
 
-def _check_topic(topic: str) -> None:
+def _check_topic(topic: str) -> set[str]:
+    """What the topic is called: as it is here, and as the server has it, by the project's id or its number."""
     with explained(f"topic {topic}"):
         publisher = pubsub_v1.PublisherClient()
         try:
-            publisher.get_topic(topic=topic, retry=None, timeout=_TIMEOUT_S)
+            return {topic, publisher.get_topic(topic=topic, retry=None, timeout=_TIMEOUT_S).name}
         except PermissionDenied:
-            pass  # a job that may publish to a topic need not be allowed to look at it
+            return {topic}  # a job that may publish to a topic need not be allowed to look at it
         finally:
             publisher.stop()

@@ -10,6 +10,7 @@ Every label is fixed: Dataflow matches a running job's steps to an update's by t
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -18,7 +19,7 @@ from apache_beam.pvalue import PCollection
 
 from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
-from pipeline.job.windows import Aggregates, aggregate, counted_as
+from pipeline.job.windows import aggregate
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.late import ListWindows
@@ -65,22 +66,27 @@ def build_graph(
         began_us: when the job began; None for a job whose tables are empty, and nobody else's.
     """
     process = ProcessMessages(
-        [(target.schema, counted_as(target.schema, targets)) for target in targets],
+        [target.schema for target in targets],
         max_future=settings.max_future,
         allowed_lateness=settings.allowed_lateness,
+        # Where an attribute drives the watermark, events ahead of the clock may drive it past the clock.
+        ahead=settings.max_future if settings.timestamp_attribute else timedelta(0),
         deduplicate=settings.deduplicate,
         clock=clock,
     )
     raw_rows, gathered, dead_letters = messages | "ProcessMessages" >> process
-    aggregates = aggregate(gathered, targets, settings, began_us)
     rows = []
-    for target, of_table in zip(targets, raw_rows, strict=True):
+    for target, of_table, to_aggregate in zip(targets, raw_rows, gathered, strict=True):
+        aggregates = aggregate(to_aggregate, target, settings, began_us, _label("", targets, target))
         aggregate_rows = {
-            tier: aggregates.panes[tier.window.length]
-            | _label("FormatAggregateRows", targets, target, tier) >> FormatAggregateRows(tier)
-            for tier in target.schema.tiers
+            tier: panes | _label("FormatAggregateRows", targets, target, tier) >> FormatAggregateRows(tier)
+            for tier, panes in aggregates.panes.items()
         }
-        rows.append(TableRows(of_table, _listed(aggregates, targets, target), aggregate_rows))
+        listed = [
+            unsure | _label(f"ListWindows{index or ''}", targets, target) >> ListWindows(target.schema)
+            for index, unsure in enumerate(aggregates.unsure)
+        ]
+        rows.append(TableRows(of_table, listed, aggregate_rows))
     return Outputs(rows, dead_letters)
 
 
@@ -117,14 +123,6 @@ def _write_rows(rows: PCollection, label: str, target: Target, settings: Setting
         return [rows | label >> BulkWriteRows(name.project, name.instance, name.table, settings.app_profile)]
     _ = rows | label >> WriteRows(name.project, name.instance, name.table)
     return []
-
-
-def _listed(aggregates: Aggregates, targets: Sequence[Target], target: Target) -> list[PCollection]:
-    """Rows of the target's work list: of windows that may lack something."""
-    return [
-        unsure | _label(f"ListWindows{index or ''}", targets, target) >> ListWindows(target.schema.tiers[0])
-        for index, unsure in enumerate(aggregates.unsure if target.schema.tiers else [])
-    ]
 
 
 def _label(step: str, targets: Sequence[Target], target: Target, tier: Tier | None = None) -> str:

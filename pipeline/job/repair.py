@@ -9,10 +9,11 @@ import json
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -23,6 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.kept import retention_of
 from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
@@ -37,20 +39,22 @@ from pipeline.core.repair_plan import (
     Skipped,
     bounds_of,
     extents_of,
+    lateness_of,
+    past,
     settled,
     slices_of,
     spans_of,
 )
-from pipeline.core.rows import Cell, KeyRange, prefix_range
+from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of
+from pipeline.core.times import parse_time
+from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag
-from pipeline.transforms.aggregate import Firing
 from pipeline.transforms.repair import (
     WINDOWS_CHECKED,
     WINDOWS_REWRITTEN,
@@ -60,9 +64,9 @@ from pipeline.transforms.repair import (
     RewriteWindows,
 )
 
-_LATE_FIRING = timedelta(seconds=60)
 _MOST_SLICES = 50  # a pipeline each
 _SLICE_BYTES = 64 << 20  # of the whole table, of which a slice is a part
+_MOST_LOOKS = 5  # at a slice of which windows were rewritten
 _MOST_LISTED = 20_000  # windows of the work list that one job takes on Dataflow: they are part of its graph
 
 
@@ -80,6 +84,7 @@ class Request:
         dry_run: whether nothing is written.
         force: whether windows are touched that may be collected, or still written by a job.
         allowed_lateness: of the job that writes the table; zero where none runs.
+        late_firing: of that job.
         report: the folder of the findings; None for none that stays.
     """
 
@@ -92,6 +97,7 @@ class Request:
     dry_run: bool = False
     force: bool = False
     allowed_lateness: timedelta = timedelta(days=1)
+    late_firing: timedelta = timedelta(minutes=1)
     report: str | None = None
 
 
@@ -103,6 +109,7 @@ class Plan(NamedTuple):
         extents: the windows that are looked at, the shortest tier first.
         skipped: those that are left alone.
         listed: the windows of the work list, of those that were asked for.
+        past: those of them of which no aggregate row is kept any longer, so that there is nothing to repair.
         slices: what is read at a time, each the work of a pipeline.
         samples: of the table's keys.
     """
@@ -111,8 +118,10 @@ class Plan(NamedTuple):
     extents: list[Extent]
     skipped: list[Skipped]
     listed: list[AggregateKey]
+    past: list[AggregateKey]
     slices: list[list[Span]]
     samples: list[Sample]
+    bounds: Mapping[Tier, Bounds] | None
 
 
 class Outcome(NamedTuple):
@@ -154,7 +163,8 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
         skipped = []  # by time alone; what is left of the list tells more
     else:
         slices = [[span] for span in slices_of(extents, most, request.sensors)]
-    return Plan(schema, extents, skipped, listed, slices, samples)
+    nothing_left = [each for each in listed if past(each.start_us, schema.tiers, bounds)]
+    return Plan(schema, extents, skipped, listed, nothing_left, slices, samples, bounds)
 
 
 def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[Outcome]:
@@ -167,37 +177,78 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         ServerProblem: the job failed; what came before stays repaired, and the next repair does the rest.
         BadFlag: what Beam's own validation found.
     """
+    if planned.past and not request.dry_run:
+        with _Claim(request.table, planned.schema.tiers[0], planned.past):
+            pass
+        yield Outcome(0, 0, 0, len(planned.past), iter(()))
     with ExitStack() as stack:
-        folder = request.report or stack.enter_context(tempfile.TemporaryDirectory(prefix="tidetable-repair-"))
+        here = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidetable-repair-"))
+        folder = request.report or here
+        looks = here if bounded.runs_here(options) else folder
         run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         for number, spans in enumerate(planned.slices):
-            prefix = FileSystems.join(folder, f"repair-{run}-{number:02}")
-            yield _repair(request, planned, spans, options, prefix)
+            file = f"repair-{run}-{number:02}"
+            prefixes = [
+                FileSystems.join(folder, file),
+                *(FileSystems.join(looks, f"{file}-again{look}") for look in range(1, _MOST_LOOKS)),
+            ]
+            yield _repair(request, planned, spans, options, prefixes)
 
 
-def _repair(request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefix: str) -> Outcome:
+def _repair(
+    request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefixes: Sequence[str]
+) -> Outcome:
+    """Repairs a slice. What was rewritten is looked at again: a backfill may have written raw rows in between.
+
+    Whoever writes an aggregate row last has seen all raw rows that were there then; and who writes raw rows writes the
+    aggregate row behind them.
+    """
     settling = [] if request.dry_run else [each for each in planned.listed if _is_settled_by(each, spans, planned)]
     with _Claim(request.table, planned.schema.tiers[0], settling):
-        parts = list(_parts(planned, spans))
-        here = bounded.runs_here(options)
-
-        def build(pipeline: beam.Pipeline) -> None:
-            findings = pipeline | "FindWrongWindows" >> FindWrongWindows(
-                request.table, planned.schema, planned.extents, spans, parts
+        looks = []
+        for prefix in prefixes:
+            looks.append(_look_at(request, planned, spans, options, prefix))
+            if not looks[-1].get(WINDOWS_REWRITTEN):
+                break
+            spans = _spans_again(_findings(prefix, in_order=False), spans, planned)
+        else:
+            raise ServerProblem(
+                f"table {request.table}: windows change while they are repaired; does a job still write them? Pass its "
+                "--allowed-lateness and --late-firing"
             )
-            lines = findings | "ToJson" >> beam.Map(_line)
-            _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if here else 0)
-            if not request.dry_run:
-                _ = findings | "RewriteWindows" >> RewriteWindows(request.table)
-
-        totals = bounded.run(options, build, [planned.schema])
     return Outcome(
-        totals.get(WINDOWS_CHECKED, 0),
-        totals.get(WINDOWS_WRONG, 0),
-        totals.get(WINDOWS_REWRITTEN, 0),
+        looks[0].get(WINDOWS_CHECKED, 0),
+        looks[0].get(WINDOWS_WRONG, 0),
+        sum(look.get(WINDOWS_REWRITTEN, 0) for look in looks),
         len(settling),
-        _findings(prefix, in_order=here),
+        _findings(prefixes[0], in_order=bounded.runs_here(options)),
     )
+
+
+def _look_at(
+    request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefix: str
+) -> dict[str, int]:
+    """Finds the wrong windows of these spans, and rewrites them where it is no dry run; returns the job's counters."""
+    parts = list(_parts(planned, spans))
+
+    def build(pipeline: beam.Pipeline) -> None:
+        findings = pipeline | "FindWrongWindows" >> FindWrongWindows(
+            request.table, planned.schema, planned.extents, spans, parts
+        )
+        lines = findings | "ToJson" >> beam.Map(_line)
+        _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if bounded.runs_here(options) else 0)
+        if not request.dry_run:
+            _ = findings | "RewriteWindows" >> RewriteWindows(request.table)
+
+    return bounded.run(options, build, [planned.schema])
+
+
+def _spans_again(findings: Iterator[dict[str, Any]], spans: list[Span], planned: Plan) -> list[Span]:
+    """Where the windows lie that were rewritten; all of the spans where these are many."""
+    found = list(islice(findings, _MOST_LISTED + 1))
+    if len(found) > _MOST_LISTED:
+        return spans
+    return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), planned.extents)
 
 
 def _line(finding: Finding) -> str:
@@ -235,26 +286,23 @@ class _Claim:
     def __init__(self, table: TableName, tier: Tier, windows: Sequence[AggregateKey]) -> None:
         self._table = table
         self._family = tier.family
-        self._starts_us = {work_key(tier.window, *window): window.start_us for window in windows}
         self._column = f"repair-{secrets.token_hex(4)}".encode()
+        self._rows = [work_row(tier, *window, self._column) for window in windows]
 
     def __enter__(self) -> None:
-        if self._starts_us:
+        if self._rows:
             with Rewriter.open(self._table) as rewriter:
-                rewriter.replace(
-                    Replacement(key, self._family, (Cell(self._family, self._column, start_us, b"1"),))
-                    for key, start_us in self._starts_us.items()
-                )
+                rewriter.replace(Replacement(row.key, self._family, tuple(row.cells)) for row in self._rows)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if self._starts_us and failed is None:
+        if self._rows and failed is None:
             with Rewriter.open(self._table) as rewriter:
-                rewriter.delete_column(self._starts_us, self._family, self._column)
+                rewriter.delete_column((row.key for row in self._rows), self._family, self._column)
 
 
 def _is_settled_by(window: AggregateKey, spans: list[Span], planned: Plan) -> bool:
     inside = any(span.start_us <= window.start_us < span.end_us and span.has(window.sensor_id) for span in spans)
-    return inside and settled(window.start_us, planned.extents)
+    return inside and settled(window.start_us, planned.extents, planned.bounds)
 
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
@@ -262,7 +310,8 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
     policies = tables.describe(request.table)
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
-    return bounds_of(schema, policies, _lateness(schema.tiers, request.allowed_lateness), now_us)
+    retention = retention_of(request.table, schema, policies)
+    return bounds_of(retention, lateness_of(schema.tiers, request.allowed_lateness, request.late_firing), now_us)
 
 
 def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
@@ -270,18 +319,6 @@ def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
     if not samples or not bounded.runs_here(options):
         return 1
     return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
-
-
-def _lateness(tiers: Sequence[Tier], allowed: timedelta) -> dict[Tier, timedelta]:
-    """How long after its end a job may write a window of each tier; not at all where no job runs."""
-    if not allowed:
-        return dict.fromkeys(tiers, allowed)
-    firing = Firing(timedelta(0), _LATE_FIRING, allowed)
-    found = {}
-    for shorter, tier in zip((None, *tiers), tiers, strict=False):
-        firing = firing if shorter is None else firing.of_longer(shorter.window)
-        found[tier] = firing.allowed_lateness
-    return found
 
 
 def _read_listed(table: TableName, tier: Tier, span: Span) -> list[AggregateKey]:
@@ -326,7 +363,7 @@ def _check_report(request: Request, options: PipelineOptions) -> None:
 def _findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
     """What a pipeline has found; by sensor and time where it is little enough to be sorted."""
     try:
-        (found,) = FileSystems.match([f"{prefix}*"])
+        (found,) = FileSystems.match([f"{prefix}-[0-9]*"])  # its shards
         records = (json.loads(line) for file in found.metadata_list for line in _lines(file.path))
         if in_order:
             yield from sorted(records, key=lambda record: (record["sensor_id"], record["start"], record["window"]))

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window
 
@@ -93,10 +94,22 @@ class TidetableOptions(PipelineOptions):
 
 
 class Target(NamedTuple):
-    """A table that is written, and what it looks like."""
+    """A table that is written, and what it looks like.
+
+    Attributes:
+        name: of the table.
+        schema: of the table.
+        retention: what of it may be collected; None for what the policies of the schema say.
+    """
 
     name: TableName
     schema: TableSchema
+    retention: Retention | None = None
+
+    @property
+    def kept(self) -> Retention:
+        """What of it may be collected."""
+        return self.retention or Retention.of(self.schema)
 
 
 @dataclass(frozen=True)
@@ -194,6 +207,8 @@ def settings_of(options: PipelineOptions) -> Settings:
         raise BadFlag("--bigtable_project or --project is needed: the project of the Bigtable instance")
     if bool(flags.input_subscription) == bool(flags.input_topic):
         raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
+    if flags.dead_letters != "drop" and flags.dead_letter_topic and flags.dead_letter_topic == flags.input_topic:
+        raise BadFlag("--dead_letter_topic is --input_topic: each dead letter would come back and be refused again")
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(

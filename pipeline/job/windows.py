@@ -1,84 +1,75 @@
-"""Which windows are aggregated, out of what, and what each goes on from."""
+"""How a table's windows are aggregated, out of what, and what each goes on from."""
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from apache_beam.pvalue import PCollection
 
-from pipeline.cloud.recall import Held, HeldReadings, HeldWindows, Holdings
-from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.tiers import computed_from
-from pipeline.core.windows import Window
+from pipeline.core.completion import Recall, RecallReadings, RecallShorter
+from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
-from pipeline.transforms.aggregate import Aggregated, AggregateReadings, Firing, RollUp
+from pipeline.transforms.aggregate import AggregateReadings, Firing, RollUp
 from pipeline.transforms.recall import RecallWindows
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Aggregates(NamedTuple):
-    """What becomes of events.
+    """What becomes of events in one table.
 
     Attributes:
-        panes: ``(sensor_id, WindowStats)`` of every window that a table has, by its length; each is computed once.
-        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at; one collection for each length.
+        panes: ``(sensor_id, WindowStats)`` of each tier's windows.
+        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at; one collection for each tier.
     """
 
-    panes: dict[timedelta, PCollection]
+    panes: dict[Tier, PCollection]
     unsure: list[PCollection]
 
 
-def counted_as(schema: TableSchema, targets: Sequence[Target]) -> Window | None:
-    """The window in which events are counted that a table's shortest is computed from; None without aggregates."""
-    if not schema.tiers:
-        return None
-    window = schema.tiers[0].window
-    computed = {each.length: (each, shorter) for each, shorter in _computed(targets).items()}
-    while shorter := computed[window.length][1]:
-        window = shorter
-    return computed[window.length][0]
-
-
-def _computed(targets: Sequence[Target]) -> dict[Window, Window | None]:
-    return computed_from(tier.window for target in targets for tier in target.schema.tiers)
-
-
 def aggregate(
-    gathered: Mapping[Window, PCollection], targets: Sequence[Target], settings: Settings, began_us: int | None
+    gathered: PCollection | None, target: Target, settings: Settings, began_us: int | None, mark: str = ""
 ) -> Aggregates:
-    """Aggregates every window that a table has, of what is gathered of those in which events are counted."""
+    """Aggregates the windows of a table: the shortest of what is gathered of events, each other of the one before it.
+
+    Args:
+        gathered: ``(sensor_id, WindowReadings)`` of its shortest windows; None where it has no tier.
+        target: the table.
+        settings: how.
+        began_us: when the job began; None for a job whose tables are empty, and nobody else's.
+        mark: what tells the labels of this table from those of others.
+    """
+    made = Aggregates({}, [])
     firing = Firing(settings.early_firing, settings.late_firing, settings.allowed_lateness)
-    made: dict[timedelta, tuple[Aggregated, Firing]] = {}
-    for window, shorter in _computed(targets).items():
-        recall = _recall(window, shorter, targets, settings, began_us)
-        if shorter is None:
-            label = f"AggregateReadings[{window.text}]" if made else "AggregateReadings"
-            readings = AggregateReadings(window, firing, deduplicate=settings.deduplicate, recall=recall)
-            made[window.length] = gathered[window] | label >> readings, firing
+    parts, before = gathered, None
+    for tier in target.schema.tiers:
+        if before is None:
+            label, recall = f"AggregateReadings{mark}", RecallReadings(tier, settings.deduplicate)
+            step = AggregateReadings(
+                tier.window,
+                firing,
+                deduplicate=settings.deduplicate,
+                recall=_recall(recall, target, settings, began_us),
+            )
         else:
-            of_shorter, firing_of_shorter = made[shorter.length]
-            of_longer = firing_of_shorter.of_longer(shorter)
-            roll_up = RollUp(window, of_longer, recall=recall)
-            made[window.length] = of_shorter.panes | f"RollUp[{window.text}]" >> roll_up, of_longer
-    return Aggregates(
-        {length: aggregated.panes for length, (aggregated, _) in made.items()},
-        [aggregated.unsure for aggregated, _ in made.values() if aggregated.unsure is not None],
-    )
+            firing = firing.of_longer(before.window)
+            label = f"RollUp[{tier.window.text}]{mark}"
+            step = RollUp(
+                tier.window, firing, recall=_recall(RecallShorter((before, tier)), target, settings, began_us)
+            )
+        parts, unsure = parts | label >> step
+        made.panes[tier] = parts
+        if unsure is not None:
+            made.unsure.append(unsure)
+        before = tier
+    return made
 
 
-def _recall(
-    window: Window, shorter: Window | None, targets: Sequence[Target], settings: Settings, began_us: int | None
-) -> RecallWindows | None:
-    """What completes windows that began before the job: what every table holds that has anything to do with them.
+def _recall(recall: Recall, target: Target, settings: Settings, began_us: int | None) -> RecallWindows | None:
+    """What completes windows that began before the job did.
 
     A sensor whose clock is ahead may have been in windows that begin later than the job.
     """
     if began_us is None:
         return None
-    lengths = (window, shorter) if shorter else (window,)
-    tables = tuple(Held(*target) for target in targets if any(map(target.schema.tier, lengths)))
-    if shorter is not None:
-        holdings: Holdings = HeldWindows(tables, window, shorter)
-    else:
-        grain_us = min(target.schema.grain_us for target in targets)
-        holdings = HeldReadings(tables, window, grain_us, settings.deduplicate)
-    return RecallWindows(holdings, began_us + settings.max_future // timedelta(microseconds=1))
+    before_us = began_us + settings.max_future // _MICROSECOND
+    return RecallWindows((target.name, target.schema, target.kept), recall, before_us)

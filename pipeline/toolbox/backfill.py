@@ -11,6 +11,7 @@ import click
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.kept import retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.dead_letter_records import DeadLetter
@@ -55,6 +56,7 @@ class BeamCommand(click.Command):
 @click.option(
     "--allowed-lateness", type=_DURATION, default="1d", show_default=True, help="That of the jobs that write the table."
 )
+@click.option("--late-firing", type=_DURATION, default="60s", show_default=True, help="That of the same jobs.")
 @click.option(
     "--max-future", type=_DURATION, default="1h", show_default=True, help="How far ahead of now an event may be."
 )
@@ -69,6 +71,7 @@ def backfill(
     columns: Columns,
     accept_expired: bool,
     allowed_lateness: timedelta,
+    late_firing: timedelta,
     max_future: timedelta,
     dead_letters: str | None,
     as_json: bool,
@@ -112,10 +115,11 @@ def backfill(
         plan = job.Backfill(
             list(files),
             maker,
-            Target(table, schema),
+            Target(table, schema, retention_of(table, schema, policies)),
             expiry,
             max_future,
             allowed_lateness,
+            late_firing,
             dead_letters,
             _letter_line,
             flags,

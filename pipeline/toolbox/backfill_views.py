@@ -53,6 +53,7 @@ class Summary:
             "raw_rows": self._of("raw_rows"),
             "aggregate_rows": self._of("aggregate_rows"),
             "windows_listed": self._of("windows_listed"),
+            "windows_left": self._of("windows_left"),
             "expired": self._of("expired_events"),
             "seconds": round(self.seconds, 3),
         }
@@ -69,7 +70,13 @@ class Summary:
             reasons = {"malformed": self._of("refused_records"), **self._reasons}
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
             click.echo(f"refused: {counts}" + (f"; they are in {dead_letters}" if dead_letters else ""))
-        if listed := self._of("windows_listed"):
+        if left := self._of("windows_left"):
+            click.echo(
+                f"{_counted(left, 'window')} may have been collected in part, or count more than their raw rows: left "
+                "as they are, and on the table's work list now; tidetable repair --listed settles those whose raw "
+                "rows are all there"
+            )
+        if listed := self._of("windows_listed") - left:
             click.echo(
                 f"{_counted(listed, 'window')} may still be written by a job with "
                 f"{format_duration(allowed_lateness)} of allowed lateness, which does not know these events: on the "

@@ -18,7 +18,7 @@ COMMANDS = {
     "read": ("pipeline.toolbox.read:read", "Read sensors, their readings and aggregates, or plot them."),
     "repair": ("pipeline.toolbox.repair:repair", "Make aggregates again what their raw rows say."),
     "simulate": ("pipeline.toolbox.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "table": ("pipeline.toolbox.table:table", "Create, compare, describe or delete a table."),
+    "table": ("pipeline.toolbox.table:table", "Create, adopt, compare, describe or delete a table."),
 }
 
 

@@ -10,7 +10,7 @@ import click
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
-from pipeline.core.repair_plan import COLLECTED, OPEN, Skipped
+from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.agreement import Said
 from pipeline.core.times import format_time, parse_time
 from pipeline.toolbox.console import print_json_line, progress_bar
@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for
 _MOST_TOLD = 3  # statistics of a finding, in its line
 _WHY = {
     COLLECTED: "raw rows as old as that may be collected already",
-    OPEN: "a running job may still write them; --allowed-lateness says how long, 0s that none runs",
+    KEPT_NO_LONGER: "aggregate rows as old as that are collected themselves",
+    OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s where none runs",
 }
 
 
@@ -53,6 +54,13 @@ def _sensor(text: str) -> str:
     show_default=True,
     help="That of the job that writes the table; 0s if none runs.",
 )
+@click.option(
+    "--late-firing",
+    type=Parsed("duration", parse_duration),
+    default="60s",
+    show_default=True,
+    help="That of the same job.",
+)
 @click.option("--report", help="A folder, local or gs://…, for files of all findings; needed on Dataflow.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one with the sums.")
 @schema_options
@@ -69,6 +77,7 @@ def repair(
     dry_run: bool,
     force: bool,
     allowed_lateness: timedelta,
+    late_firing: timedelta,
     report: str | None,
     as_json: bool,
     beam_flags: tuple[str, ...],
@@ -99,7 +108,7 @@ def repair(
 
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None
-    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, report)
+    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
     try:
         options = beam_options(beam_flags, table.project)
         planned = plan(request, options)

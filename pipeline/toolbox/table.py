@@ -1,4 +1,4 @@
-"""``tidetable table``: creates, compares, describes and deletes a table."""
+"""``tidetable table``: creates, adopts, compares, describes and deletes a table."""
 
 import sys
 
@@ -6,21 +6,27 @@ import click
 
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.options import table_options
 from pipeline.toolbox.schema_flags import SchemaFlags, schema_flags
+from pipeline.toolbox.table_adopt import adopt
 from pipeline.toolbox.table_comparison import Comparison, summary
 from pipeline.toolbox.table_description import description_of, print_description
 
 
 @click.group()
 def table() -> None:
-    """Create, compare, describe or delete a table."""
+    """Create, adopt, compare, describe or delete a table."""
+
+
+table.add_command(adopt)
 
 
 @table.command()
@@ -166,6 +172,9 @@ def _apply(comparison: Comparison) -> bool:
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
     if changes:
+        if comparison.stored is not None:
+            stored, wanted = comparison.stored, comparison.wanted
+            note_lost(table, retention_of(table, stored, comparison.actual), Retention.of(wanted))
         try:
             tables.apply(table, changes)
         except ServerProblem:

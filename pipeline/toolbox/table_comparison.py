@@ -106,7 +106,7 @@ class Comparison:
         hidden = self._hidden_families()
         if (wanted.key, wanted.layout, wanted.values) != (default.key, default.layout, default.values):
             problem = f"the rows of a table that says nothing of itself can be of no other than {summary(default)}"
-            problem += f"; {_INSTEAD}"
+            problem += f"; {_INSTEAD}; if another program wrote them so, 'tidetable table adopt' takes the table over"
         elif not any(family in self.actual for family in wanted.metrics.families):
             problem = f"it has no family of readings that is called {' or '.join(wanted.metrics.families)}; {_INSTEAD}"
         elif hidden:

@@ -1,6 +1,6 @@
 """Events in, one accumulated statistic for each sensor, window and pane out; and longer windows out of shorter ones."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from pipeline.core.events import Event
 from pipeline.core.gather import Gatherer
 from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import ShorterWindows
+from pipeline.core.tiers import RecalledWindows, ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
@@ -229,10 +229,10 @@ class RollUpFn(beam.CombineFn):
         return ShorterWindows()
 
     def add_input(
-        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | Mapping[int, WindowStats]
+        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | RecalledWindows
     ) -> ShorterWindows:
-        if isinstance(element, Mapping):
-            mutable_accumulator.recall(element)
+        if isinstance(element, RecalledWindows):
+            mutable_accumulator.recall(*element)
         else:
             mutable_accumulator.put(*element)
         return mutable_accumulator

@@ -1,37 +1,48 @@
-"""Events of files in, the aggregate rows of their windows out: of these events and of what the table has already."""
+"""Events of files in, the aggregate rows of their windows written: of these events and of what the table has already.
+
+| counter | counts |
+|---|---|
+| ``windows_listed`` | windows that were put on the work list |
+| ``windows_left`` | those of them that may have been collected in part, and were left as they are |
+"""
 
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsList, PCollection, TaggedOutput
 from apache_beam.transforms.window import FixedWindows
+from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Duration
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.names import TableName
-from pipeline.cloud.recall import readings_of, stored_stats
-from pipeline.cloud.row_filters import row_filter
+from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
-from pipeline.core.readings import Recalled, WindowReadings
-from pipeline.core.rows import KeyRange, Row
+from pipeline.core.readings import WindowReadings, at_least
+from pipeline.core.repair_plan import lateness_of
+from pipeline.core.rows import Row
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.homes import Homes
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.aggregate import GatherReadings, WindowReadingsFn
-from pipeline.transforms.reading import ReadingFn
+from pipeline.transforms.reading import CompletingFn, now_us
 
 WINDOWS_LISTED = "windows_listed"
+WINDOWS_LEFT = "windows_left"
 
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_PENDING = 500  # windows, before their rows are written
+_MOST_HELD = 50_000  # events of these
+_WINDOWS, _LISTED = "windows", "listed"
 
 
 class CountExpired(beam.PTransform):
@@ -55,98 +66,98 @@ class _CountExpiredFn(beam.DoFn):
             self._expired.inc()
 
 
-class CompleteWindows(beam.PTransform):
-    """``Event`` elements to ``(sensor_id, (start in µs, WindowStats))``, one for each window that has one of them.
+class Completed(NamedTuple):
+    """What comes out.
 
-    The statistics are those of the events and of the raw rows that the table has of the window, each reading once;
-    where both have a reading, it is the events' own, which the raw row will hold.
-
-    Args:
-        name: of the table.
-        schema: of the table.
-        window: of its shortest tier.
+    Attributes:
+        windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
+        listed: ``Row`` elements of the table's work list: of windows that a repair has to look at.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, window: Window) -> None:
-        super().__init__()
-        self._name = name
-        self._schema = schema
-        self._window = window
+    windows: PCollection
+    listed: PCollection
 
-    def expand(self, events: PCollection) -> PCollection:
-        return (
+
+class CompleteWindows(beam.PTransform):
+    """``Event`` elements to :class:`Completed`, of each window of the table's shortest tier that has one of them.
+
+    A window's aggregate row becomes that of the events and of the raw rows that the table has of it, each reading
+    once; where both have a reading, it is the events' own, which the raw row holds by then. One that may have been
+    collected in part, so that less would replace more, is left as it is and listed. So is one that a job may still
+    write, or a longer one that holds it: the job knows nothing of these events, and what it writes next is without
+    them.
+
+    Several backfills may run at once: every row is looked at again after it was written, when all raw rows of this
+    one have long been there. So whoever writes a row last has seen the raw rows of all.
+
+    Args:
+        table: its name, its schema, and what of it may be collected.
+        written: what comes out of the step that writes the raw rows: nothing, when it has ended.
+        allowed_lateness: of the job that writes the table; zero where none runs.
+        late_firing: of that job.
+    """
+
+    def __init__(
+        self,
+        table: tuple[TableName, TableSchema, Retention],
+        written: PCollection,
+        allowed_lateness: timedelta,
+        late_firing: timedelta,
+    ) -> None:
+        super().__init__()
+        self._table = table
+        self._written = written
+        self._job = allowed_lateness, late_firing
+
+    def expand(self, events: PCollection) -> Any:  # Completed; Beam takes the annotation for a type hint and warns
+        _, schema, _ = self._table
+        window = schema.tiers[0].window
+        complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
+        outputs = (
             events
-            | "GatherReadings" >> GatherReadings(self._window, self._schema.grain_us)
-            | "Window" >> _windows(self._window)
+            | "GatherReadings" >> GatherReadings(window, schema.grain_us)
+            | "Window" >> _windows(window)
             | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
-            | "Complete"
-            >> beam.ParDo(_CompleteFn(self._name, self._schema, self._window)).with_output_types(tuple[str, Any])
+            | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)
         )
+        return _completed(outputs)
 
 
 class CompleteLongerWindows(beam.PTransform):
-    """``(sensor_id, (start in µs, WindowStats))`` of shorter windows to the same of those that they divide.
+    """``(sensor_id, (start in µs, WindowStats))`` of shorter windows to :class:`Completed` of those that they divide.
 
-    The shorter windows that do not come are as their aggregate rows in the table have them.
+    The shorter windows that do not come are as their aggregate rows in the table have them, or their raw rows.
 
     Args:
-        name: of the table.
-        schema: of the table.
-        window: of a tier.
-        shorter: of the tier before it.
+        table: its name, its schema, and what of it may be collected.
+        tiers: of the shorter windows, and of those that come out.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, window: Window, shorter: Window) -> None:
+    def __init__(self, table: tuple[TableName, TableSchema, Retention], tiers: tuple[Tier, Tier]) -> None:
         super().__init__()
-        self._name = name
-        self._schema = schema
-        self._window = window
-        self._shorter = shorter
+        self._table = table
+        self._tiers = tiers
 
-    def expand(self, windows: PCollection) -> PCollection:
+    def expand(self, windows: PCollection) -> Any:  # Completed
         # The timestamp of what came out of a shorter window is within it, and so within the longer one.
-        complete_fn = _CompleteLongerFn(self._name, self._schema, self._window, self._shorter)
-        return (
+        complete_fn = _CompleteLongerFn(*self._table, self._tiers)
+        outputs = (
             windows
-            | "Window" >> _windows(self._window)
+            | "Window" >> _windows(self._tiers[1].window)
             | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(complete_fn).with_output_types(tuple[str, Any])
+            | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
         )
-
-
-class FormatWindows(beam.PTransform):
-    """``(sensor_id, (start in µs, WindowStats))`` to aggregate rows."""
-
-    def __init__(self, tier: Tier) -> None:
-        super().__init__()
-        self._tier = tier
-
-    def expand(self, windows: PCollection) -> PCollection:
-        return windows | "Format" >> beam.ParDo(_FormatFn(self._tier)).with_output_types(Row)
-
-
-class ListWindows(beam.PTransform):
-    """``(sensor_id, (start in µs, WindowStats))`` of the shortest tier to rows of the table's work list.
-
-    Of those alone that a job may still write, or a longer one that holds them: it knows nothing of these events, and
-    what it writes next is without them. A repair will find them then.
-
-    Args:
-        schema: of the table.
-        allowed_lateness: of the job.
-    """
-
-    def __init__(self, schema: TableSchema, allowed_lateness: timedelta) -> None:
-        super().__init__()
-        self._schema = schema
-        self._allowed_lateness = allowed_lateness
-
-    def expand(self, windows: PCollection) -> PCollection:
-        return windows | "List" >> beam.ParDo(_ListFn(self._schema, self._allowed_lateness)).with_output_types(Row)
+        return _completed(outputs)
 
 
 def _windows(window: Window) -> beam.WindowInto:
     return beam.WindowInto(FixedWindows(Duration(micros=window.length_us)))
+
+
+def _completed(outputs: Any) -> Completed:
+    outputs[_WINDOWS].element_type = KV[str, Any]
+    outputs[_LISTED].element_type = Row
+    return Completed(outputs[_WINDOWS], outputs[_LISTED])
 
 
 class _KeepFn(WindowReadingsFn):
@@ -156,73 +167,140 @@ class _KeepFn(WindowReadingsFn):
         return accumulator
 
 
-class _CompleteFn(ReadingFn):
-    def __init__(self, name: TableName, schema: TableSchema, window: Window) -> None:
-        super().__init__([(name, schema)])
-        self._schema = schema
-        self._length_us = window.length_us
+class _Pending(NamedTuple):
+    """A window whose row is about to be written."""
 
-    def _read(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        return self._tables[0].rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+    sensor_id: str
+    window: Any
+    fresh: Any  # what of it has come
+
+
+class _WritingFn(CompletingFn):
+    """Completes windows and writes their aggregate rows, many at once."""
+
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, tier: Tier) -> None:
+        super().__init__(name, schema, retention, search=True)
+        self._tier = tier
+        self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
+        self._left = metrics.counter(WINDOWS_LEFT)
+        self._listed = metrics.counter(WINDOWS_LISTED)
+
+    def setup(self) -> None:
+        super().setup()
+        self._rewriter: Rewriter | None = None
 
     def start_bundle(self) -> None:
-        self._homes = Homes(self._schema, self._read)
+        super().start_bundle()
+        self._pending: list[_Pending] = []
+        self._size = 0
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from self._write()
+
+    def _add(self, pending: _Pending, size: int) -> Iterator[Any]:
+        self._pending.append(pending)
+        self._size += size
+        if len(self._pending) >= _MOST_PENDING or self._size >= _MOST_HELD:
+            yield from self._write()
+
+    def _write(self) -> Iterator[Any]:
+        """Writes the rows of what is pending, and each once more that counts more by then."""
+        pending, self._pending, self._size = self._pending, [], 0
+        completed: list[WindowStats | None] = [self._completed(each) for each in pending]
+        changed = {index: stats for index, stats in enumerate(completed) if stats is not None}
+        while changed:
+            self._replace([(pending[index], stats) for index, stats in changed.items()])
+            again = {index: self._completed(pending[index]) for index in changed}
+            changed = {
+                index: stats
+                for index, stats in again.items()
+                if stats is not None and not at_least([changed[index]], stats)
+            }
+            for index, more in changed.items():
+                completed[index] = more
+        for (sensor_id, window, _), stats in zip(pending, completed, strict=True):
+            start_us = window.start.micros
+            if stats is not None:
+                self._aggregate_rows.inc()
+                yield WindowedValue((sensor_id, (start_us, stats)), window.max_timestamp(), (window,))
+            else:
+                self._left.inc()
+            if stats is None or self._may_be_written(start_us):
+                self._listed.inc()
+                row = work_row(self._schema.tiers[0], sensor_id, start_us)
+                yield TaggedOutput(_LISTED, WindowedValue(row, window.max_timestamp(), (window,)))
+
+    def _completed(self, pending: _Pending) -> WindowStats | None:
+        """The window's statistics; None where it is left as it is."""
+        try:
+            return self._compute(pending)
+        except ForeignRow:
+            return None
+
+    def _compute(self, pending: _Pending) -> WindowStats | None:
+        raise NotImplementedError
+
+    def _may_be_written(self, start_us: int) -> bool:
+        """Whether a job may still write the window."""
+        raise NotImplementedError
+
+    def _replace(self, windows: list[tuple[_Pending, WindowStats]]) -> None:
+        if self._rewriter is None:
+            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
+        tier = self._tier
+        rows = (
+            aggregate_row(tier.window, sensor_id, window.start.micros, stats, tier.family)
+            for (sensor_id, window, _), stats in windows
+        )
+        self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
+
+
+class _CompleteFn(_WritingFn):
+    def __init__(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        retention: Retention,
+        tier: Tier,
+        allowed_lateness: timedelta,
+        late_firing: timedelta,
+    ) -> None:
+        super().__init__(name, schema, retention, tier)
+        longest = schema.tiers[-1]
+        self._longest = longest.window
+        self._kept_us = lateness_of(schema.tiers, allowed_lateness, late_firing)[longest] // _MICROSECOND
 
     def process(
-        self, element: tuple[str, WindowReadings], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[str, tuple[int, WindowStats]]]:
+        self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        if written:
+            raise ValueError(f"{written[0]} came out of the step that writes raw rows")
         sensor_id, gathered = element
-        start_us = window.start.micros
-        readings = WindowReadings()  # a combiner's output is not ours to change
-        readings.merge(gathered)
-        for metadata in self._homes.of(sensor_id):
-            of_table = readings_of(self._tables[0], sensor_id, start_us, start_us + self._length_us, metadata)
-            readings.recall(Recalled(of_table))
-        yield sensor_id, (start_us, readings.pane().stats)
+        yield from self._add(_Pending(sensor_id, window, gathered), gathered.pane().stats.events)
+
+    def _compute(self, pending: _Pending) -> WindowStats | None:
+        sensor_id, window, gathered = pending
+        return self._completion.completed(self._tier, sensor_id, window.start.micros, now_us(), gathered)
+
+    def _may_be_written(self, start_us: int) -> bool:
+        end_us = self._longest.start_of(start_us) + self._longest.length_us
+        return end_us + self._kept_us > now_us()
 
 
-class _CompleteLongerFn(ReadingFn):
-    def __init__(self, name: TableName, schema: TableSchema, window: Window, shorter: Window) -> None:
-        super().__init__([(name, schema)])
-        self._length_us = window.length_us
-        self._shorter = shorter
+class _CompleteLongerFn(_WritingFn):
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, tiers: tuple[Tier, Tier]) -> None:
+        super().__init__(name, schema, retention, tiers[1])
+        self._tiers = tiers
 
     def process(
         self, element: tuple[str, Iterable[tuple[int, WindowStats]]], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[str, tuple[int, WindowStats]]]:
-        sensor_id, own = element
-        start_us = window.start.micros
-        stored = stored_stats(self._tables[0], self._shorter, sensor_id, start_us, start_us + self._length_us)
-        shorter = ShorterWindows()
-        shorter.recall({**stored, **dict(own)})
-        yield sensor_id, (start_us, shorter.pane().stats)
+    ) -> Iterator[Any]:
+        sensor_id, shorter = element
+        yield from self._add(_Pending(sensor_id, window, dict(shorter)), 1)
 
+    def _compute(self, pending: _Pending) -> WindowStats | None:
+        sensor_id, window, shorter = pending
+        return self._completion.completed_windows(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
 
-class _FormatFn(beam.DoFn):
-    def __init__(self, tier: Tier) -> None:
-        self._tier = tier
-        self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
-
-    def process(self, element: tuple[str, tuple[int, WindowStats]]) -> Iterator[Row]:
-        sensor_id, (start_us, stats) = element
-        self._aggregate_rows.inc()
-        yield aggregate_row(self._tier.window, sensor_id, start_us, stats, self._tier.family)
-
-
-class _ListFn(beam.DoFn):
-    def __init__(self, schema: TableSchema, allowed_lateness: timedelta) -> None:
-        self._tier = schema.tiers[0]
-        *shorter, self._longest = (tier.window for tier in schema.tiers)
-        # A job keeps a longer window for as long as the last shorter one, and the length of that to spare.
-        kept = sum((window.length for window in shorter), allowed_lateness)
-        self._kept_us = kept // _MICROSECOND
-        self._listed = metrics.counter(WINDOWS_LISTED)
-
-    def process(self, element: tuple[str, tuple[int, WindowStats]]) -> Iterator[Row]:
-        sensor_id, (start_us, _) = element
-        end_us = self._longest.start_of(start_us) + self._longest.length_us
-        if end_us + self._kept_us > time.time_ns() // 1000:
-            self._listed.inc()
-            yield work_row(self._tier, sensor_id, start_us)
+    def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002
+        return False  # the shorter windows in it are listed then

@@ -40,6 +40,7 @@ from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
 from pipeline.core.refused_rows import RefusedRow, refused_row_letter
 from pipeline.core.rows import EncodedRows, Row
+from pipeline.core.work_list import is_work_key
 from pipeline.transforms.metrics import counter, distribution
 
 ROWS = "bulk_rows"
@@ -60,6 +61,8 @@ class BulkWriteRows(beam.PTransform):
 
     A bundle is done when every row of it is confirmed or a dead letter. It fails where that can't be had, or where so
     many of its rows are refused that it is no matter of rows: then nothing of it is lost, and it is tried again.
+
+    Rows of the work list are written when all others of the bundle are: whoever finds one finds its events.
 
     Args:
         project: of the instance.
@@ -110,10 +113,13 @@ class _BulkWriteFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._writer.abandon()  # the rows of a bundle that failed: they come again
+        self._last = EncodedRows()
 
     def process(self, element: Row | EncodedRows) -> list[Message] | None:
         if isinstance(element, Row):
             self._writer.add(element)
+        elif element and is_work_key(element[0].key):
+            self._last += element
         else:
             self._writer.add_encoded(element)
         refused = self._writer.refused()
@@ -122,6 +128,9 @@ class _BulkWriteFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         try:
             refused = self._writer.finish()
+            if self._last:
+                self._writer.add_encoded(self._last)
+                refused += self._writer.finish()
         finally:
             self._metrics.count(self._writer.take_tally())
         Lineage.sinks().add("bigtable", self._name.project, self._name.instance, self._name.table)

@@ -1,5 +1,6 @@
 """Pub/Sub messages in, valid events at their event time out; what is refused goes aside as dead letters."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -11,8 +12,8 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.dead_letters import dead_letter, event_alone
-from pipeline.core.events import BadData, Event, Reason, decode, validate
+from pipeline.core.dead_letters import comes_back_for_ever, dead_letter, event_alone, replays_of
+from pipeline.core.events import BadData, Event, Reason, decode, shown, validate
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import to_datetime
@@ -20,6 +21,7 @@ from pipeline.transforms import metrics
 
 _EVENTS = "events"
 _DEAD_LETTERS = "dead_letters"
+_log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 """Seconds since the epoch; ``time.time`` but for tests."""
@@ -46,6 +48,7 @@ class Decoder:
         self._counts = metrics.BundleCounts(metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
+        self._letters_dropped = metrics.counter(metrics.LETTERS_DROPPED)
         self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
 
     def start(self) -> None:
@@ -69,12 +72,12 @@ class Decoder:
         try:
             protos = decode(message)
         except BadData as problem:
-            return [], [self._refuse(message, problem, now_us)]
+            return [], self._refuse(message, problem, now_us)
         if not protos:
             self._counts.of[metrics.EMPTY_BATCHES] += 1
             return [], []
         events: list[Event] = []
-        dead_letters = []
+        dead_letters: list[Message] = []
         latest_us = now_us + self._max_future_us
         for index, proto in enumerate(protos):
             try:
@@ -82,7 +85,7 @@ class Decoder:
                 for schema in self._schemas:
                     schema.check(event)
             except BadData as problem:
-                dead_letters.append(self._refuse(event_alone(message, index, proto), problem, now_us))
+                dead_letters += self._refuse(event_alone(message, index, proto), problem, now_us)
             else:
                 events.append(event)
         if events:
@@ -92,10 +95,22 @@ class Decoder:
                 self._event_delay_ms.update((now_us - time_us) // 1000)
         return events, dead_letters
 
-    def _refuse(self, message: Message, problem: BadData, now_us: int) -> Message:
+    def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
+        """The dead letter; none of a message that comes back for ever, which is counted and logged instead."""
+        if comes_back_for_ever(message):
+            self._letters_dropped.inc()
+            _log.warning(
+                "message %s is dropped: it is a dead letter that was replayed %d times, and is refused again: %s: %s; "
+                "what brings dead letters back to the input of this job?",
+                message.message_id,
+                replays_of(message),
+                problem.reason,
+                shown(problem.detail),
+            )
+            return []
         self._dead_letters.inc()
         self._dead_letters_of[problem.reason].inc()
-        return dead_letter(message, problem, self._step, to_datetime(now_us))
+        return [dead_letter(message, problem, self._step, to_datetime(now_us))]
 
 
 class Decoded(NamedTuple):

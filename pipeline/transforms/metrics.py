@@ -6,6 +6,7 @@
 | ``empty_batches`` | batches without an event |
 | ``events`` | valid events that every table has a place for |
 | ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason |
+| ``letters_dropped`` | dead letters that came back ten times and were refused again: the log names each |
 | ``raw_rows`` | raw rows handed to the writers |
 | ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
 | ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
@@ -31,6 +32,7 @@ MESSAGES = "messages"
 EMPTY_BATCHES = "empty_batches"
 EVENTS = "events"
 DEAD_LETTERS = "dead_letters"
+LETTERS_DROPPED = "letters_dropped"
 RAW_ROWS = "raw_rows"
 AGGREGATE_ROWS = "aggregate_rows"
 PANES = {

@@ -5,7 +5,7 @@ gathered of a window.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -19,11 +19,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.events import Event
 from pipeline.core.gather import Gathered, Gatherer
-from pipeline.core.mutation_bytes import encoded
 from pipeline.core.readings import WindowReadings
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows import HOURLY, Window
 from pipeline.transforms import metrics
 from pipeline.transforms.decode import Clock, Decoder
 from pipeline.transforms.late import LateWindows
@@ -39,13 +37,14 @@ class Processed(NamedTuple):
     """What comes out.
 
     Attributes:
-        rows: for each table, ``EncodedRows``: of events, and of the list of windows to repair.
-        gathered: for each window, ``(sensor_id, WindowReadings)`` at a time within it.
+        rows: for each table, ``EncodedRows``: of events, and then of windows to repair.
+        gathered: for each table, ``(sensor_id, WindowReadings)`` at a time within its shortest window; None where it
+            has no aggregates.
         dead_letters: ``Message`` elements.
     """
 
     rows: list[PCollection]
-    gathered: Mapping[Window, PCollection]
+    gathered: list[PCollection | None]
     dead_letters: PCollection
 
 
@@ -53,45 +52,49 @@ class ProcessMessages(beam.PTransform):
     """``PubsubMessage`` elements to :class:`Processed`.
 
     Args:
-        tables: that are written: the schema of each, and the windows in which its events are counted.
+        schemas: of the tables that are written.
         max_future: how far ahead of the clock an event time may be.
         allowed_lateness: how far behind the watermark a window is kept.
+        ahead: how far the watermark may be ahead of the clock.
         deduplicate: whether a reading that comes again is known and counts once.
         clock: what time it is.
     """
 
     def __init__(
         self,
-        tables: Sequence[tuple[TableSchema, Window | None]],
+        schemas: Sequence[TableSchema],
         *,
         max_future: timedelta,
         allowed_lateness: timedelta,
+        ahead: timedelta = timedelta(0),
         deduplicate: bool = True,
         clock: Clock = time.time,
     ) -> None:
         super().__init__()
-        self._tables = tuple(tables)
+        self._schemas = tuple(schemas)
         self._max_future = max_future
         self._allowed_lateness = allowed_lateness
+        self._ahead = ahead
         self._deduplicate = deduplicate
         self._clock = clock
 
     def expand(self, messages: PCollection) -> Any:  # Processed; Beam takes the annotation for a type hint and warns
-        schemas = [schema for schema, _ in self._tables]
-        windows = list(dict.fromkeys(window for _, window in self._tables if window is not None))
+        schemas = self._schemas
         decoder = Decoder(self.label, self._max_future, schemas)
-        late = [LateWindows(schema, window or HOURLY, self._allowed_lateness) for schema, window in self._tables]
-        grain_us = min(schema.grain_us for schema in schemas)
-        gatherers = [Gatherer(window, grain_us, deduplicate=self._deduplicate) for window in windows]
+        late = [LateWindows(schema, self._allowed_lateness, self._ahead) for schema in schemas]
+        # Tables that count alike share what is gathered of a bundle.
+        alike = [(schema.tiers[0].window, schema.grain_us) if schema.tiers else None for schema in schemas]
+        kinds = list(dict.fromkeys(kind for kind in alike if kind))
+        gatherers = [Gatherer(*kind, deduplicate=self._deduplicate) for kind in kinds]
         process_fn = _ProcessFn(decoder, schemas, late, gatherers, self._clock)
-        tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(windows)))]
+        tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(kinds)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
+        gathered = {
+            kind: _typed(outputs[_gathered_tag(index)], KV[str, WindowReadings]) for index, kind in enumerate(kinds)
+        }
         return Processed(
             [_typed(outputs[_rows_tag(index)], EncodedRows) for index in range(len(schemas))],
-            {
-                window: _typed(outputs[_gathered_tag(index)], KV[str, WindowReadings])
-                for index, window in enumerate(windows)
-            },
+            [kind and gathered[kind] for kind in alike],
             outputs[_DEAD_LETTERS],
         )
 
@@ -151,8 +154,9 @@ class _ProcessFn(beam.DoFn):
         self._counts.finish()
         now = Timestamp(self._clock())
         for table in self._tables:
-            if table.rows:
-                yield TaggedOutput(table.tag, WindowedValue(table.take(), now, _GLOBAL))
+            for rows in (table.take(), table.take_late()):
+                if rows:
+                    yield TaggedOutput(table.tag, WindowedValue(rows, now, _GLOBAL))
         for tag, gathered in self._taken():
             yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), _GLOBAL))
 
@@ -183,16 +187,20 @@ class _Table:
         self._late.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
-        """Adds the events' rows, and those of windows that may have missed one; returns how many are of events."""
+        """Adds the events' rows, and looks for windows that may miss one; returns how many rows there are."""
         of_events = self._schema.encoded_rows(events)
         self.rows += of_events
-        self.rows += map(encoded, self._late.rows(events, now_us))
+        self._late.look_at(events, now_us)
         return len(of_events)
 
     def take(self) -> EncodedRows:
         """All of them."""
         taken, self.rows = self.rows, EncodedRows()
         return taken
+
+    def take_late(self) -> EncodedRows:
+        """Rows of windows that may have missed an event: behind all rows of the bundle, which have to be there then."""
+        return self._late.take()
 
 
 def _keyed(gathered: Gathered) -> tuple[str, WindowReadings]:

@@ -1,38 +1,59 @@
-"""Steps that read tables while they process their elements."""
+"""Steps that read a table while they process their elements."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import apache_beam as beam
 
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.row_filters import row_filter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.completion import Completion
+from pipeline.core.rows import KeyRange, Row
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
 # As long as Beam's connector tries to write: a table that is away for a while is waited for.
 _PATIENCE_S = 600.0
 
 
-class ReadingFn(beam.DoFn):
-    """Has connections to tables, from the first element on that asks for them.
+class CompletingFn(beam.DoFn):
+    """Completes windows of a table. It has a connection from the first element on that asks for one.
 
-    What is left out of a window would be missing in its aggregate: a foreign row raises ForeignRowProblem.
+    Args:
+        name: of the table.
+        schema: of the table.
+        retention: what of the table may be collected.
+        search: as for :class:`Completion`.
     """
 
-    def __init__(self, tables: Iterable[tuple[TableName, TableSchema]]) -> None:
-        self._names = tuple(tables)
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
+        self._name = name
+        self._schema = schema
+        self._retention = retention
+        self._search = search
 
     def setup(self) -> None:
         self._connections = ExitStack()
-        self._opened: list[SensorTable] = []
+        self._reader: RowReader | None = None
+
+    def start_bundle(self) -> None:
+        # Anew for each bundle: what it has looked up is of that time.
+        self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
 
     def teardown(self) -> None:
         self._connections.close()
 
-    @property
-    def _tables(self) -> list[SensorTable]:
-        """In the order in which they were named."""
-        if not self._opened:
-            opened = (SensorTable.of_schema(name, schema, _PATIENCE_S, strict=True) for name, schema in self._names)
-            self._opened = [self._connections.enter_context(each) for each in opened]
-        return self._opened
+    def _read(
+        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+    ) -> Iterator[Row]:
+        if self._reader is None:
+            self._reader = self._connections.enter_context(RowReader.open(self._name, _PATIENCE_S))
+        return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+
+
+def now_us() -> int:
+    """The clock's time in microseconds since the epoch."""
+    return time.time_ns() // 1000

@@ -9,10 +9,13 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
 from apache_beam.typehints import KV
 
-from pipeline.cloud.reader import ForeignRowProblem
-from pipeline.cloud.recall import Holdings
+from pipeline.cloud.names import TableName
+from pipeline.core.completion import Recall
+from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
-from pipeline.transforms.reading import ReadingFn
+from pipeline.transforms.reading import CompletingFn, now_us
 
 _HELD = "held"
 _UNSURE = "unsure"
@@ -23,7 +26,7 @@ class Recalls(NamedTuple):
     """What comes out.
 
     Attributes:
-        held: ``(sensor_id, what the tables hold of that window)``.
+        held: ``(sensor_id, what the table holds of that window)``.
         unsure: ``(sensor_id, start in µs)`` of windows of which that may not be all: a repair has to tell.
     """
 
@@ -39,14 +42,16 @@ class RecallWindows(beam.PTransform):
     it has asked for.
 
     Args:
-        holdings: what is asked of which tables.
+        table: its name, its schema, and what of it may be collected.
+        recall: what is asked of it.
         before_us: windows that start earlier began before the job.
     """
 
-    def __init__(self, holdings: Holdings, before_us: int) -> None:
+    def __init__(self, table: tuple[TableName, TableSchema, Retention], recall: Recall, before_us: int) -> None:
         super().__init__()
         self.before_us = before_us
-        self._holdings = holdings
+        self._table = table
+        self._recall = recall
 
     def expand(self, keyed: PCollection) -> Any:  # Recalls; Beam takes the annotation for a type hint and warns
         # The first step makes one of thousands of events: what comes behind it costs next to nothing.
@@ -54,7 +59,7 @@ class RecallWindows(beam.PTransform):
             keyed
             | "OnceABundle" >> beam.ParDo(_OnceABundleFn(self.before_us)).with_output_types(tuple[str, bool])
             | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
-            | "Read" >> beam.ParDo(_ReadFn(self._holdings)).with_outputs(_UNSURE, main=_HELD)
+            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._recall)).with_outputs(_UNSURE, main=_HELD)
         )
         outputs[_HELD].element_type = KV[str, Any]
         return Recalls(outputs[_HELD], outputs[_UNSURE])
@@ -83,18 +88,18 @@ class _OnceFn(beam.DoFn):
             yield element
 
 
-class _ReadFn(ReadingFn):
-    def __init__(self, holdings: Holdings) -> None:
-        super().__init__(holdings.tables)
-        self._holdings = holdings
+class _ReadFn(CompletingFn):
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, recall: Recall) -> None:
+        super().__init__(name, schema, retention)
+        self._recall = recall
         self._recalled = metrics.counter(metrics.WINDOWS_RECALLED)
         self._unsure = metrics.counter(metrics.WINDOWS_UNSURE)
 
     def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         sensor_id, start_us = element[0], window.start.micros
         try:
-            held, sure = self._holdings.recall(self._tables, sensor_id, start_us)
-        except ForeignRowProblem:
+            held, sure = self._recall.recall(self._completion, sensor_id, start_us, now_us())
+        except ForeignRow:
             # Somebody else wrote there. It would be there at every further try: the window waits for a repair.
             held, sure = None, False
         if held is not None:

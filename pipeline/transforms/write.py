@@ -1,7 +1,7 @@
 """The sinks: rows to Bigtable and dead letters to Pub/Sub, through Beam's own connectors."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable, _BigTableWriteFn
@@ -16,6 +16,7 @@ from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
 from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
 from pipeline.core.rows import EncodedRow, EncodedRows, Row
+from pipeline.core.work_list import is_work_key
 
 # Bigtable takes at most 100,000 mutations in an entry: an aggregate row of 16,667 metrics has more.
 _CELLS_AN_ENTRY = 50_000
@@ -49,18 +50,34 @@ class _WriteToBigTable(WriteToBigTable):
 
 
 class _WriteFn(_BigTableWriteFn):
+    """Rows of the work list are written when all others of the bundle are: whoever finds one finds its events."""
+
     def default_label(self) -> str:
         return _BigTableWriteFn.__name__  # the step is called as it always was, which jobs are updated by
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._last = EncodedRows()
 
     def process(self, element: Row | EncodedRows) -> None:
         rows = list(_parts(element)) if isinstance(element, Row) else element
         self.written.inc(len(rows))
+        if rows and is_work_key(rows[0].key):
+            self._last += rows
+        else:
+            self._append(rows)
+
+    def _append(self, rows: Iterable[EncodedRow]) -> None:
         for row in rows:
             self.batcher._batcher.append(_Entry(row))
 
     def finish_bundle(self) -> None:
         try:
             super().finish_bundle()
+            if self._last:
+                super().start_bundle()
+                self._append(self._last)
+                super().finish_bundle()
         except MutationsBatchError as error:
             name = TableName(*(self.beam_options[key] for key in ("project_id", "instance_id", "table_id")))
             causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.dead_letters import (
+    MOST_RETURNS,
     ORDERING_KEY,
+    REASON,
     RENAMED_ENCODING,
     REPLAYS,
+    comes_back_for_ever,
     dead_letter,
     event_alone,
     original_of,
@@ -20,6 +23,7 @@ from pipeline.core.dead_letters import (
 )
 from pipeline.core.events import BadData, Reason, decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.refused_rows import RefusedRow, refused_row_letter
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 
 NOW = datetime(2026, 2, 17, 10, 30, 0, 250_000, tzinfo=UTC)
@@ -292,3 +296,55 @@ def test_one_of_a_replayed_batch_carries_its_count():
     event = sensor_event("a", T, {"x": 1.0}, {})
     batch = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"})
     assert replays_of(refused(event_alone(batch, 0, event))) == 3
+
+
+def test_a_letter_that_comes_back_counts():
+    """Published as it is, a dead letter was replayed by whoever published it; through the command it counts as ever."""
+    letter = refused(Message(b"\xff", {"site": "north"}))
+    assert replays_of(letter) == 0
+    for times in range(1, MOST_RETURNS + 1):
+        assert not comes_back_for_ever(letter)
+        letter = refused(letter)
+        assert replays_of(letter) == times
+    assert comes_back_for_ever(letter)
+    assert original_of(letter).attributes == {"site": "north", REPLAYS: str(MOST_RETURNS)}
+    assert not comes_back_for_ever(replay_of(letter))
+    assert replays_of(refused(replay_of(letter))) == MOST_RETURNS + 1
+
+
+@given(received, st.text(max_size=12) | st.integers().map(str) | st.just("9" * 5000) | st.just("٣"))
+def test_whatever_the_count_says_a_letter_does_not_come_back_for_ever(message, count):
+    """Each death of a dead letter counts: one that comes back again and again ends, and is publishable until then."""
+    letter = refused(message._replace(attributes={**message.attributes, REPLAYS: count}))
+    deaths = 0
+    while not comes_back_for_ever(letter):
+        letter = refused(letter)
+        assert_publishable(letter)
+        deaths += 1
+    assert deaths <= MOST_RETURNS
+
+
+def test_a_letter_of_a_hundred_attributes_that_comes_back():
+    """The count is one of our own attributes: it gets its place, and the others go by the rule."""
+    first = refused(Message(b"\xff", {f"a{i:03}": "v" for i in range(100)}))
+    second = refused(first)
+    assert_publishable(second)
+    assert replays_of(second) == 1
+    assert second.attributes["dead_letter_detail"] == "no good (1 attributes left out: a093)"
+
+
+def test_events_of_a_batch_that_comes_back():
+    """A batch that was refused whole and now can be read gives its count to each of its events that is refused."""
+    event = sensor_event("a", T, {"x": 1.0}, {})
+    batch = refused(Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"}))
+    alone = [event_alone(batch, index, event) for index in range(2)]
+    assert [replays_of(refused(each)) for each in alone] == [4, 4]
+    assert REASON in alone[0].attributes
+
+
+def test_a_refused_row_that_comes_back():
+    """The letter of a row is no message of ours, and counts like any other that comes back."""
+    row = refused_row_letter(RefusedRow(b"a#1", "NOT_FOUND", "no family", b"entry"), "t", "WriteRawRows", NOW)
+    with pytest.raises(BadData, match="UNKNOWN_MESSAGE_TYPE"):
+        decode(row)
+    assert replays_of(refused(row)) == 1

@@ -81,7 +81,7 @@ def test_what_the_table_held(truth, rng: random.Random):
     came = accumulated(came_events.items())
     assert came.pane().whole is False
     recalled = WindowReadings()
-    recalled.recall(Recalled(held))
+    recalled.recall(Recalled(accumulated(held.items())))
     one, other = (came, recalled) if rng.randrange(2) else (recalled, came)
     one.merge(other)
     pane = one.pane()
@@ -93,12 +93,36 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
     """Statistics of readings that nobody has any more are counted beside those that come, once."""
     found = accumulated([(1, {"t": 3.0})])
     other = WindowReadings()
-    other.recall(Recalled({}, stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    other.recall(Recalled(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
     found.merge(other)
     found.merge(accumulated([(1, {"t": 3.0})]))
     found.merge(other)  # which some runners hand on twice
     assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
     assert found.pane().whole
+
+
+def test_less_than_the_row_is_not_whole():
+    """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
+    found = WindowReadings()
+    found.recall(Recalled(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    assert not found.pane().whole
+    found = WindowReadings.from_bytes(found.to_bytes())
+    found.add(2, {"u": 4.0})
+    assert not found.pane().whole  # as many events, but one reading less of t
+    other = accumulated([(3, {"t": 4.0})])
+    other.merge(found)
+    assert other.pane().whole
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_what_is_in_one_and_not_in_the_other(truth, rng: random.Random):
+    """Reading by reading, whatever events they share."""
+    some = {
+        t: dict(rng.sample(sorted(of_event.items()), rng.randrange(len(of_event) + 1))) for t, of_event in truth.items()
+    }
+    rest = accumulated(truth.items()).without(accumulated(some.items()))
+    left = {t: {m: x for m, x in of_event.items() if m not in some[t]} for t, of_event in truth.items()}
+    assert_same(rest.pane().stats, stats_of({t: of_event for t, of_event in left.items() if of_event}))
 
 
 def test_without_deduplication():
@@ -186,7 +210,7 @@ def test_many_without_deduplication():
 def test_a_row_of_metadata_alone():
     """It is no event, wherever it comes from, and the accumulator can be handed on."""
     found = accumulated([(5, {"t": 1.0})])
-    found.recall(Recalled({6: {}}))
+    found.recall(Recalled(accumulated([(6, {})])))
     assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 

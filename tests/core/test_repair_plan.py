@@ -12,6 +12,7 @@ from pipeline.core.aggregates import AggregateKey
 from pipeline.core.audit import Extent
 from pipeline.core.repair_plan import (
     COLLECTED,
+    KEPT_NO_LONGER,
     OPEN,
     Bounds,
     Skipped,
@@ -23,8 +24,9 @@ from pipeline.core.repair_plan import (
 )
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
@@ -43,30 +45,34 @@ def policies(**given_policies):
     return {family: parse_policy(text) for family, text in given_policies.items()}
 
 
+def before(days):
+    return 0 if days is None else NOW - round(days * DAY)
+
+
 @pytest.mark.parametrize(
-    ("raw", "hours", "days_kept"),
+    ("raw", "hours", "raw_days", "hours_days"),
     [
-        ("never", "never", None),
-        ("maxage=90d", "maxage=730d", 89),
-        ("maxage=90d", "maxage=30d", 29),  # a row that would be collected at once is not written either
-        ("maxage=90d || maxversions=1", "never", 89),
-        ("maxage=90d && maxversions=1", "never", None),  # a single version stays
-        ("maxage=12h", "never", -0.5),
+        ("never", "never", None, None),
+        ("maxage=90d", "maxage=730d", 89, 729),
+        ("maxage=90d", "maxage=30d", 89, 29),  # a row that would be collected at once is not written either
+        ("maxage=90d || maxversions=1", "never", 89, None),
+        ("maxage=90d && maxversions=1", "never", None, None),  # a single version stays
+        ("maxage=12h", "never", 0, None),
     ],
 )
-def test_what_may_be_collected(raw, hours, days_kept):
+def test_what_may_be_collected(raw, hours, raw_days, hours_days):
     """Windows whose raw rows, or whose own row, may go within a day are left alone."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
-    bounds = bounds_of(schema, policies(raw=raw, meta="maxage=1d", hours=hours), {HOURS: timedelta(0)}, NOW)
-    earliest_us = 0 if days_kept is None else NOW - days_kept * DAY
-    assert bounds == {HOURS: Bounds(earliest_us, NOW)}
+    retention = Retention.of(schema, policies(raw=raw, meta="maxage=1d", hours=hours))
+    bounds = bounds_of(retention, {HOURS: timedelta(0)}, NOW)
+    assert bounds == {HOURS: Bounds(before(raw_days), before(hours_days), NOW)}
 
 
 def test_of_several_families_the_first_to_be_collected_counts():
     """A window lacks readings as soon as one of its families does."""
     schema = parse_schema("metrics = { logs = ['log_*'], raw = ['*'] }\ntiers = { 1h = 'hours' }")
     kept = policies(logs="maxage=3d", raw="never", meta="never", hours="never")
-    assert bounds_of(schema, kept, {HOURS: timedelta(0)}, NOW)[HOURS].earliest_us == NOW - 2 * DAY
+    assert bounds_of(Retention.of(schema, kept), {HOURS: timedelta(0)}, NOW)[HOURS].raw_us == NOW - 2 * DAY
 
 
 def test_versions_that_are_events():
@@ -76,33 +82,36 @@ def test_versions_that_are_events():
     )
     (tier,) = cells.tiers
     kept = policies(raw="maxversions=100", meta="never", stats="never")
-    assert bounds_of(cells, kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == NOW
-    assert bounds_of(TableSchema.default(), kept, {tier: timedelta(0)}, NOW)[tier].earliest_us == 0
+    by_second = replace(TableSchema.default(), key=KeyTemplate.parse("{sensor_id}#{reverse_s}"))
+    no_faster = replace(by_second, rate=Rate(1_000_000))
+    for schema, raw_us in ((cells, NOW), (TableSchema.default(), 0), (by_second, NOW), (no_faster, 0)):
+        assert bounds_of(Retention.of(schema, kept), {tier: timedelta(0)}, NOW)[tier].raw_us == raw_us
 
 
 def test_what_is_still_open():
     """Each tier waits for its own lateness."""
     schema = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")
     kept = policies(raw="never", meta="never", hours="never", days="never")
-    bounds = bounds_of(schema, kept, {HOURS: timedelta(hours=1), DAYS: timedelta(days=1)}, NOW)
+    bounds = bounds_of(Retention.of(schema, kept), {HOURS: timedelta(hours=1), DAYS: timedelta(days=1)}, NOW)
     assert [bounds[tier].latest_us for tier in schema.tiers] == [NOW - HOUR, NOW - DAY]
 
 
-@given(instants, instants, instants, instants)
-def test_every_window_is_looked_at_or_skipped(start_us, end_us, earliest_us, latest_us):
+@given(instants, instants, instants, instants, instants)
+def test_every_window_is_looked_at_or_skipped(start_us, end_us, raw_us, kept_us, latest_us):
     """Of the windows wholly within the range, those within the bounds are looked at; why others are not is told."""
     start_us, end_us = sorted((start_us, end_us))
-    extents, skipped = extents_of(start_us, end_us, TIERS, dict.fromkeys(TIERS, Bounds(earliest_us, latest_us)))
+    extents, skipped = extents_of(start_us, end_us, TIERS, dict.fromkeys(TIERS, Bounds(raw_us, kept_us, latest_us)))
     for tier, extent in zip(TIERS, extents, strict=True):
         length_us = tier.window.length_us
         for window_us in range(tier.window.start_of(start_us), end_us + 1, length_us):
             whole = start_us <= window_us and window_us + length_us <= end_us
-            old, open_ = window_us < earliest_us, window_us + length_us > latest_us
-            assert (window_us in extent) == (whole and not old and not open_)
+            gone, old, open_ = window_us < kept_us, window_us < raw_us, window_us + length_us > latest_us
+            assert (window_us in extent) == (whole and not gone and not old and not open_)
             reasons = [
                 each.reason for each in skipped if each.tier == tier and each.start_us <= window_us < each.end_us
             ]
-            assert reasons == ([COLLECTED] if old else [OPEN] if open_ else [])[: 1 if whole else 0]
+            expected = KEPT_NO_LONGER if gone else COLLECTED if old else OPEN if open_ else None
+            assert reasons == ([expected] if whole and expected else [])
 
 
 def test_without_bounds_nothing_is_skipped():
@@ -133,7 +142,7 @@ def test_slices(start_us, end_us, most):
 def test_the_spans_of_a_work_list():
     """Whole days of the sensors that are listed in them; a day of which nothing may be touched is left out."""
     listed = [AggregateKey("a", T + HOUR), AggregateKey("b", T + 5 * HOUR), AggregateKey("a", T + 2 * DAY)]
-    extents, _ = extents_of(T, T + 3 * DAY, TIERS, dict.fromkeys(TIERS, Bounds(0, T + 2 * DAY)))
+    extents, _ = extents_of(T, T + 3 * DAY, TIERS, dict.fromkeys(TIERS, Bounds(0, 0, T + 2 * DAY)))
     assert spans_of(listed, extents) == [Span(T, T + DAY, frozenset("ab"))]
     assert spans_of(listed, extents_of(T, T + 3 * DAY, TIERS, None)[0])[1:] == [
         Span(T + 2 * DAY, T + 3 * DAY, frozenset("a"))

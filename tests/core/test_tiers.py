@@ -1,12 +1,10 @@
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import ShorterWindows, computed_from
-from pipeline.core.windows import Window
+from pipeline.core.tiers import ShorterWindows
 
 HOUR_US = 3_600_000_000
 
@@ -72,19 +70,19 @@ def test_nothing_that_was_given_or_taken_changes(day):
     assert contents(other.pane().stats) == contents(stats_of([{"t": 1.0}]))
 
 
-@pytest.mark.parametrize(
-    ("windows", "expected"),
-    [
-        ("", {}),
-        ("1h", {"1h": None}),
-        ("1d 1h", {"1h": None, "1d": "1h"}),
-        ("1d 15m 1h", {"15m": None, "1h": "15m", "1d": "1h"}),
-        ("10m 15m 1h", {"10m": None, "15m": None, "1h": "15m"}),
-        ("10m 15m 20m", {"10m": None, "15m": None, "20m": "10m"}),
-        ("60m 1h 24h", {"60m": None, "24h": "60m"}),
-    ],
-)
-def test_what_is_computed_from_what(windows, expected):
-    """Each length comes once, the shortest first, from the longest that divides it, and else from the events."""
-    found = computed_from(Window.parse(text) for text in windows.split())
-    assert [(window.text, part and part.text) for window, part in found.items()] == list(expected.items())
+def test_what_came_replaces_what_was_recalled():
+    """However much a stored row counted: what came goes on from it, or puts it right."""
+    day = put_all([(0, stats_of([{"t": 1.0}] * 11))])
+    day.recall({0: stats_of([{"t": 1.0}] * 20), 1: stats_of([{"t": 1.0}] * 3)})
+    assert day.pane().stats.events == 14
+    assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.events == 14
+
+
+def test_less_than_the_row_is_not_whole():
+    """A pane that counts less than the aggregate row did is not whole, until it does."""
+    day = ShorterWindows()
+    day.recall({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
+    assert not day.pane().whole
+    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().whole
+    day.put(1, stats_of([{"t": 1.0}] * 2))
+    assert day.pane().whole

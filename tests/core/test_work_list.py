@@ -14,10 +14,10 @@ START_US = parse_time("2026-02-17T10:00:00Z")
 
 
 def test_the_format():
-    """One row for a window: the aggregate's key under another first segment, a cell at the window's start."""
+    """One row for a window: the aggregate's key under another first segment, a cell that no policy by age collects."""
     row = work_row(Tier(HOURLY, "stats"), "sensor-1", START_US)
     assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
-    assert row.cells == [Cell("stats", b"late", START_US, b"1")]
+    assert row.cells == [Cell("stats", b"late", 9_999_999_999_999_000, b"1")]
     assert work_row(Tier(Window.parse("15m"), "s"), "x", START_US).key == b"repair#15m#x#2026-02-17T10:00:00"
 
 

@@ -71,6 +71,7 @@ def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedel
         Expiry.of(schema, policies),
         timedelta(hours=1),
         lateness,
+        timedelta(minutes=1),
         None,
         str,
         ["--runner=DirectRunner"],

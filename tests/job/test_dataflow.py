@@ -244,16 +244,15 @@ def test_further_tables_and_windows_are_added():
     alone, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
     assert {step: coders for step, coders in alone.items() if "ProcessMessages" not in step}.items() <= further.items()
     assert [label for label in top_level(further) if label not in alone] == [
-        "AggregateReadings[1h]",
+        "AggregateReadings[1d]",
         "FormatAggregateRows[1d, window 1d]",
         "FormatAggregateRows[1d]",
         "FormatAggregateRows[window 1d]",
         "ListWindows1",
         "ListWindows1[1d]",
-        "ListWindows2",
-        "ListWindows2[1d]",
         "ListWindows[1d]",
         "RollUp[1d]",
+        "RollUp[1d][1d]",
         "WithListed[1d]",
         "WriteAggregateRows[1d, window 1d]",
         "WriteAggregateRows[1d]",

@@ -221,6 +221,14 @@ def test_missing_topic(resources, capsys, no_run, flag):
     assert (code, line) == (1, f"tidetable: topic {missing} does not exist")
 
 
+def test_dead_letters_that_would_come_back(resources, capsys, no_run):
+    """A subscription of the dead-letter topic itself is one line."""
+    code, line = refusal(capsys, resources.flags(input_subscription=resources.dead_letter_subscription))
+    assert code == 1
+    assert f"--dead_letter_topic={resources.dead_letter_topic} is the topic that " in line
+    assert f"{resources.dead_letter_subscription} reads" in line
+
+
 @pytest.mark.parametrize("variable", ["BIGTABLE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST"])
 def test_unreachable_server(resources, capsys, no_run, monkeypatch, variable):
     """A server that is not there is told within seconds."""

@@ -120,12 +120,12 @@ def test_without_deduplication(table):
 
 @pytest.mark.parametrize("first", [True, False], ids=["named first", "named second"])
 def test_a_table_that_is_new(table, first):
-    """Beside it the old one keeps what it holds, and the new one gets it: whichever is named first."""
+    """Each table's aggregates are those of its own raw rows: whichever is named first."""
     left_behind(table, DEFAULT)
     left_behind(f"{table}x", DEFAULT, events=[])
     names = [f"{table}x", table] if first else [table, f"{table}x"]
     Script().watermark(2 * HOUR).arrive(new()).run(
-        aggregates=[row for name in names for row in rows_of("hourly", 11, table=f"{name}: ")],
+        aggregates=[*rows_of("hourly", 11, table=f"{table}: "), *rows_of("hourly", 1, table=f"{table}x: ")],
         schemas=dict.fromkeys(names, DEFAULT),
         began=BEGAN,
     )
@@ -167,7 +167,7 @@ def test_a_tier_that_is_gone_with_its_readings(table):
     left_behind(table, gone, tiers=gone.tiers[1:])
     Script().watermark(2 * HOUR).arrive(new()).run(
         aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1")],
-        late=["repair#15m#a#2026-02-17T12:00:00"],
+        late=["repair#15m#a#2026-02-17T12:00:00", "repair#15m#a#2026-02-17T12:30:00"],
         schemas={table: gone},
         began=BEGAN,
     )

@@ -41,7 +41,10 @@ def counted(name, value):
 
 
 def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
-    """All of it is one batch job, however large; findings are read from its report, and the work list is settled."""
+    """All of it is one batch job, however large, and one that looks again at what the first has rewritten.
+
+    Findings are read from its report, and the work list is settled.
+    """
     job, written = request_of(), []
 
     def write_to_text(prefix, suffix, num_shards):
@@ -50,14 +53,18 @@ def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
         return original(prefix, suffix, num_shards=num_shards)
 
     def wait(_):
-        with FileSystems.create(written[0]) as file:
+        with FileSystems.create(written[-1]) as file:
             file.write(json.dumps(FINDING).encode() + b"\n")
+        counters[:] = [
+            counted(f"repair_windows_{name}", n)
+            for name, n in zip(("checked", "wrong", "rewritten"), came_of.pop(0), strict=True)
+        ]
 
+    came_of, counters = [(54, 2, 1), (1, 0, 0)], []
     original = repair.WriteToText
     monkeypatch.setattr(repair, "WriteToText", write_to_text)
     monkeypatch.setattr(repair, "_SLICE_BYTES", 1)
     monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
-    counters = [counted(f"repair_windows_{name}", n) for name, n in (("checked", 54), ("wrong", 2), ("rewritten", 1))]
     monkeypatch.setattr(
         DataflowPipelineResult, "metrics", lambda _: SimpleNamespace(query=lambda _: {"counters": counters})
     )

@@ -82,6 +82,15 @@ def test_dropping_dead_letters_has_to_be_said():
     assert settings.dead_letter_topic is None
 
 
+def test_a_job_that_would_read_its_own_dead_letters():
+    """One topic for both is refused, whatever --launch_checks is; not where nothing is published."""
+    topic = "projects/test-project/topics/events"
+    arguments = [*without("input_subscription"), f"--input_topic={topic}", f"--dead_letter_topic={topic}"]
+    for checks in ("on", "off"):
+        assert "--dead_letter_topic is --input_topic" in refusal([*arguments, f"--launch_checks={checks}"])
+    assert settings_of(parse_flags([*arguments, "--dead_letters=drop"])).input_topic == topic
+
+
 @pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
 def test_needed_flags(name):
     """A flag that is needed is named when it is missing."""

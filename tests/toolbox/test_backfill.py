@@ -94,6 +94,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "raw_rows": 1,
         "aggregate_rows": 1,
         "windows_listed": 1,
+        "windows_left": 0,
         "expired": 0,
     }
 

@@ -406,25 +406,21 @@ def test_windows_that_a_job_may_still_write(bigtable):
     write(name, [*raw_rows(schema, given), *(work_row(schema.tiers[0], "a", first + n * DAY) for n in range(3))])
     around = ("--from", format_time(first), "--to", format_time(first + 3 * DAY))
     _, sums = repaired(name, *around, "--dry-run")
-    hour_of_now = HOURLY.start_of(now_us)
+    first_hour = HOURLY.start_of(now_us - DAY - 21 * MINUTE)
+    first_day = DAILY.start_of(now_us - DAY - HOUR - 22 * MINUTE)
+    end = first + 3 * DAY
     assert sums["skipped"] == [
         {
-            "window": "1h",
+            "window": window,
             "reason": "still open",
-            "from": format_time(hour_of_now - DAY),
-            "to": format_time(first + 3 * DAY),
-            "windows": (first + 4 * DAY - hour_of_now) // HOUR,
-        },
-        {
-            "window": "1d",
-            "reason": "still open",
-            "from": format_time(first + (2 if now_us % DAY > HOUR + MINUTE else 1) * DAY),
-            "to": format_time(first + 3 * DAY),
-            "windows": 1 if now_us % DAY > HOUR + MINUTE else 2,
-        },
+            "from": format_time(open_us),
+            "to": format_time(end),
+            "windows": (end - open_us) // length,
+        }
+        for window, open_us, length in (("1h", first_hour, HOUR), ("1d", first_day, DAY))
     ]
     text = run(name, *around, "--dry-run").stdout
-    assert "still open: a running job may still write them; --allowed-lateness says how long, 0s that none" in text
+    assert "still open: a running job may still write them; pass its --allowed-lateness and --late-firing" in text
     open_days = sums["skipped"][1]["windows"]
     assert repaired(name, "--listed")[1]["work_list"] == {"settled": 3 - open_days, "left": open_days}
     _, sums = repaired(name, *around, "--allowed-lateness", "0s")

@@ -141,6 +141,21 @@ def test_counts():
     )
 
 
+def test_a_letter_that_comes_back_for_ever(caplog):
+    """A dead letter that came back too often is none any more: counted and named in the log, event by event."""
+    bad = event_at(1)
+    bad.readings.clear()
+    batch = message_of([event_at(0), bad, bad])
+    came_back = {**batch.attributes, "dead_letter_reason": "UNPARSEABLE", "dead_letter_replays": "10"}
+    message = PubsubMessage(batch.data, came_back, "4711")
+    with caplog.at_level("WARNING"):
+        counters = run([message], [("a", NOON * 1_000_000)], [])
+    assert (counters["events"], counters["letters_dropped"], counters.get("dead_letters", 0)) == (1, 2, 0)
+    (line,) = {record.getMessage() for record in caplog.records if "dropped" in record.getMessage()}
+    assert line.startswith("message 4711 is dropped: it is a dead letter that was replayed 10 times")
+    assert "NO_READINGS" in line
+
+
 def test_a_bug_is_loud():
     """Anything but bad data stops the pipeline instead of becoming a dead letter."""
 

@@ -8,24 +8,28 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events import validate
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows import Window
 from pipeline.transforms.late import LateWindows
 from tests.streams import HOUR, NOON, event_at
 
 DAY = timedelta(days=1)
-QUARTERS = Window.parse("15m")
 SHORT = '[policies]\nraw = "maxage=2h || maxversions=9"\n[tiers]\n15m = "quarters"\n1h = "hours"'
 
 
-def recorded(schema, *hours, lateness=DAY, now=NOON, counted=QUARTERS):
+def recorded(schema, *hours, lateness=DAY, now=NOON, ahead=timedelta(0)):
     """The keys of the work list's rows for events so many hours after noon, and the counters."""
     events = [validate(event_at(hour * HOUR), 10**16) for hour in hours]
     with TestPipeline(runner="BundleBasedDirectRunner") as pipeline:
-        late = LateWindows(parse_schema(schema), counted, lateness)
-        rows = pipeline | beam.Create([events]) | beam.FlatMap(late.rows, now * 1_000_000)
+        late = LateWindows(parse_schema(schema), lateness, ahead)
+        rows = pipeline | beam.Create([events]) | beam.FlatMap(_rows, late, now * 1_000_000)
         assert_that(rows | beam.Map(lambda row: row.key.decode()), equal_to(expected_keys))
     counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("tidetable"))["counters"]
     return {counter.key.metric.name: counter.committed for counter in counters}
+
+
+def _rows(events, late, now_us):
+    for _ in range(2):
+        late.look_at(events, now_us)
+    return late.take()
 
 
 expected_keys: list[str] = []
@@ -39,8 +43,8 @@ def _nothing_expected():
 def test_windows_whose_lateness_is_over():
     """They are recorded once in a bundle, under the table's shortest window; those that may still be open are not."""
     expected_keys.append("repair#15m#a#2026-02-16T11:15:00")
-    counters = recorded(SHORT, -24.75, -24.6, -23.7, -1)
-    assert counters["late_events"] == 2
+    counters = recorded(SHORT, -24.75, -24.6, -17.7, -1)
+    assert counters["late_events"] == 4
 
 
 def test_windows_whose_lateness_is_nearly_over():
@@ -49,16 +53,22 @@ def test_windows_whose_lateness_is_nearly_over():
     assert "late_events" not in recorded(SHORT, -24.2)
 
 
-def test_windows_that_are_made_of_shorter_ones():
-    """Of a table that has hours alone, beside one of quarters, an hour misses what its quarter does."""
-    expected_keys.append("repair#hourly#a#2026-02-16T11")
-    assert recorded('[tiers]\n1h = "hours"', -24.9)["late_events"] == 1
+def test_late_events_have_time_on_their_way():
+    """A quarter of the lateness, six hours at most: behind a backlog they may come too late after all."""
+    expected_keys.append("repair#15m#a#2026-02-16T17:30:00")
+    assert "late_events" not in recorded(SHORT, -18.4, -18.2)
+
+
+def test_a_watermark_that_is_ahead():
+    """As far as events may be: windows may close as much sooner."""
+    expected_keys.append("repair#15m#a#2026-02-16T18:30:00")
+    recorded(SHORT, -17.4, -17.2, ahead=timedelta(hours=1))
 
 
 def test_expired_events_are_counted():
     """An event older than its family keeps readings counts, at whatever lateness."""
     counters = recorded(SHORT, -2.1, -1.9, 0, lateness=100 * DAY)
-    assert counters == {"expired_events": 1}
+    assert counters == {"expired_events": 2}
 
 
 def test_a_table_without_aggregates():

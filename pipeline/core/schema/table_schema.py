@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 
+from pipeline.core.durations import format_interval
 from pipeline.core.events import BadData, Event, Reason, shown
 from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
@@ -139,6 +140,16 @@ class TableSchema:
         return self.layout.grain_us(self.columns)
 
     @property
+    def versions_are_events(self) -> bool:
+        """Whether a cell of raw rows may have a version for each of several events, at the declared rate.
+
+        Where keys are as fine as the rate, or finer, a row that is not a bucket's holds one event.
+        """
+        if not self.layout.versions_are_events(self.columns):
+            return False
+        return self.layout.bucketed or self.rate is None or self.rate.every_us < self.key.grain_us
+
+    @property
     def finds_sensors(self) -> bool:
         """Whether the events of a sensor's window are found by its id, without a look at those of others."""
         return not self.key.time_first and not self.keys.missing(Known("sensor"))
@@ -232,15 +243,15 @@ class TableSchema:
                 raise SchemaError(
                     f"policies.{family}", f"there is no such family; there are {', '.join(self.families)}"
                 )
-            if (
-                family in self.reading_families
-                and counts_versions(policy)
-                and self.layout.versions_are_events(self.columns)
-            ):
+            if family in self.reading_families and counts_versions(policy) and self.versions_are_events:
+                instead = "take maxage"
+                if not self.layout.bucketed:
+                    every = format_interval(self.key.grain_us)
+                    instead += f', or declare that a sensor sends no faster: [rate] every = "{every}", or longer'
                 raise SchemaError(
                     f"policies.{family}",
                     f"maxversions would collect events: in the layout {self.layout.name}, under keys like {self.key}, "
-                    "each version of a cell is one",
+                    f"each version of a cell is one; {instead}",
                 )
 
 

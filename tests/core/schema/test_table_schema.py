@@ -225,7 +225,7 @@ def test_no_tiers():
                 "policies": {"raw": parse_policy("maxversions=1")},
             },
             "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
-            "{sensor_id}#{bucket:1h}, each version of a cell is one",
+            "{sensor_id}#{bucket:1h}, each version of a cell is one; take maxage",
         ),
         (
             {
@@ -234,12 +234,33 @@ def test_no_tiers():
                 "policies": {"meta": parse_policy("maxage=1d && maxversions=1")},
             },
             "policies.meta: maxversions would collect events: in the layout bucket_columns, under keys like "
-            "{sensor_id}#{metric}#{bucket:1h}, each version of a cell is one",
+            "{sensor_id}#{metric}#{bucket:1h}, each version of a cell is one; take maxage",
         ),
         (
             {"key": "{sensor_id}#{reverse_s}", "policies": {"raw": parse_policy("maxversions=1")}},
             "policies.raw: maxversions would collect events: in the layout wide, under keys like "
-            "{sensor_id}#{reverse_s}, each version of a cell is one",
+            "{sensor_id}#{reverse_s}, each version of a cell is one; take maxage, or declare that a sensor sends no "
+            'faster: [rate] every = "1s", or longer',
+        ),
+        (
+            {
+                "key": "{sensor_id}#{time:%Y-%m-%dT%H:%M}",
+                "policies": {"meta": parse_policy("maxversions=1")},
+                "rate": Rate(59_000_000),
+            },
+            "policies.meta: maxversions would collect events: in the layout wide, under keys like "
+            "{sensor_id}#{time:%Y-%m-%dT%H:%M}, each version of a cell is one; take maxage, or declare that a sensor "
+            'sends no faster: [rate] every = "1m", or longer',
+        ),
+        (
+            {
+                "layout": "bucket_cells",
+                "key": "{sensor_id}#{bucket:1h}",
+                "policies": {"meta": parse_policy("maxversions=1")},
+                "rate": Rate(60_000_000),
+            },
+            "policies.meta: maxversions would collect events: in the layout bucket_cells, under keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is one; take maxage",
         ),
     ],
 )
@@ -264,6 +285,15 @@ def test_what_cannot_be(parts, problem):
             "policies": {"raw": parse_policy("maxversions=1")},
         },
         {"layout": "bucket_cells", "key": "{sensor_id}#{reverse_s}"},
+        *(
+            {"key": key, "layout": layout, "policies": {"meta": parse_policy("maxversions=1")}, "rate": Rate(every_us)}
+            for layout, key, every_us in (
+                ("wide", "{sensor_id}#{reverse_ms}", 1),
+                ("wide", "{sensor_id}#{reverse_s}", 1_000_000),
+                ("tall", "{sensor_id}#{metric}#{reverse_s}", 60_000_000),
+                ("wide", "{sensor_id}#{time:%Y-%m-%dT%H:%M}", 60_000_000),
+            )
+        ),
         {"layout": "bucket_columns", "key": "{sensor_id}#{metric}#{time:%Y-%m}", "values": Values.FLOAT64},
         {"layout": "tall", "key": "{sensor_id}#{reverse_us}#{metric}"},
         {"layout": "serialized", "key": "{sensor_id}#{reverse_us}#{event_id}", "metadata": Routes()},

@@ -1,0 +1,274 @@
+"""What a table holds of a window: the one way in which the streaming job and backfill complete a window.
+
+A window's raw rows are the truth where Bigtable surely has all of them. Nobody replaces an aggregate row by less than
+it counts: what is found here comes with what the row counts, and with whether it is surely all there is. Pure: rows
+come from a function of the caller's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
+from pipeline.core.readings import Recalled, WindowReadings, at_least
+from pipeline.core.schema.homes import Homes
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.reading import ForeignRow, Query, ReadRows, events_of
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.stats import WindowStats
+from pipeline.core.tiers import RecalledWindows
+from pipeline.core.windows import Window
+
+_TOLERANCE = 1e-9  # of Σ|x|, within which two sums of the same readings agree
+
+
+class Held(NamedTuple):
+    """What a table holds of a window that is computed from events.
+
+    Attributes:
+        readings: of its raw rows.
+        row: what its aggregate row counts; nothing where there is none.
+        complete: whether the raw rows are surely all that were ever written.
+    """
+
+    readings: WindowReadings
+    row: WindowStats
+    complete: bool
+
+
+class HeldWindows(NamedTuple):
+    """What a table holds of a window that is computed from shorter ones.
+
+    Attributes:
+        shorter: the shorter windows' statistics by their starts; None where they can't be had without losing what the
+            aggregate row counts.
+        row: what its aggregate row counts.
+        complete: whether the shorter windows are surely all there are.
+    """
+
+    shorter: Mapping[int, WindowStats] | None
+    row: WindowStats
+    complete: bool
+
+
+class Completion:
+    """Completes the windows of one table.
+
+    Args:
+        schema: of the table.
+        retention: what of the table may be collected.
+        read: what its rows are had by.
+        search: whether raw rows are also searched for where a sensor is not found by its id alone, at the price of a
+            seek for each text that keys have before it.
+    """
+
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
+        self._schema = schema
+        self._retention = retention
+        self._read = read
+        self._homes = Homes(schema, read) if search else None
+
+    def held(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> Held:
+        """Reads the raw rows and the aggregate row of a window of the shortest tier.
+
+        Raises:
+            ForeignRow: one of them is not as the schema writes it.
+        """
+        end_us = start_us + tier.window.length_us
+        row = self._row(tier, sensor_id, start_us)
+        if not self._finds:
+            return Held(WindowReadings(), row, complete=False)
+        found = self._readings(sensor_id, start_us, end_us, tier.window)
+        return Held(found.get(start_us, WindowReadings()), row, complete=self._complete(start_us, now_us))
+
+    def completed(
+        self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
+    ) -> WindowStats | None:
+        """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
+
+        Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
+        if its aggregate row counts nothing but what is left of them.
+
+        Returns:
+            its statistics; None where they would lack something that the aggregate row counts.
+
+        Raises:
+            ForeignRow: a row is not as the schema writes it.
+        """
+        readings, row, complete = self.held(tier, sensor_id, start_us, now_us)
+        whole = WindowReadings()  # what was given is not ours to change
+        whole.merge(fresh)
+        whole.merge(readings)
+        stats = whole.pane().stats
+        if complete:
+            exact = at_least([stats], row)
+        else:
+            exact = not row.events or _same(readings.without(fresh), row) or _same(whole, row)
+        return stats if exact else None
+
+    def completed_windows(
+        self,
+        tiers: tuple[Tier, Tier],
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: Mapping[int, WindowStats],
+    ) -> WindowStats | None:
+        """The same of a window that is computed from shorter ones, of which some are fresh."""
+        shorter = self.held_windows(tiers, sensor_id, start_us, now_us, fresh).shorter
+        if shorter is None:
+            return None
+        total = WindowStats()
+        for each_us in sorted(shorter):
+            total.merge(shorter[each_us])
+        return total
+
+    def held_windows(
+        self,
+        tiers: tuple[Tier, Tier],
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: Mapping[int, WindowStats] | None = None,
+    ) -> HeldWindows:
+        """Reads the aggregate rows of the shorter windows in a window, and raw rows for those that have none.
+
+        Args:
+            tiers: the shorter windows, and the window's own.
+            sensor_id: whose.
+            start_us: the window's start.
+            now_us: the time.
+            fresh: shorter windows that the caller has just computed: they count instead of their rows, unless these
+                count more by now.
+
+        Raises:
+            ForeignRow: a row is not as the schema writes it.
+        """
+        shorter, tier = tiers
+        end_us = start_us + tier.window.length_us
+        row = self._row(tier, sensor_id, start_us)
+        found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
+        kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
+        if self._finds and self._complete(start_us, now_us):
+            kept = True
+            for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
+                found |= self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window)
+            if not at_least(found.values(), row):
+                found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
+        if not at_least(found.values(), row) or not (kept or not row.events):
+            return HeldWindows(None, row, complete=False)
+        return HeldWindows(found, row, kept and self._retention.known)
+
+    @property
+    def _finds(self) -> bool:
+        return self._homes is not None or self._schema.finds_sensors
+
+    def _complete(self, start_us: int, now_us: int) -> bool:
+        return self._retention.readings_from_us(now_us) <= start_us
+
+    def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
+        """The readings of raw rows, by the starts of the windows that they are in."""
+        grain_us = self._schema.grain_us
+        found: dict[int, WindowReadings] = {}
+        for metadata in [{}] if self._homes is None else self._homes.of(sensor_id):
+            for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
+                of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
+                of_window.add(record.event_time_us - record.event_time_us % grain_us, record.readings)
+        return found
+
+    def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
+        found = self._readings(sensor_id, start_us, end_us, window)
+        return {each_us: readings.pane().stats for each_us, readings in found.items()}
+
+    def _row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
+        rows = self._rows(tier, sensor_id, start_us, start_us + tier.window.length_us)
+        return next((stats for _, stats in rows), WindowStats())
+
+    def _rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
+        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
+        for row in self._read(keys, Wanted((tier.family,), versions=1), None, None, reverse=False):
+            try:
+                record = parse_aggregate_row(tier.window, row)
+            except ValueError as error:
+                raise ForeignRow(row, error) from error
+            yield record.start_us, stats_of(record)
+
+
+@dataclass(frozen=True)
+class RecallReadings:
+    """What a job goes on from in a window of the shortest tier that began before it did. Part of a DoFn: it pickles.
+
+    Args:
+        tier: the table's shortest.
+        deduplicate: whether the job tells readings apart, so that those that come again count once.
+    """
+
+    tier: Tier
+    deduplicate: bool
+
+    def recall(self, completion: Completion, sensor_id: str, start_us: int, now_us: int) -> tuple[Recalled, bool]:
+        """Reads what the table holds; and whether that is surely all there is.
+
+        Where raw rows may be gone, the job goes on from the aggregate row: it may lack what came after its last pane,
+        and what of it comes again is not known.
+        """
+        readings, row, complete = completion.held(self.tier, sensor_id, start_us, now_us)
+        if not (complete and self.deduplicate):
+            return Recalled(statistics=row), False
+        return Recalled(readings, least=row), at_least([readings.pane().stats], row)
+
+
+@dataclass(frozen=True)
+class RecallShorter:
+    """The same in a window that is computed from shorter ones.
+
+    Args:
+        tiers: the shorter windows, and the window's own.
+    """
+
+    tiers: tuple[Tier, Tier]
+
+    def recall(
+        self, completion: Completion, sensor_id: str, start_us: int, now_us: int
+    ) -> tuple[RecalledWindows | None, bool]:
+        """Reads what the table holds, None where that would lose something; and whether it is surely all there is."""
+        held = completion.held_windows(self.tiers, sensor_id, start_us, now_us)
+        if held.shorter is None:
+            return None, False
+        return RecalledWindows(held.shorter, held.row), held.complete
+
+
+Recall = RecallReadings | RecallShorter
+
+
+def _same(readings: WindowReadings, row: WindowStats) -> bool:
+    """Whether an aggregate row is that of these readings: exactly, but for the order in which sums were added."""
+    stats, magnitudes = readings.pane().stats, readings.magnitudes()
+    if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
+        return False
+    for metric, one in stats.metrics.items():
+        other = row.metrics[metric]
+        if (one.count, one.minimum, one.maximum) != (other.count, other.minimum, other.maximum):
+            return False
+        if one.total != other.total and abs(one.total - other.total) > _TOLERANCE * magnitudes[metric]:
+            return False
+    return True
+
+
+def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] | None) -> dict[int, WindowStats]:
+    """Both, and of each window that both have, the one that counts more; the fresh one where they count alike."""
+    found = dict(stored)
+    for start_us, stats in (fresh or {}).items():
+        if start_us not in found or stats.size >= found[start_us].size:
+            found[start_us] = stats
+    return found
+
+
+def _gaps(found: Mapping[int, WindowStats], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
+    """The longest spans of shorter windows that are not among those found."""
+    gap_us = start_us
+    for each_us in [*sorted(found), end_us]:
+        if gap_us < each_us:
+            yield gap_us, each_us
+        gap_us = each_us + shorter.length_us

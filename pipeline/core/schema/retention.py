@@ -1,0 +1,88 @@
+"""From when on a table surely holds all that was written to it, by the garbage collection of its families."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pipeline.core.schema.policies import Policy, collected_after, counts_versions
+from pipeline.core.schema.table_schema import TableSchema, Tier
+
+NEVER_US = 1 << 62
+"""Later than any event: the time from which a family keeps its cells of which nothing is known."""
+
+_MICROSECOND = timedelta(microseconds=1)
+_SPARE = timedelta(days=1)  # Bigtable collects when it likes, and clocks differ
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What of a table Bigtable may have collected. Made by :meth:`of` or :meth:`unknown`.
+
+    Attributes:
+        ages: the least age at which a family loses cells; None for a family that keeps them for ever.
+        readings: the families of readings.
+        since: the time from which on a family has kept its cells, where that is later than its age tells.
+        loses_events: whether a family of readings loses events to newer ones, whatever their age.
+        known: whether the table's own policies were asked for.
+    """
+
+    ages: Mapping[str, timedelta | None]
+    readings: tuple[str, ...]
+    since: Mapping[str, int] = field(default_factory=dict)
+    loses_events: bool = False
+    known: bool = True
+
+    @classmethod
+    def of(
+        cls, schema: TableSchema, *policies: Mapping[str, Policy], since: Mapping[str, int] | None = None
+    ) -> "Retention":
+        """What several sets of policies leave: those that the schema was stored with and those of the table, say.
+
+        A policy that was made longer does not bring back what the shorter one collected: the shortest counts.
+
+        Args:
+            schema: of the table.
+            policies: by family; the schema's own where none are given.
+            since: see the attribute.
+        """
+        every = policies or (schema.policies,)
+        ages: dict[str, timedelta | None] = {}
+        for family in schema.families:
+            of_family = [collected_after(each[family]) for each in every if family in each]
+            ages[family] = min((age for age in of_family if age is not None), default=None)
+        readings = schema.metrics.families
+        loses_events = schema.versions_are_events and any(
+            counts_versions(each[family]) for each in every for family in readings if family in each
+        )
+        return cls(ages, readings, since or {}, loses_events)
+
+    @classmethod
+    def unknown(cls, schema: TableSchema) -> "Retention":
+        """Of a table that nobody asked: its raw rows may be gone, and its aggregate rows are as the schema has it."""
+        return cls(cls.of(schema).ages, schema.metrics.families, known=False)
+
+    def readings_from_us(self, now_us: int) -> int:
+        """The event time from which on raw rows surely have all their readings."""
+        if not self.known or self.loses_events:
+            return NEVER_US
+        return max(self._from_us(family, now_us) for family in self.readings)
+
+    def aggregates_from_us(self, tier: Tier, now_us: int) -> int:
+        """The start of a window from which on the tier's aggregate rows are surely there."""
+        return self._from_us(tier.family, now_us)
+
+    def lost_by(self, after: "Retention", now_us: int) -> dict[str, int]:
+        """By family the time before which cells may be lost, where policies to come would not tell that."""
+        found = {
+            family: self._from_us(family, now_us)
+            for family in self.ages
+            if self._from_us(family, now_us) > after._from_us(family, now_us)
+        }
+        if self.loses_events and not after.loses_events:
+            found |= dict.fromkeys(self.readings, now_us)
+        return found
+
+    def _from_us(self, family: str, now_us: int) -> int:
+        since_us = self.since.get(family, 0)
+        age = self.ages.get(family)
+        return since_us if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, since_us)

@@ -1,0 +1,53 @@
+"""Something that job and launch can't see copies every dead letter back to the job's input."""
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+from pipeline.core.dead_letters import MOST_RETURNS, replays_of
+from pipeline.core.events import sensor_event
+from pipeline.core.messages import Message
+from pipeline.core.outgoing import message_of
+from tests.faults.feed import now_us
+from tests.job.running import running_job
+from tests.waiting import eventually
+
+
+@contextmanager
+def forwarding(resources):
+    """Publishes each dead letter to the input, as it is; gives those that it has met."""
+    met: list[Message] = []
+    stop = threading.Event()
+
+    def forward():
+        while not stop.wait(0.05):
+            letters = [each.message for each in resources.pull(resources.dead_letter_subscription)]
+            messages = [Message(each.data, dict(each.attributes), each.message_id) for each in letters]
+            met.extend(messages)
+            resources.publish(messages)
+
+    thread = threading.Thread(target=forward)
+    thread.start()
+    try:
+        yield met
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_letters_come_back(resources, log):
+    """Each bad message and each bad event comes back ten times and no more; then it is counted and named in the log."""
+    good, bad, other = (sensor_event("a", now_us() - i, {"t": 1.0}, {}) for i in range(3))
+    bad.readings.clear()
+    other.sensor_id = "b#"
+    foreign = Message(b"\xff", {"event_id": "whole", "dead_letter_replays": "99999999999999999999"})
+    with running_job(resources.flags(), log) as job, forwarding(resources) as met:
+        resources.publish([foreign, message_of([good, bad, other])])
+        eventually(lambda: job.log.count(" is dropped: ") == 3, seconds=90)
+        assert job.stop() == 0
+    expected = Counter(range(MOST_RETURNS + 1))
+    for reason in ("UNPARSEABLE", "NO_READINGS", "INVALID_SENSOR_ID"):
+        assert Counter(replays_of(each) for each in met if each.attributes["dead_letter_reason"] == reason) == expected
+    counters = job.counters()
+    assert counters["dead_letters"] == len(met) == 3 * (MOST_RETURNS + 1)
+    assert (counters["letters_dropped"], counters["events"]) == (3, 1)
