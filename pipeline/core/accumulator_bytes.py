@@ -5,7 +5,7 @@ Little-endian, without padding:
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
                 events, 64: there are statistics at least; 128, the form), statistics, [those recalled],
                 [those at least], [columns], [events]
-    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, mean and m2
+    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, average and deviation
     columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
                 times; values as doubles, event by event
@@ -100,7 +100,12 @@ def stats_bytes(stats: WindowStats) -> bytes:
     names = _names_bytes(tuple(stats.metrics))
     each = [
         _METRIC.pack(
-            of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum, of_metric.mean, of_metric.m2
+            of_metric.count,
+            of_metric.total,
+            of_metric.minimum,
+            of_metric.maximum,
+            of_metric.average,
+            of_metric.deviation,
         )
         for of_metric in stats.metrics.values()
     ]
@@ -118,8 +123,8 @@ def read_stats(reader: Reader) -> WindowStats:
             of_metric.total,
             of_metric.minimum,
             of_metric.maximum,
-            of_metric.mean,
-            of_metric.m2,
+            of_metric.average,
+            of_metric.deviation,
         ) = reader.unpack(_METRIC)
     return stats
 

@@ -51,10 +51,10 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
     start_us = from_datetime(datetime.strptime(start, _label_and_format(window)[1]))
     if not is_sensor_id(sensor_id):
-        raise ValueError("its key has no sensor's id")
+        raise ValueError("it has no sensor's id")
     # Of several texts for one time, which strptime takes, one alone is the key of the window.
     if start_us < 0 or start_us % window.length_us or aggregate_key(window, sensor_id, start_us) != key:
-        raise ValueError(f"its key has no start of a window of {window.text}")
+        raise ValueError(f"it is not the key of a window of {window.text}")
     return AggregateKey(sensor_id, start_us)
 
 
@@ -133,7 +133,11 @@ def parse_statistic(qualifier: bytes, value: bytes) -> float:
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:
-    """The accumulator that the row was made of, as far as its statistics tell: the mean and the spread are rounded."""
+    """The accumulator that the row was made of.
+
+    An average outside of [minimum, maximum], and a deviation above half their distance, are taken to these bounds: rows
+    that an earlier release wrote have such an average by rounding, and an infinite deviation of very large readings.
+    """
     stats = WindowStats()
     stats.events = record.reading_count
     for metric, summary in record.metrics.items():
@@ -142,8 +146,8 @@ def stats_of(record: AggregateRecord) -> WindowStats:
         of_metric.total = summary.sum
         of_metric.minimum = summary.min
         of_metric.maximum = summary.max
-        of_metric.mean = summary.avg
-        of_metric.m2 = summary.stddev * summary.stddev * summary.count  # infinite, where ** would raise
+        of_metric.average = min(max(summary.avg, summary.min), summary.max)
+        of_metric.deviation = min(summary.stddev, summary.max / 2 - summary.min / 2)
     return stats
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from sys import float_info
 from typing import Any, NamedTuple
 
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
@@ -17,6 +18,8 @@ from pipeline.core.times import format_time
 _TOLERANCE = 1e-9
 _EXACT = ("count", "min", "max")
 _MOST_EXACT = 2**53  # up to which every whole number is a double
+_GREATEST = float_info.max
+_LEAST = 5e-324
 
 Stored = Mapping[str, bytes]  # an aggregate row's values by qualifier
 
@@ -146,7 +149,8 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[
     """The statistics in which a row differs by more than the contract allows: the number of events, then by name.
 
     Counts, minima and maxima are exact; sums agree within 1e-9 · Σ|x|, averages and deviations within that over the
-    count.
+    count. Deviations among the least of doubles agree within count · 5e-324. An infinite sum counts as the greatest
+    double: near there, one order of adding overflows and another does not.
     """
     wanted = _values(recomputed.stats, tier)
     for name in sorted(wanted.keys() | stored.keys(), key=_by_name):
@@ -198,10 +202,16 @@ def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Rec
     statistic, metric = split_qualifier(name)
     if statistic in _EXACT:
         return False
-    tolerance = _TOLERANCE * recomputed.magnitudes[metric]
-    if statistic != "sum":
-        tolerance /= recomputed.stats.metrics[metric].count
-    return abs(stored - wanted) <= tolerance  # never of NaN; and always where Σ|x| itself overflows
+    of_metric = recomputed.stats.metrics[metric]
+    # Σ|x| overflows where readings do not; the greatest of them is never less than their mean.
+    magnitude = min(recomputed.magnitudes[metric] / of_metric.count, max(-of_metric.minimum, of_metric.maximum))
+    tolerance = _TOLERANCE * magnitude
+    if statistic == "sum":
+        tolerance *= of_metric.count
+        stored, wanted = (min(max(value, -_GREATEST), _GREATEST) for value in (stored, wanted))
+    elif statistic == "stddev":
+        tolerance = max(tolerance, _LEAST * of_metric.count)
+    return abs(stored - wanted) <= tolerance  # never of NaN
 
 
 def _value(name: str, value: bytes | None) -> float | str | None:

@@ -1,3 +1,4 @@
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -12,8 +13,10 @@ from pipeline.core.aggregates import (
     aggregate_row,
     parse_aggregate_key,
     split_qualifier,
+    stats_of,
 )
 from pipeline.core.events import LATEST_US
+from pipeline.core.records import AggregateRecord, MetricSummary
 from pipeline.core.rows import Cell
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import from_datetime
@@ -95,3 +98,12 @@ def test_qualifier_splits_back(metric):
     """A statistic's column splits into the statistic and the metric, whatever the metric is called."""
     for statistic in STATISTICS:
         assert split_qualifier(f"{statistic}_{metric}") == (statistic, metric)
+
+
+def test_rows_of_an_earlier_release():
+    """Its averages were outside of the extremes by rounding, its deviations infinite where their squares overflowed."""
+    summaries = {"t": MetricSummary(10, 652.0, 65.2, 65.2, 65.20000000000002, 0.0)}
+    summaries["u"] = MetricSummary(2, 0.0, -2e154, 2e154, 0.0, math.inf)
+    metrics = stats_of(AggregateRecord("a", TEN, HOURLY, 10, summaries)).metrics
+    assert (metrics["t"].average, metrics["t"].deviation) == (65.2, 0)
+    assert (metrics["u"].average, metrics["u"].deviation) == (0, 2e154)

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.aggregates import STATISTICS, aggregate_row
@@ -15,6 +15,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.values import format_value
 from pipeline.core.windows import DAILY, HOURLY
+from tests.core.exact_stats import GREATEST, LEAST, lists
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
 HOUR_US, DAY_US = HOURLY.length_us, DAILY.length_us
@@ -22,9 +23,7 @@ T = parse_time("2026-02-17T00:00:00Z")
 EXTENTS = [Extent(HOURS, T, T + DAY_US), Extent(DAYS, T, T + DAY_US)]
 
 values = st.floats(allow_nan=False, allow_infinity=False)
-hours_of_values = st.dictionaries(
-    st.integers(0, 23), st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=8), max_size=5
-)
+hours_of_values = st.dictionaries(st.integers(0, 23), lists(max_size=8), max_size=5)
 
 
 def recomputed_of(given_values):
@@ -34,23 +33,32 @@ def recomputed_of(given_values):
     return Recomputed.of(readings)
 
 
-def stored_of(given_values, tier=HOURS):
+def stats_from(given_values):
     stats = WindowStats()
     for value in given_values:
         stats.add({"t": value})
-    return stored_of_stats(stats, tier)
+    return stats
+
+
+def stored_of(given_values, tier=HOURS):
+    return stored_of_stats(stats_from(given_values), tier)
 
 
 def stored_of_stats(stats, tier=HOURS):
     return {cell.qualifier.decode(): cell.value for cell in aggregate_row(tier.window, "a", T, stats, "s").cells}
 
 
-@given(st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=50), st.randoms())
-def test_the_order_of_adding_is_no_difference(given_values, shuffle: random.Random):
-    """However the same readings were added up, the row is right."""
+@settings(max_examples=300)
+@given(lists(max_size=50), st.randoms(use_true_random=False))
+def test_the_order_of_adding_is_no_difference(given_values, rng: random.Random):
+    """However the same readings were added up, whatever doubles they are, the row is right."""
     shuffled = list(given_values)
-    shuffle.shuffle(shuffled)
-    assert list(differences(recomputed_of(given_values), stored_of(shuffled), HOURS)) == []
+    rng.shuffle(shuffled)
+    cut = rng.randrange(len(shuffled))
+    stats = stats_from(shuffled[:cut])
+    stats.merge(stats_from(shuffled[cut:]))
+    for stored in (stored_of(shuffled), stored_of_stats(stats)):
+        assert list(differences(recomputed_of(given_values), stored, HOURS)) == []
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=20))
@@ -90,6 +98,37 @@ def test_an_overflow_is_no_difference_to_itself():
     """A sum that is infinite is as it ought to be, whatever was added first."""
     given_values = [1.7e308, 1.7e308, -1.0]
     assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS)) == []
+
+
+def test_the_least_doubles():
+    """Their deviation is rounded at every step, and is right all the same."""
+    given_values = [number % 7 * LEAST for number in range(1000)]
+    stored = stored_of(sorted(given_values))
+    assert stored["stddev_t"] != stored_of_stats(recomputed_of(given_values).stats)["stddev_t"]
+    assert list(differences(recomputed_of(given_values), stored, HOURS)) == []
+
+
+def test_an_overflow_in_one_order_only():
+    """At the edge of the doubles a sum is infinite in one order of adding and finite in another: both are right."""
+    given_values = [GREATEST, 1.0, -1.0]
+    assert list(differences(recomputed_of(given_values), stored_of(given_values) | {"sum_t": b"inf"}, HOURS)) == []
+
+
+@pytest.mark.parametrize(
+    ("given_values", "wrong"),
+    [
+        pytest.param([GREATEST, -GREATEST, 1e308], {"sum_t": b"0"}, id="a sum whose magnitudes overflow"),
+        pytest.param([GREATEST, -GREATEST, 1e308], {"sum_t": b"inf"}, id="an overflow on the way"),
+        pytest.param([GREATEST, GREATEST], {"sum_t": b"-inf"}, id="an overflow to the other side"),
+        pytest.param([GREATEST, GREATEST], {"avg_t": b"1.7e308"}, id="an average where the sum overflows"),
+        pytest.param([2e154, -2e154], {"stddev_t": b"inf"}, id="a deviation whose square overflows"),
+        pytest.param([2e-200, 4e-200], {"stddev_t": b"0"}, id="a deviation whose square vanishes"),
+    ],
+)
+def test_a_wrong_value_at_the_edges(given_values, wrong):
+    """The tolerance does not grow with what overflows: what is wrong is found."""
+    stored = stored_of(given_values) | wrong
+    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS)] == list(wrong)
 
 
 @given(hours_of_values)

@@ -18,6 +18,7 @@ from pipeline.core.repair_plan import (
     Skipped,
     bounds_of,
     extents_of,
+    past,
     settled,
     slices_of,
     spans_of,
@@ -152,6 +153,15 @@ def test_the_spans_of_a_work_list():
 def test_settled():
     """A listed hour is settled when its day is."""
     extents = [Extent(HOURS, T, T + 30 * HOUR), Extent(DAYS, T, T + DAY)]
-    assert settled(T + HOUR, extents)
-    assert not settled(T + DAY, extents)
-    assert not settled(T - HOUR, extents)
+    assert settled(T + HOUR, extents, None)
+    assert not settled(T + DAY, extents, None)
+    assert not settled(T - HOUR, extents, None)
+    bounds = {HOURS: Bounds(0, T, T + DAY), DAYS: Bounds(0, 0, T + DAY)}
+    assert not settled(T - HOUR, extents, bounds)  # its day is not looked at
+    assert settled(
+        T + HOUR,
+        [Extent(HOURS, T + 2 * HOUR, T + DAY), Extent(DAYS, T, T + DAY)],
+        {**bounds, HOURS: Bounds(0, T + 2 * HOUR, 0)},
+    )
+    assert past(T - HOUR, TIERS, dict.fromkeys(TIERS, Bounds(0, T, 0)))
+    assert not past(T - HOUR, TIERS, bounds)

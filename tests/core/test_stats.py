@@ -6,16 +6,20 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.accumulator_bytes import Reader, read_stats, stats_bytes
+from pipeline.core.aggregates import aggregate_row, stats_of
+from pipeline.core.records import AggregateRecord, MetricSummary
 from pipeline.core.stats import MetricStats, WindowStats
+from pipeline.core.windows import HOURLY
+from tests.core.exact_stats import GREATEST, LEAST, any_finite, assert_exact, lists
 
-sane = st.floats(-1e12, 1e12)
-any_finite = st.floats(allow_nan=False, allow_infinity=False)
+sane = st.integers(-(10**18), 10**18).map(lambda millionths: millionths / 1e6)
 
 
-def stats_of(values):
+def one_by_one(values):
     stats = MetricStats()
     for value in values:
         stats.add(value)
@@ -39,7 +43,7 @@ def assert_agree(one, other, values):
 @given(st.lists(sane, min_size=1, max_size=60))
 def test_agrees_with_numpy(values):
     """Count, minimum and maximum are NumPy's exactly, the rest within the contract's tolerance."""
-    stats = stats_of(values)
+    stats = one_by_one(values)
     tolerance = 1e-9 * math.fsum(map(abs, values))
     assert (stats.count, stats.minimum, stats.maximum) == (len(values), np.min(values), np.max(values))
     assert abs(stats.total - np.sum(values)) <= tolerance
@@ -50,67 +54,99 @@ def test_agrees_with_numpy(values):
 def test_numerically_stable():
     """A spread of one on top of a billion keeps its digits, which a sum of squares would lose."""
     values = [1e9 + x for x in (4.0, 7.0, 13.0, 16.0)]
-    assert stats_of(values).deviation == pytest.approx(math.sqrt(22.5), rel=1e-12)
+    assert one_by_one(values).deviation == pytest.approx(math.sqrt(22.5), rel=1e-12)
 
 
 @given(st.lists(st.lists(sane, max_size=20), min_size=2, max_size=4).filter(any))
 def test_merge_is_commutative_and_like_adding(parts):
     """Parts merged in either order are what adding every value one by one gives."""
     values = [value for part in parts for value in part]
-    accumulators = [stats_of(part) for part in parts]
-    assert_agree(merged(*accumulators), stats_of(values), values)
-    assert_agree(merged(*reversed(accumulators)), stats_of(values), values)
+    accumulators = [one_by_one(part) for part in parts]
+    assert_agree(merged(*accumulators), one_by_one(values), values)
+    assert_agree(merged(*reversed(accumulators)), one_by_one(values), values)
 
 
 @given(st.lists(sane, max_size=20), st.lists(sane, max_size=20), st.lists(sane, min_size=1, max_size=20))
 def test_merge_is_associative(a, b, c):
     """(a + b) + c is a + (b + c)."""
-    left = merged(merged(stats_of(a), stats_of(b)), stats_of(c))
-    right = merged(stats_of(a), merged(stats_of(b), stats_of(c)))
+    left = merged(merged(one_by_one(a), one_by_one(b)), one_by_one(c))
+    right = merged(one_by_one(a), merged(one_by_one(b), one_by_one(c)))
     assert_agree(left, right, [*a, *b, *c])
 
 
-adversarial = any_finite | st.sampled_from([1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 0.0, -0.0, 1e9])
+def as_bytes(window):
+    """As a runner hands it on."""
+    return read_stats(Reader(stats_bytes(window)))
 
 
-def window_of(values):
-    """One by one."""
-    window = WindowStats()
-    for value in values:
-        window.add({"t": value})
-    return window
+def as_row(window):
+    """As the job finds it in the table when it starts again."""
+    cells = {cell.qualifier: float(cell.value) for cell in aggregate_row(HOURLY, "a", 0, window, "s").cells}
+    statistics = [cells[b"%s_t" % name] for name in (b"sum", b"min", b"max", b"avg", b"stddev")]
+    summary = MetricSummary(int(cells[b"count_t"]), *statistics)
+    return stats_of(AggregateRecord("a", 0, HOURLY, int(cells[b"reading_count"]), {"t": summary}))
 
 
-@given(
-    st.lists(adversarial, max_size=20),
-    st.lists(adversarial, min_size=1, max_size=40)
-    | st.builds(lambda value, count: [value] * count, adversarial, st.integers(1, 40)),
+def accumulated(values, rng):
+    """A window of the values: in parts, one by one or at once, handed on in any form and merged in any order."""
+    parts = []
+    values = list(values)
+    while values:
+        part = [values.pop(rng.randrange(len(values))) for _ in range(min(rng.choice([1, 2, 3, 10, 100]), len(values)))]
+        window = WindowStats()
+        if rng.randrange(2):
+            window.extend([("t", part)], len(part))
+        else:
+            for value in part:
+                window.add({"t": value})
+        parts.append(window)
+    handed_on = [as_bytes, as_row, lambda window: window, lambda window: window]
+    while len(parts) > 1:
+        one, other = (rng.choice(handed_on)(parts.pop(rng.randrange(len(parts)))) for _ in range(2))
+        one.merge(other)
+        parts.append(one)
+    return rng.choice(handed_on)(parts[0])
+
+
+@settings(max_examples=1000)
+@given(lists(max_size=50), st.randoms(use_true_random=False))
+def test_exact_at_every_magnitude(values, rng: random.Random):
+    """Whatever doubles the values are, and however they are accumulated, the statistics keep their promise."""
+    window = accumulated(values, rng)
+    assert window.events == len(values)
+    assert_exact(window.metrics["t"], values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([65.2] * 10, id="a sum that is rounded up"),
+        pytest.param([0.1] * 10, id="a sum that is rounded down"),
+        pytest.param([math.nextafter(65.2, 0)] + [65.2] * 20, id="a sum that is rounded up, of values that differ"),
+        pytest.param([1.3e154, -1.4e154] * 3, id="squares that overflow"),
+        pytest.param([1e-200, 3e-200] * 3, id="squares that vanish"),
+        pytest.param([1e150, 1e-150] * 3, id="both"),
+        pytest.param([GREATEST, -GREATEST] * 3, id="a deviation that is rounded beyond the doubles"),
+        pytest.param([GREATEST, -GREATEST] * 500, id="a distance and a norm that overflow"),
+        pytest.param([GREATEST] * 1000, id="the greatest double"),
+        pytest.param([LEAST * i for i in range(1000)], id="the least doubles"),
+        pytest.param([1e308, 1e308, -1e308, 1.0], id="a sum that comes back into range"),
+        pytest.param([1e300] + [1.0] * 1000, id="one that is all of it"),
+    ],
 )
-def test_a_block_is_like_its_values(before, values):
-    """A block is what its values are one by one, alone and added to others: huge, tiny, equal or a single one."""
-    window = window_of(before)
-    window.extend([("t", values)], len(values))
-    every = [*before, *values]
-    for found, expected, of in (
-        (MetricStats.of(values), window_of(values).metrics["t"], values),
-        (window.metrics["t"], window_of(every).metrics["t"], every),
-    ):
-        assert (found.count, found.minimum, found.maximum) == (expected.count, expected.minimum, expected.maximum)
-        assert not any(math.isnan(getattr(found, name)) for name in MetricStats.__slots__)
-        scale = max(map(abs, of))
-        assert found.mean == pytest.approx(expected.mean, rel=0, abs=1e-9 * scale + 1e-320)
-        if scale * len(of) < 1e300:  # far from where sums overflow, and in which order matters
-            assert found.total == pytest.approx(expected.total, rel=0, abs=1e-9 * scale * len(of) + 1e-320)
-        if scale < 1e150:  # so it is with squares
-            assert found.deviation == pytest.approx(expected.deviation, rel=0, abs=1e-7 * scale + 1e-150)
-    assert window.events == len(every)
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_at_the_edges(values, seed):
+    """So it is where a plain formula fails, at once, one by one and in parts."""
+    assert_exact(MetricStats.of(values), values)
+    assert_exact(one_by_one(values), values)
+    assert_exact(accumulated(values, random.Random(seed)).metrics["t"], values)
 
 
-@given(adversarial, st.integers(1, 40))
-def test_a_block_of_equal_values(value, count):
-    """It has no spread, and its mean is the value."""
-    stats = MetricStats.of([value] * count)
-    assert (stats.minimum, stats.mean, stats.maximum, stats.m2) == (value, value, value, 0)
+def test_large_and_lopsided():
+    """Tens of thousands of steps, each of them rounded, add up to far less than the promise allows."""
+    values = [1e300] + [1.0] * 50_000
+    assert_exact(one_by_one(values), values)
+    assert_exact(merged(*map(MetricStats.of, zip(values))), values)
 
 
 @pytest.mark.parametrize(("offset", "spread"), [(1e9 + 1 / 3, 1e-4), (1e12, 0.01), (1.7e9, 1e-4)])
@@ -130,58 +166,31 @@ def test_a_block_is_numerically_stable():
 
 @pytest.mark.parametrize(
     ("values", "total"),
-    [([1e308] * 2, math.inf), ([-1e308] * 2, -math.inf), ([1e308, 1e308, -1e308], math.inf)],
+    [
+        ([1e308] * 2, math.inf),
+        ([-1e308] * 2, -math.inf),
+        ([1e308, 1e308, -1e308], 1e308),
+        ([-1e308] * 3 + [1e308] * 3, 0.0),
+    ],
 )
-def test_a_block_whose_sum_overflows(values, total):
-    """Its sum is infinite, its average still that of the values; and so it stays beside the opposite."""
-    stats = MetricStats.of(values)
-    assert stats.total == total
-    assert stats.average == pytest.approx(sum(value / len(values) for value in values))
-    assert merged(stats, MetricStats.of([-value for value in values])).total == math.inf
+def test_a_sum_that_overflows(values, total):
+    """It is infinite where it is no double itself, not where only sums of its parts are none; averages are finite."""
+    both = merged(one_by_one(values), MetricStats.of([-value for value in values]))
+    for stats in (one_by_one(values), MetricStats.of(values), merged(*map(MetricStats.of, zip(values)))):
+        assert stats.total == pytest.approx(total, abs=1e300)
+        assert stats.average == pytest.approx(sum(value / len(values) for value in values), abs=1e300)
+    assert (both.total, both.average) == pytest.approx((0, 0), abs=1e300)
 
 
 @given(st.lists(any_finite, min_size=1, max_size=20))
 def test_the_empty_one_is_neutral(values):
     """Merging with an accumulator that has seen nothing changes nothing at all, from either side."""
     alone, before, after = (
-        stats_of(values),
-        *(merged(*p) for p in ((MetricStats(), stats_of(values)), (stats_of(values), MetricStats()))),
+        one_by_one(values),
+        *(merged(*p) for p in ((MetricStats(), one_by_one(values)), (one_by_one(values), MetricStats()))),
     )
     for name in MetricStats.__slots__:
         assert getattr(before, name) == getattr(after, name) == getattr(alone, name)
-
-
-@given(st.lists(any_finite, min_size=1, max_size=30), st.integers(0, 30))
-def test_never_nan(values, cut):
-    """Whatever finite values come, in parts or not, nothing is NaN, and minimum, average and maximum are finite."""
-    for stats in (stats_of(values), merged(stats_of(values[:cut]), stats_of(values[cut:]))):
-        assert not math.isnan(stats.total)
-        assert not math.isnan(stats.deviation)
-        assert math.isfinite(stats.average)
-        assert stats.minimum == min(values)
-        assert stats.maximum == max(values)
-
-
-@pytest.mark.parametrize(
-    ("values", "total"),
-    [
-        ([1e308, 1e308], math.inf),
-        ([-1e308, -1e308], -math.inf),
-        ([1e308, 1e308, -1e308], math.inf),
-    ],
-)
-def test_overflowing_sum_is_infinite(values, total):
-    """A sum that overflows is infinite and stays so; the average is still that of the values."""
-    stats = stats_of(values)
-    assert stats.total == total
-    assert stats.average == pytest.approx(sum(value / len(values) for value in values))
-
-
-def test_opposite_overflows_are_no_nan():
-    """+inf and −inf, two sums that have both overflowed, make an infinity."""
-    both = merged(stats_of([1e308, 1e308]), stats_of([-1e308, -1e308]))
-    assert both.total == math.inf
-    assert both.average == 0
 
 
 def test_events_are_counted_once_and_metrics_apart():

@@ -178,7 +178,7 @@ class KeyTemplate:
         """What a key says. Raises ValueError where the template does not render such keys."""
         found = self._pattern.fullmatch(key.decode())
         if found is None:
-            raise ValueError(f"its key is not of the form {self.text}")
+            raise ValueError(f"it is not of the form {self.text}")
         sensor_id = metric = event_id = ""
         time_us = 0
         metadata = {}
@@ -195,7 +195,7 @@ class KeyTemplate:
                 case EventIdToken():
                     event_id = text
         if time_us > LATEST_US:
-            raise ValueError("its key's time is behind all that keys reach")
+            raise ValueError("its time is behind all that keys reach")
         for index, token in self._following:
             text = found.group(index + 1)
             if isinstance(token, TimeToken):  # a week may lie in two months
@@ -203,7 +203,7 @@ class KeyTemplate:
             else:
                 follows = text == token.render(sensor_id)
             if not follows:
-                raise ValueError(f"its key has {text} for {token.text}, which the rest of it contradicts")
+                raise ValueError(f"it has {text} for {token.text}, which the rest of the key contradicts")
         return RawKey(sensor_id, time_us, metric, event_id, metadata)
 
     def split_keys(self, most: int) -> list[bytes]:
@@ -227,7 +227,7 @@ class KeyTemplate:
         text = key.decode()
         found = self._pattern.fullmatch(text)
         if found is None:
-            raise ValueError(f"its key is not of the form {self.text}")
+            raise ValueError(f"it is not of the form {self.text}")
         index = next(index for index, token in enumerate(self.tokens) if isinstance(token, kind))
         end = found.end(index + 1)
         return text[: end + 1 if kind in TEXT_TOKENS and text[end:] else end].encode()
