@@ -1,8 +1,11 @@
-"""From when on a table's families have kept their cells, where that is later than their policies tell.
+"""What a table notes of itself beside its schema, in rows of the family ``tidetable``: what became of its rows.
 
-A policy that was shorter once has collected what it did not keep, and a longer one does not bring it back. So the table
-holds, in the row ``schema#kept`` of the family ``tidetable``, a column for each such family: the time, in microseconds
-since the epoch, from which on nothing of it was collected.
+| row | column | value |
+|---|---|---|
+| ``schema#kept`` | a family | the time from which on nothing of it was collected, where a policy was shorter once |
+| ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: how jobs were deduplicating from such windows on |
+
+Times are microseconds since the epoch.
 """
 
 import time
@@ -11,7 +14,7 @@ from collections.abc import Mapping
 from google.cloud.bigtable_v2.types import Mutation
 
 from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.errors import explained
+from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
@@ -19,11 +22,13 @@ from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.rows import prefix_range
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.policies import Policy
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 _OWN_ROWS = b"schema#"
-_KEY = b"schema#kept"
+_KEPT = b"schema#kept"
+_REPEATS = b"schema#repeats"
+_MOST_DIGITS = 19
 
 
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
@@ -39,12 +44,10 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     """
     if SCHEMA_FAMILY not in policies:
         return Retention.of(schema, policies)
-    with RowReader.open(name) as reader:
-        rows = reader.read(prefix_range(_OWN_ROWS), row_filter(Wanted((SCHEMA_FAMILY,), versions=1)))
-        cells = {row.key: row.cells for row in rows}
-    stored = [schema.policies] if SCHEMA_KEY in cells else []
-    since = {cell.qualifier.decode(): int(cell.value) for cell in cells.get(_KEY, [])}
-    return Retention.of(schema, *stored, policies, since=since)
+    noted = _noted(name)
+    stored = [schema.policies] if SCHEMA_KEY in noted else []
+    since = {family.decode(): _number(name, _KEPT, value) for family, value in noted.get(_KEPT, {}).items()}
+    return Retention.of(schema, *stored, policies, since=since, repeats=_spans(name, noted.get(_REPEATS, {})))
 
 
 def note_lost(name: TableName, before: Retention, after: Retention) -> None:
@@ -59,18 +62,66 @@ def note_lost(name: TableName, before: Retention, after: Retention) -> None:
         ServerProblem: the table is out of reach, or may not be written.
     """
     lost = before.lost_by(after, time.time_ns() // 1000)
-    if not lost:
-        return
+    if lost:
+        _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
+
+
+def note_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
+    """Notes how a job that is about to start deduplicates, where that is not as jobs before did.
+
+    Args:
+        name: of the table, which has the family tidetable.
+        deduplicate: whether it does.
+        earliest_us: the earliest window that the job may write ends later.
+        latest_us: the latest window that jobs before it may have written starts sooner.
+
+    Raises:
+        ServerProblem: the table is out of reach, or may not be written.
+    """
+    noted = _noted(name).get(_REPEATS, {})
+    last = noted[max(noted)] if noted else b"on"
+    if last != (b"on" if deduplicate else b"off"):
+        _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
+
+
+def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, int], ...]:
+    """The spans of time in whose windows readings may have been counted twice."""
+    spans = []
+    since_us = None
+    for at, what in sorted(noted.items()):
+        time_us = _number(name, _REPEATS, at)
+        if what == b"off" and since_us is None:
+            since_us = time_us
+        elif what == b"on" and since_us is not None:
+            spans.append((since_us, time_us))
+            since_us = None
+    return (*spans, (since_us, FOR_EVER_US)) if since_us is not None else tuple(spans)
+
+
+def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
+    """The table's own rows."""
+    with RowReader.open(name) as reader:
+        rows = reader.read(prefix_range(_OWN_ROWS), row_filter(Wanted((SCHEMA_FAMILY,), versions=1)))
+        return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
+
+
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes]) -> None:
     mutations = [
         Mutation(
             set_cell={
                 "family_name": SCHEMA_FAMILY,
-                "column_qualifier": family.encode(),
+                "column_qualifier": column,
                 "timestamp_micros": 0,  # one cell for ever
-                "value": str(time_us).encode(),
+                "value": value,
             }
         )
-        for family, time_us in lost.items()
+        for column, value in columns.items()
     ]
     with explained(f"table {name}"), bigtable_client(name.project) as client:
-        client.mutate_row(request={"table_name": str(name), "row_key": _KEY, "mutations": mutations})
+        client.mutate_row(request={"table_name": str(name), "row_key": key, "mutations": mutations})
+
+
+def _number(name: TableName, key: bytes, text: bytes) -> int:
+    if not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise ServerProblem(f"table {name}: row {key.decode()} holds {text[:40]!r}, where a time should be; delete it")
+    return int(text)

@@ -29,7 +29,8 @@ class Held(NamedTuple):
 
     Attributes:
         readings: of its raw rows.
-        row: what its aggregate row counts; nothing where there is none.
+        row: what its aggregate row counts; nothing where there is none, or where raw rows are complete and it may count
+            one of them twice.
         complete: whether the raw rows are surely all that were ever written.
     """
 
@@ -81,7 +82,10 @@ class Completion:
         if not self._finds:
             return Held(WindowReadings(), row, complete=False)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
-        return Held(found.get(start_us, WindowReadings()), row, complete=self._complete(start_us, now_us))
+        complete = self._complete(start_us, now_us)
+        if complete and self._retention.may_repeat(start_us, end_us):
+            row = WindowStats()
+        return Held(found.get(start_us, WindowReadings()), row, complete)
 
     def completed(
         self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
@@ -153,8 +157,10 @@ class Completion:
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
         if self._finds and self._complete(start_us, now_us):
             kept = True
+            if self._retention.may_repeat(start_us, end_us):
+                row, found = WindowStats(), {}
             for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
-                found |= self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window)
+                found = _larger(found | self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window), fresh)
             if not at_least(found.values(), row):
                 found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
         if not at_least(found.values(), row) or not (kept or not row.events):

@@ -1,14 +1,16 @@
 """What is asked of the servers before a message is read: is everything there that the job is to use?"""
 
 import sys
+import time
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.kept import note_lost, retention_of
+from pipeline.cloud.kept import note_job, note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.schema.agreement import Said
@@ -18,6 +20,7 @@ from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import Settings, Target
 
 _TIMEOUT_S = 10.0
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def read_targets(settings: Settings) -> tuple[Target, ...]:
@@ -32,7 +35,7 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
     if not settings.launch_checks:
         schema = settings.said.schema()
         return tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
-    return tuple(_read_target(name, settings.said) for name in settings.tables)
+    return tuple(_read_target(name, settings) for name in settings.tables)
 
 
 def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
@@ -59,7 +62,8 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
         )
 
 
-def _read_target(name: TableName, said: Said) -> Target:
+def _read_target(name: TableName, settings: Settings) -> Target:
+    said = settings.said
     present = tables.find(name)
     if present is None:
         raise _no_table(Target(name, said.schema()), said)
@@ -71,28 +75,38 @@ def _read_target(name: TableName, said: Said) -> Target:
             "than the default one), or say --schema=default"
         )
     schema = schema_of(name, said)
-    if SCHEMA_FAMILY in present and read_schema(name) is not None:
-        _warn_of_policies(name, schema, present)
-    return Target(name, schema, retention_of(name, schema, present))
-
-
-def _warn_of_policies(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
-    """Tells where the table's policies are not those of its schema, and notes in the table what they have cost it."""
-    different = False
-    for family in schema.families:
-        if family in present and not same_policy(present[family], schema.policies[family]):
-            different = True
-            actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
-            _warn(
-                f"table {name}: the policy of family {family} is {actual}, and the table's schema says {stored}; the "
-                "job relies on no row that either of them collects; tidetable table diff shows the difference, "
-                "tidetable table create --apply sets the schema's"
-            )
-    if different:
+    retention = retention_of(name, schema, present)
+    if SCHEMA_FAMILY in present:
         try:
-            note_lost(name, retention_of(name, schema, present), Retention.of(schema))
+            if read_schema(name) is not None and _differ(name, schema, present):
+                note_lost(name, retention, Retention.of(schema))
+            now_us = time.time_ns() // 1000
+            note_job(
+                name,
+                deduplicate=settings.deduplicate,
+                earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
+                latest_us=now_us + settings.max_future // _MICROSECOND,
+            )
         except ServerProblem as problem:  # a launcher need not be allowed to write
-            _warn(f"{problem}; so the table can't note what a shorter policy has collected")
+            _warn(f"{problem}; so the table can't note what later jobs should know of it")
+    return Target(name, schema, retention)
+
+
+def _differ(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> bool:
+    """Whether the table's policies are not those of its schema, of which it warns."""
+    different = [
+        family
+        for family in schema.families
+        if family in present and not same_policy(present[family], schema.policies[family])
+    ]
+    for family in different:
+        actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
+        _warn(
+            f"table {name}: the policy of family {family} is {actual}, and the table's schema says {stored}; the job "
+            "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
+            "create --apply sets the schema's"
+        )
+    return bool(different)
 
 
 def _warn(text: str) -> None:

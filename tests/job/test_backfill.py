@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,10 +11,11 @@ from google.cloud.bigtable import data
 
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
-from pipeline.core.aggregates import aggregate_row
+from pipeline.cloud.rewriter import Rewriter
+from pipeline.core.aggregates import aggregate_key, aggregate_row
 from pipeline.core.events import Event, deserialized
 from pipeline.core.formats.files import Columns, EventMaker
-from pipeline.core.rows import Row
+from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -265,3 +267,110 @@ def test_it_is_the_table_of_streaming(bigtable, tmp_path):
         raw=[key.decode() for key in found if not key.startswith(b"agg#")],
         aggregates=[(key, values[b"reading_count"], values[b"sum_t"]) for key, values in aggregates.items()],
     )
+
+
+def counts(table: TableName, key: bytes) -> dict[bytes, bytes]:
+    """The numbers that an aggregate row counts, by column."""
+    return {cell[1]: value for cell, value in read(table).get(key, {}).items() if b"count" in cell[1]}
+
+
+def every(minutes: int, start_us: int, end_us: int, metric: str = "t") -> list[Event]:
+    return [Event("a", time_us, {metric: 1.0}, {}) for time_us in range(start_us, end_us, minutes * MINUTE)]
+
+
+TWO_TIERS = "tiers = { 1h = 'hours', 1d = 'days' }\n"
+
+
+def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
+    """Where a tier was added since, the hours that did not come are computed from their raw rows."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    day_us = parse_time("2026-02-17")
+    before = replace(schema, tiers=schema.tiers[1:], policies={})
+    load(plan(table, before, write_delimited(tmp_path / "a.pb", every(30, day_us, day_us + 24 * HOUR))))
+    more = write_delimited(tmp_path / "b.pb", [Event("a", day_us + 5 * HOUR + MINUTE, {"t": 1.0}, {})])
+    outcome = load(plan(table, schema, more))
+    assert counts(table, b"agg#daily#a#2026-02-17") == {b"reading_count": b"49", b"count_t": b"49"}
+    assert counts(table, b"agg#hourly#a#2026-02-17T05") == {b"reading_count": b"3", b"count_t": b"3"}
+    assert "windows_left" not in outcome.totals
+
+
+def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
+    """It is left as it is and listed, where its row counts more than what is left; and completed where it does not."""
+    schema = parse_schema(
+        f"metrics = {{ logs = ['log_*'], raw = ['*'] }}\n{TWO_TIERS}policies = {{ logs = 'maxage=7d' }}"
+    )
+    table = table_of(lasting(schema))  # nothing goes by itself
+    day_us = schema.tiers[1].window.start_of(int(time.time() * 1_000_000)) - 20 * 24 * HOUR
+    logs, others = every(5, day_us, day_us + HOUR, "log_x"), every(20, day_us + 10 * MINUTE, day_us + 2 * HOUR)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", logs + others)))
+    hour = schema.tiers[0].window
+    first, second = (aggregate_key(hour, "a", day_us + n * HOUR) for n in (0, 1))
+    day = aggregate_key(schema.tiers[1].window, "a", day_us)
+    was = counts(table, first), counts(table, day)
+    with data.BigtableDataClient(project=table.project) as client:
+        target = client.get_table(table.instance, table.table)
+        for event in logs:
+            (row,) = schema.rows(event)
+            target.mutate_row(row.key, data.DeleteAllFromFamily("logs"))
+    more = [Event("a", day_us + n * HOUR + MINUTE, {"t": 1.0}, {}) for n in range(2)]
+    path = write_delimited(tmp_path / "b.pb", more)
+    for _ in range(2):  # the same once more changes nothing
+        outcome = load(plan(table, schema, path, lateness=timedelta(0)))
+        assert counts(table, first) == was[0]
+        assert counts(table, second) == {b"reading_count": b"4", b"count_t": b"4"}
+        assert int(counts(table, day)[b"reading_count"]) == int(was[1][b"reading_count"]) + 1  # of its hours' rows
+        assert outcome.totals["windows_left"] == 1
+        assert listed(table) == {work_key(hour, "a", day_us)}
+
+
+def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
+    """A day of which the morning is collected keeps what it counted."""
+    schema = parse_schema("tiers = { 1d = 'days' }\npolicies = { raw = 'maxage=3d', days = 'never' }")
+    table = table_of(lasting(schema))
+    day_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000)) - 2 * 24 * HOUR
+    events = every(60, day_us, day_us + 24 * HOUR)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", events)))
+    with data.BigtableDataClient(project=table.project) as client:
+        target = client.get_table(table.instance, table.table)
+        for event in events[:12]:
+            target.mutate_row(schema.rows(event)[0].key, data.DeleteAllFromRow())
+    path = write_delimited(tmp_path / "b.pb", [Event("a", day_us + 20 * HOUR + MINUTE, {"t": 1.0}, {})])
+    outcome = load(plan(table, schema, path, lateness=timedelta(0)))
+    key = aggregate_key(schema.tiers[0].window, "a", day_us)
+    assert counts(table, key) == {b"reading_count": b"24", b"count_t": b"24"}
+    assert outcome.totals["windows_left"] == 1
+    assert listed(table) == {work_key(schema.tiers[0].window, "a", day_us)}
+
+
+def test_two_at_once(bigtable, tmp_path, monkeypatch):
+    """A backfill that runs between another's reading and writing is not lost: what was written is looked at again."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
+    paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate((one, other))]
+    replace_rows, calls = Rewriter.replace, []
+
+    def replace_later(rewriter, replacements):
+        calls.append(None)
+        if len(calls) == 1:
+            load(plan(table, schema, paths[1]))
+        replace_rows(rewriter, replacements)
+
+    monkeypatch.setattr(Rewriter, "replace", replace_later)
+    load(plan(table, schema, paths[0]))
+    assert len(calls) > 2
+    assert found_in(table) == rows_of(schema, one + other)
+
+
+def test_a_row_of_somebody_else_s(bigtable, tmp_path):
+    """A cell that can't be read leaves its window as it is, listed; other windows are written."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    write(table, [Row(b"agg#hourly#a#2026-02-17T10", [Cell("hours", b"reading_count", T, b"inf")])])
+    events = [Event(sensor, T, {"t": 1.0}, {}) for sensor in SENSORS]
+    outcome = load(plan(table, schema, write_delimited(tmp_path / "a.pb", events), lateness=timedelta(0)))
+    assert counts(table, b"agg#hourly#a#2026-02-17T10") == {b"reading_count": b"inf"}
+    assert counts(table, b"agg#daily#a-1#2026-02-17") == {b"reading_count": b"1", b"count_t": b"1"}
+    assert outcome.totals["windows_left"] == 1
+    assert listed(table) == {work_key(schema.tiers[0].window, "a", T)}

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions
 from pipeline.core.schema.table_schema import TableSchema, Tier
 
-NEVER_US = 1 << 62
-"""Later than any event: the time from which a family keeps its cells of which nothing is known."""
+FOR_EVER_US = 1 << 62
+"""Later than any event."""
 
 _MICROSECOND = timedelta(microseconds=1)
 _SPARE = timedelta(days=1)  # Bigtable collects when it likes, and clocks differ
@@ -23,6 +23,8 @@ class Retention:
         readings: the families of readings.
         since: the time from which on a family has kept its cells, where that is later than its age tells.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
+        repeats: spans of time in whose windows aggregate rows may count more than raw rows: a job that did not
+            deduplicate wrote them.
         known: whether the table's own policies were asked for.
     """
 
@@ -30,11 +32,16 @@ class Retention:
     readings: tuple[str, ...]
     since: Mapping[str, int] = field(default_factory=dict)
     loses_events: bool = False
+    repeats: tuple[tuple[int, int], ...] = ()
     known: bool = True
 
     @classmethod
     def of(
-        cls, schema: TableSchema, *policies: Mapping[str, Policy], since: Mapping[str, int] | None = None
+        cls,
+        schema: TableSchema,
+        *policies: Mapping[str, Policy],
+        since: Mapping[str, int] | None = None,
+        repeats: tuple[tuple[int, int], ...] = (),
     ) -> "Retention":
         """What several sets of policies leave: those that the schema was stored with and those of the table, say.
 
@@ -44,6 +51,7 @@ class Retention:
             schema: of the table.
             policies: by family; the schema's own where none are given.
             since: see the attribute.
+            repeats: see the attribute.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -54,7 +62,7 @@ class Retention:
         loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
-        return cls(ages, readings, since or {}, loses_events)
+        return cls(ages, readings, since or {}, loses_events, repeats)
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
@@ -64,12 +72,16 @@ class Retention:
     def readings_from_us(self, now_us: int) -> int:
         """The event time from which on raw rows surely have all their readings."""
         if not self.known or self.loses_events:
-            return NEVER_US
+            return FOR_EVER_US
         return max(self._from_us(family, now_us) for family in self.readings)
 
     def aggregates_from_us(self, tier: Tier, now_us: int) -> int:
         """The start of a window from which on the tier's aggregate rows are surely there."""
         return self._from_us(tier.family, now_us)
+
+    def may_repeat(self, start_us: int, end_us: int) -> bool:
+        """Whether the aggregate row of a window may count a reading twice."""
+        return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
 
     def lost_by(self, after: "Retention", now_us: int) -> dict[str, int]:
         """By family the time before which cells may be lost, where policies to come would not tell that."""
