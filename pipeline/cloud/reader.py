@@ -4,8 +4,8 @@ What the table looks like it says itself; the very schema by which rows are writ
 reads a table from end to end.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -21,17 +21,19 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
-from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.records import AggregateRecord, RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import Wanted, newest_first
-from pipeline.core.schema.reading import ForeignRow, Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.reading import Query, events_of, events_of_prefix, seek, sensors_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
-from pipeline.core.values import parse_value
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 _THREADS = 8  # that read at a time where several sensors are asked for
 _AHEAD = 8000  # records that are read ahead, over all sensors
@@ -41,7 +43,7 @@ _NO_METADATA: Mapping[str, str] = {}
 
 
 class ForeignRowProblem(ServerProblem):
-    """A row that is not as the table's schema has it."""
+    """A row that the table's schema does not write, where none may be left out."""
 
 
 class SensorTable:
@@ -57,35 +59,66 @@ class SensorTable:
     has to be said, a tier that the table does not have. Where an iterator is returned, the ValueError comes from the
     call and the ServerProblem from the iterator.
 
+    A row with a key, a column or a value that the schema never writes is left out, whole. ``foreign`` counts it, and
+    the first one is logged as a warning. A table that is opened as strict raises ForeignRowProblem from the iterator.
+
     Attributes:
         schema: what the table says of itself.
         rows: the rows that it is read by; their reader counts what the server returned.
+        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.told``.
     """
 
-    def __init__(self, rows: RowReader, schema: TableSchema, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        rows: RowReader,
+        schema: TableSchema,
+        threads: ThreadPoolExecutor,
+        strict: bool = False,
+        on_foreign: OnForeign | None = None,
+    ) -> None:
         self.rows = rows
         self.schema = schema
+        self.foreign = ForeignRows()
         self._threads = threads
+        self._strict = strict
+        self._on_foreign = on_foreign or self._log
 
     @classmethod
     @contextmanager
-    def open(cls, project: str, instance: str, table: str, said: Said = NOTHING_SAID) -> Iterator["SensorTable"]:
+    def open(
+        cls,
+        project: str,
+        instance: str,
+        table: str,
+        said: Said = NOTHING_SAID,
+        *,
+        strict: bool = False,
+        on_foreign: OnForeign | None = None,
+    ) -> Iterator["SensorTable"]:
         """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
 
         Reads the table's schema. Where there is none, ``said`` has to be ``Said(default=True)``, or the table empty.
+
+        Args:
+            project: of the table.
+            instance: of the table.
+            table: its id.
+            said: what is said of its schema.
+            strict: whether a foreign row raises ForeignRowProblem.
+            on_foreign: what is told of each row that is left out, from any thread; by default the first is logged.
 
         Raises:
             ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
         """
         with RowReader.open(TableName(project, instance, table)) as rows:
             schema = agreed_schema(rows, said)
-            with cls._over(rows.anew(), schema) as opened:
+            with cls._over(rows.anew(), schema, strict, on_foreign) as opened:
                 yield opened
 
     @classmethod
     @contextmanager
     def of_schema(
-        cls, name: TableName, schema: TableSchema, patience_s: float | None = None
+        cls, name: TableName, schema: TableSchema, patience_s: float | None = None, *, strict: bool = False
     ) -> Iterator["SensorTable"]:
         """The same for a table whose schema is known: nothing is asked before something is read.
 
@@ -93,16 +126,19 @@ class SensorTable:
             name: which table.
             schema: what it looks like.
             patience_s: how long a server that does not answer is waited for.
+            strict: whether a foreign row raises ForeignRowProblem.
         """
-        with RowReader.open(name, patience_s) as rows, cls._over(rows, schema) as opened:
+        with RowReader.open(name, patience_s) as rows, cls._over(rows, schema, strict) as opened:
             yield opened
 
     @classmethod
     @contextmanager
-    def _over(cls, rows: RowReader, schema: TableSchema) -> Iterator["SensorTable"]:
+    def _over(
+        cls, rows: RowReader, schema: TableSchema, strict: bool, on_foreign: OnForeign | None = None
+    ) -> Iterator["SensorTable"]:
         threads = ThreadPoolExecutor(_THREADS)
         try:
-            yield cls(rows, schema, threads)
+            yield cls(rows, schema, threads, strict, on_foreign)
         finally:
             threads.shutdown(cancel_futures=True)  # what has been read ahead and is not wanted any more
 
@@ -202,7 +238,7 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        found = self._ours(events_of_prefix(self.schema, self._read, sensors, query))
+        found = events_of_prefix(self.schema, self._read, sensors, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
@@ -216,10 +252,10 @@ class SensorTable:
         where the table has no aggregates either.
         """
         if not self.schema.key.time_first:
-            return self._ours(sensors_of(self.schema, self._read, prefix, metadata))
+            return sensors_of(self.schema, self._read, prefix, metadata, self._leave_out)
         if not self.schema.tiers:
             raise ValueError(f"keys of {self.schema.key} begin with the time: sensors can't be listed by them")
-        return self._ours(self._aggregated_sensors(prefix))
+        return self._aggregated_sensors(prefix)
 
     # Aggregates
 
@@ -261,15 +297,25 @@ class SensorTable:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
         rows = self.rows.read(key_range, row_filter(Wanted((tier.family,), versions=1)), page_rows=page_rows)
-        return self._ours(_each(rows, partial(_aggregate_record, tier.window)))
+        return self._each_window(tier.window, rows)
+
+    def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
+        for row in rows:
+            try:
+                record = aggregates.parse_aggregate_row(window, row)
+            except ValueError as error:
+                self._leave_out(ForeignRow(row, error))
+            else:
+                yield record
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
-        tier = self.schema.tiers[0]
-        start, end = prefix_range((aggregates.aggregate_prefix(tier.window) + prefix).encode())
-        while row := next(self._read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
-            key = next(_each([row], lambda row: aggregates.parse_aggregate_key(tier.window, row.key)))
-            yield key.sensor_id
-            start = after_prefix(f"{aggregates.aggregate_prefix(tier.window)}{key.sensor_id}#".encode())
+        window = self.schema.tiers[0].window
+        start, end = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
+        parse = partial(aggregates.parse_aggregate_key, window)
+        while found := seek(self._read, KeyRange(start, end), parse, self._leave_out, passed=()):
+            sensor_id = found[1].sensor_id
+            yield sensor_id
+            start = after_prefix(f"{aggregates.aggregate_prefix(window)}{sensor_id}#".encode())
 
     # How it is read
 
@@ -285,23 +331,22 @@ class SensorTable:
             page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
             return self._read(key_range, wanted, pattern, page_rows, reverse=reverse)
 
-        return self._ours(events_of(self.schema, read, sensor_id, query))
+        return events_of(self.schema, read, sensor_id, query, self._leave_out)
 
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         return self.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
-    def _ours(self, records: Iterator[_T]) -> Iterator[_T]:
-        """The records, or a ServerProblem where a row is not as the schema has it."""
+    def _leave_out(self, problem: ForeignRow) -> None:
+        if self._strict:
+            raise ForeignRowProblem(f"table {self.rows.name}: {problem}") from problem
+        if self.foreign.add(problem):
+            self._on_foreign(problem)
 
-        def told() -> Iterator[_T]:
-            try:
-                yield from records
-            except ForeignRow as problem:
-                raise ForeignRowProblem(f"table {self.rows.name}: {problem}") from problem
-
-        return told()
+    def _log(self, problem: ForeignRow) -> None:
+        if len(self.foreign.told) == 1:
+            _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
 
     def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
         """The same records, the next ``size`` of which another thread has begun to read."""
@@ -314,37 +359,6 @@ class SensorTable:
                 yield from ready
 
         return batches()
-
-
-def _each(rows: Iterable[Row], parse: Callable[[Row], _T]) -> Iterator[_T]:
-    for row in rows:
-        try:
-            yield parse(row)
-        except (ValueError, KeyError) as error:
-            raise ForeignRow(row, error) from error
-
-
-def _aggregate_record(window: Window, row: Row) -> AggregateRecord:
-    key = aggregates.parse_aggregate_key(window, row.key)
-    reading_count = 0
-    statistics: dict[str, dict[str, float]] = defaultdict(dict)
-    for cell in row.cells:
-        qualifier, value = cell.qualifier.decode(), parse_value(cell.value)
-        if qualifier == aggregates.READING_COUNT:
-            reading_count = int(value)
-        else:
-            statistic, metric = aggregates.split_qualifier(qualifier)
-            statistics[metric][statistic] = value
-    metrics = {metric: _metric_summary(of_metric) for metric, of_metric in statistics.items()}
-    return AggregateRecord(key.sensor_id, key.start_us, window, reading_count, metrics)
-
-
-def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
-    count, *others = (statistics[name] for name in aggregates.STATISTICS)
-    return MetricSummary(int(count), *others)
-
-
-_KEY_ALONE = Wanted((), keys_only=True)
 
 
 def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:

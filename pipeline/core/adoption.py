@@ -6,15 +6,14 @@ written its cells, but for how its numbers are spelled.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from math import isnan
 from typing import TypeVar
 
 from pipeline.core.aggregates import (
     READING_COUNT,
     STATISTICS,
     AggregateKey,
-    aggregate_key,
     parse_aggregate_key,
+    parse_statistic,
     split_qualifier,
 )
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, sensor_event, shown, validate
@@ -23,7 +22,6 @@ from pipeline.core.rows import Cell, KeyRange, Row, after_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.template import RawKey
 from pipeline.core.times import format_time
-from pipeline.core.values import parse_value
 from pipeline.core.work_list import parse_work_key, work_key
 
 _T = TypeVar("_T")
@@ -78,18 +76,17 @@ def aggregate(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
         Misfit: the key is of no window, or the cells are not all of its statistics, at the window's start.
     """
     key = _parsed(lambda key: parse_aggregate_key(tier.window, key), row.key)
-    if aggregate_key(tier.window, *key) != row.key or tier.window.start_of(key.start_us) != key.start_us:
-        raise Misfit(f"{shown_key(row.key)} is not the key of a window of {tier.window.text}")
     _check_valid(RawRecord(key.sensor_id, key.start_us, {}))
     cells = [cell for cell in row.cells if cell.family in set(families)]
     names = {READING_COUNT}
     for cell in cells:
-        name, value = _statistic(cell)
-        statistic, metric = split_qualifier(name)
-        if name != READING_COUNT:
+        try:
+            parse_statistic(cell.qualifier, cell.value)
+        except ValueError as error:
+            raise Misfit(f"cell {_shown_cell(cell)} is none of an aggregate: {error}") from error
+        if cell.qualifier != READING_COUNT.encode():
+            _, metric = split_qualifier(cell.qualifier.decode())
             names |= {f"{each}_{metric}" for each in STATISTICS}
-        if isnan(value) or (statistic in ("count", "reading") and not (value >= 1 and value.is_integer())):
-            raise Misfit(f"cell {_shown_cell(cell)} is {value:g}, which can't be")
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):
         raise Misfit(f"it has no {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
@@ -168,13 +165,6 @@ def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
             f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)}, "
             f"and it has to be {_shown_time(time_us)}"
         )
-
-
-def _statistic(cell: Cell) -> tuple[str, float]:
-    try:
-        return cell.qualifier.decode(), parse_value(cell.value)
-    except ValueError as error:
-        raise Misfit(f"cell {_shown_cell(cell)} is no number: {error}") from error
 
 
 def _column(cell: Cell) -> Column:

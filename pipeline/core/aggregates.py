@@ -3,22 +3,27 @@
 All values are decimal text.
 """
 
+import math
 from collections import defaultdict
 from datetime import datetime
 from typing import NamedTuple
 
+from pipeline.core.events import is_sensor_id, name_of
 from pipeline.core.records import AggregateRecord, MetricSummary
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.stats import MetricStats, WindowStats
 from pipeline.core.times import from_datetime, to_datetime
-from pipeline.core.values import format_value, parse_value
+from pipeline.core.values import format_value, parse_value, shown_bytes
 from pipeline.core.windows import DAILY, HOURLY, Window
 
 READING_COUNT = "reading_count"
+_READING_COUNT = READING_COUNT.encode()
 STATISTICS = ("count", "sum", "min", "max", "avg", "stddev")
 
 _FORMATS = {HOURLY.length: ("hourly", "%Y-%m-%dT%H"), DAILY.length: ("daily", "%Y-%m-%d")}
 _ANY_OTHER_FORMAT = "%Y-%m-%dT%H:%M:%S"
+_MOST_COUNTED = 2**53  # up to which every whole number is a double
+_OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
 
 
 class AggregateKey(NamedTuple):
@@ -38,13 +43,19 @@ def aggregate_key(window: Window, sensor_id: str, start_us: int) -> bytes:
 
 
 def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
-    """What an aggregate row's key says. Raises ValueError where it is no such key."""
+    """What an aggregate row's key says. Raises ValueError where it is none that :func:`aggregate_key` writes."""
     text = key.decode()
     prefix = aggregate_prefix(window)
     if not text.startswith(prefix):
-        raise ValueError(f"{key!r} is not the key of a window of {window.text}")
+        raise ValueError(f"it is not the key of a window of {window.text}")
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
-    return AggregateKey(sensor_id, from_datetime(datetime.strptime(start, _label_and_format(window)[1])))
+    start_us = from_datetime(datetime.strptime(start, _label_and_format(window)[1]))
+    if not is_sensor_id(sensor_id):
+        raise ValueError("it has no sensor's id")
+    # Of several texts for one time, which strptime takes, one alone is the key of the window.
+    if start_us < 0 or start_us % window.length_us or aggregate_key(window, sensor_id, start_us) != key:
+        raise ValueError(f"it is not the key of a window of {window.text}")
+    return AggregateKey(sensor_id, start_us)
 
 
 def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
@@ -71,27 +82,54 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
 
 
 def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
-    """What an aggregate row says. Raises ValueError where it is no such row."""
-    key = parse_aggregate_key(window, row.key)
-    reading_count = 0
+    """The record that the row is, of which :func:`stats_of` makes an accumulator.
+
+    Raises:
+        ValueError: it is none that :func:`aggregate_row` writes: its key, a column, or a value that can't be; no number
+            of events; a metric without all of its statistics, or whose minimum is above its maximum.
+    """
+    sensor_id, start_us = parse_aggregate_key(window, row.key)
+    events = 0.0
     statistics: dict[str, dict[str, float]] = defaultdict(dict)
     for cell in row.cells:
-        qualifier, value = cell.qualifier.decode(), parse_value(cell.value)
-        if qualifier == READING_COUNT:
-            reading_count = int(value)
+        value = parse_statistic(cell.qualifier, cell.value)
+        if cell.qualifier == _READING_COUNT:
+            events = value
         else:
-            statistic, metric = split_qualifier(qualifier)
+            statistic, metric = split_qualifier(cell.qualifier.decode())
             statistics[metric][statistic] = value
-    try:
-        metrics = {metric: _metric_summary(of_metric) for metric, of_metric in statistics.items()}
-    except KeyError as error:
-        raise ValueError(f"there is no {error.args[0]}") from error
-    return AggregateRecord(key.sensor_id, key.start_us, window, reading_count, metrics)
+    if not events or not statistics:
+        raise ValueError(f"it has no {READING_COUNT}" if statistics else "it has no metric")
+    metrics = {metric: _summary(metric, of_metric) for metric, of_metric in statistics.items()}
+    return AggregateRecord(sensor_id, start_us, window, int(events), metrics)
 
 
-def _metric_summary(statistics: dict[str, float]) -> MetricSummary:
-    count, *others = (statistics[name] for name in STATISTICS)
-    return MetricSummary(int(count), *others)
+def parse_statistic(qualifier: bytes, value: bytes) -> float:
+    """The value of a column of an aggregate row.
+
+    Counts are whole numbers from 1 to 2**53. A sum that overflowed is infinite, and a deviation may be; the other
+    values are finite.
+
+    Raises:
+        ValueError: there is no such column, or it has no such value.
+    """
+    if qualifier == _READING_COUNT:
+        return _parse_count(value)
+    statistic, _, metric = qualifier.partition(b"_")
+    name_of(metric)
+    match statistic:
+        case b"count":
+            return _parse_count(value)
+        case b"min" | b"max" | b"avg":
+            return parse_value(value)
+        case b"sum":
+            return _OVERFLOWS[value] if value in _OVERFLOWS else parse_value(value)
+        case b"stddev":
+            deviation = math.inf if value == b"inf" else parse_value(value)
+            if deviation < 0:
+                raise ValueError(f"{shown_bytes(value)} is no deviation")
+            return deviation
+    raise ValueError(f"column {shown_bytes(qualifier)} is none of an aggregate")
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:
@@ -117,6 +155,22 @@ def split_qualifier(qualifier: str) -> tuple[str, str]:
     """``"sum_temperature"`` as ``("sum", "temperature")``. Not for :data:`READING_COUNT`."""
     statistic, _, metric = qualifier.partition("_")
     return statistic, metric
+
+
+def _parse_count(value: bytes) -> float:
+    count = parse_value(value)
+    if not 1 <= count <= _MOST_COUNTED or not count.is_integer():
+        raise ValueError(f"{shown_bytes(value)} is no count")
+    return count
+
+
+def _summary(metric: str, statistics: dict[str, float]) -> MetricSummary:
+    if missing := [name for name in STATISTICS if name not in statistics]:
+        raise ValueError(f"it has no {', '.join(missing)} of {metric}")
+    count, *others = (statistics[name] for name in STATISTICS)
+    if statistics["min"] > statistics["max"]:
+        raise ValueError(f"its minimum of {metric} is above its maximum")
+    return MetricSummary(int(count), *others)
 
 
 def _label_and_format(window: Window) -> tuple[str, str]:

@@ -7,13 +7,12 @@ from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
-from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, split_qualifier
+from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
 from pipeline.core.readings import WindowReadings
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import format_time
-from pipeline.core.values import parse_value
 
 # Sums depend on the order of adding: two computations agree within this share of Σ|x|.
 _TOLERANCE = 1e-9
@@ -66,7 +65,7 @@ class Recomputed:
 
 
 class Difference(NamedTuple):
-    """One statistic that is not as it has to be: None where there is none; text where it is no number."""
+    """One statistic that is not as it has to be: None where there is none; text where nobody of ours writes it."""
 
     statistic: str  # as the column is called, like sum_temperature
     stored: float | str | None
@@ -155,7 +154,7 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[
     """
     wanted = _values(recomputed.stats, tier)
     for name in sorted(wanted.keys() | stored.keys(), key=_by_name):
-        value = _number(stored.get(name))
+        value = _value(name, stored.get(name))
         if name not in wanted or not _agree(name, value, wanted[name], recomputed):
             yield Difference(name, value, wanted.get(name))
 
@@ -168,7 +167,7 @@ def _finding(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
     if recomputed is None:
-        gone = tuple(Difference(name, _number(value), None) for name, value in sorted(stored.items()))
+        gone = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
         return Finding(tier, sensor_id, start_us, gone, ())
     found = tuple(differences(recomputed, stored, tier))
     if not found:
@@ -190,7 +189,7 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
 def _values(stats: WindowStats, tier: Tier) -> dict[str, float]:
     """A row's values by qualifier, as they are written."""
     row = aggregate_row(tier.window, "", 0, stats, tier.family)
-    return {cell.qualifier.decode(): parse_value(cell.value) for cell in row.cells}
+    return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
 
 
 def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Recomputed) -> bool:
@@ -215,11 +214,12 @@ def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Rec
     return abs(stored - wanted) <= tolerance  # never of NaN
 
 
-def _number(value: bytes | None) -> float | str | None:
+def _value(name: str, value: bytes | None) -> float | str | None:
+    """What a reader reads there; text where it would leave the row out."""
     if value is None:
         return None
     try:
-        return parse_value(value)
+        return parse_statistic(name.encode(), value)
     except ValueError:
         return value.decode(errors="backslashreplace")
 

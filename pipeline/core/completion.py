@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
 from pipeline.core.readings import Recalled, WindowReadings, at_least
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.homes import Homes
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ForeignRow, Query, ReadRows, events_of
+from pipeline.core.schema.reading import Query, ReadRows, events_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.times import format_time
+from pipeline.core.values import shown_bytes
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
@@ -131,14 +132,15 @@ def serialized(event: Event) -> bytes:
 
 
 def deserialized(data: bytes) -> Event:
-    """The event that was serialized. Raises ValueError for bytes that are none."""
+    """The event that was serialized. Raises ValueError for bytes that are no valid event."""
     message = SensorEvent()
     try:
         message.ParseFromString(data)
+        return validate(message, LATEST_US)
     except DecodeError as error:
         raise ValueError(f"not a SensorEvent: {error}") from error
-    time_us = message.event_time.seconds * 1_000_000 + message.event_time.nanos // 1000
-    return Event(message.sensor_id, time_us, dict(message.readings), dict(message.metadata), message.event_id, message)
+    except BadData as error:
+        raise ValueError(f"not a valid SensorEvent: {error}") from error
 
 
 def sensor_event(
@@ -254,6 +256,11 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
+def is_sensor_id(text: str) -> bool:
+    """Whether a valid event can have that sensor_id."""
+    return len(text) <= MAX_SENSOR_ID and _is_sensor_id(text)
+
+
 @lru_cache(maxsize=1 << 17)
 def _is_sensor_id(text: str) -> bool:
     return _SENSOR_ID.fullmatch(text) is not None and text not in RESERVED_SENSOR_IDS
@@ -325,6 +332,18 @@ def _metadata(metadata: dict[str, str]) -> dict[str, str]:
 @lru_cache(maxsize=1 << 14)
 def _matches_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1 << 14)
+def name_of(qualifier: bytes) -> str:
+    """The name of a metric or metadata entry, as a column has it. Raises ValueError for a column that is none."""
+    try:
+        name = qualifier.decode()
+    except UnicodeDecodeError:
+        name = ""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"column {shown_bytes(qualifier)} is no name, which matches {_NAME.pattern}")
+    return name
 
 
 def shown(text: str) -> str:

@@ -1,10 +1,12 @@
-"""Values of readings as bytes: decimal text, or eight bytes."""
+"""Values of readings as bytes: decimal text, or eight bytes. They are finite; what is not was never written here."""
 
 import struct
 from collections.abc import Callable
 from enum import StrEnum
 
 _FLOAT64 = struct.Struct(">d")
+_NUMERIC = b"0123456789+-.eE"
+_MOST_SHOWN = 40
 
 
 class Values(StrEnum):
@@ -31,10 +33,12 @@ def _format_float64(value: float) -> bytes:
 
 
 def _parse_float64(data: bytes) -> float:
-    try:
-        return _FLOAT64.unpack(data)[0]
-    except struct.error as error:
-        raise ValueError(f"{data!r} is not the eight bytes of a float64") from error
+    if len(data) != _FLOAT64.size:
+        raise ValueError(f"{shown_bytes(data)} is not the eight bytes of a float64")
+    (value,) = _FLOAT64.unpack(data)
+    if value - value != 0.0:
+        raise ValueError(f"{shown_bytes(data)} is {value}, which is no finite number")
+    return value
 
 
 def format_value(value: float) -> bytes:
@@ -43,5 +47,17 @@ def format_value(value: float) -> bytes:
 
 
 def parse_value(text: bytes) -> float:
-    """The number that the text says. Raises ValueError where it says none."""
-    return float(text)
+    """The finite number that decimal text says. Raises ValueError for any other text."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{shown_bytes(text)} is no number") from None
+    # float() takes blanks, underscores, nan and inf too. A number less itself is 0, and of inf and nan that is nan.
+    if text.strip(_NUMERIC) or value - value != 0.0:
+        raise ValueError(f"{shown_bytes(text)} is no finite decimal number")
+    return value
+
+
+def shown_bytes(data: bytes) -> str:
+    """Foreign bytes, made safe and short for a line of ours."""
+    return repr(data) if len(data) <= _MOST_SHOWN else f"{data[:_MOST_SHOWN]!r}…"

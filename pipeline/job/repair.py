@@ -47,8 +47,8 @@ from pipeline.core.repair_plan import (
 )
 from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import parse_time

@@ -3,12 +3,16 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_MOST_FOREIGN = 3  # rows that are named
 
 # Without emoji: rich would make a battery of the column raw:battery:.
 out = Console(highlight=False, emoji=False)
@@ -31,6 +35,20 @@ def progress_bar() -> Progress:
 def print_json_line(record: dict[str, Any]) -> None:
     """One machine-readable line on standard output."""
     sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def tell_foreign(lines: Iterable[str], count: int) -> None:
+    """Tells on standard error that rows were left out, because their table's schema never writes them.
+
+    Args:
+        lines: about the first of them, or more.
+        count: how many there were.
+    """
+    if not count:
+        return
+    for line in islice(lines, _MOST_FOREIGN):
+        click.echo(f"{line}; left out", err=True)
+    click.echo(f"foreign rows left out: {count:,}", err=True)
 
 
 @contextmanager

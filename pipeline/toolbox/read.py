@@ -41,9 +41,11 @@ def read() -> None:
     statistic that overflowed is the string "inf", or "-inf".
 
     Exit codes: 0 also where a range holds nothing, or nothing of a sensor or metric, which a line on standard error
-    tells; 1 where latest finds no reading of a sensor, or the table cannot be read: it is missing, does not say its
-    schema or says another than the flags, or the server is away; 2 for wrong usage: a range that does not end after it
-    starts, a tier that the table does not have, metadata that is needed to find a sensor, a file that is no PNG.
+    tells; 1 where latest finds no reading of a sensor, where rows were left out that somebody else wrote and the schema
+    never does (standard error names the first of them; all others are printed), or where the table cannot be read: it
+    is missing, does not say its schema or says another than the flags, or the server is away; 2 for wrong usage: a
+    range that does not end after it starts, a tier that the table does not have, metadata that is needed to find a
+    sensor, a file that is no PNG.
     """
 
 

@@ -1,6 +1,7 @@
 """What the commands of ``tidetable read`` share: options, the open table, and by what a sensor is found."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import takewhile
@@ -15,6 +16,7 @@ from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.times import format_time, parse_time
 from pipeline.core.windows import Window
+from pipeline.toolbox.console import tell_foreign
 from pipeline.toolbox.options import Command, Parsed, schema_options, table_options
 
 OpenTable = Callable[[], AbstractContextManager[SensorTable]]
@@ -81,7 +83,8 @@ def range_options(command: Command) -> Command:
 def reading_options(command: Command) -> Command:
     """Adds what every command has: which table, what is said of its schema, and ``--json`` as ``as_json``.
 
-    The command is given ``open_table``, which opens it for the length of a ``with`` block.
+    The command is given ``open_table``, which opens it for the length of a ``with`` block. The rows that were left out
+    of it are told on standard error, and make the exit code 1.
     """
 
     @table_options
@@ -89,10 +92,24 @@ def reading_options(command: Command) -> Command:
     @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
     @functools.wraps(command)
     def with_table(*args: Any, table: TableName, said: Said, **kwargs: Any) -> Any:
-        def open_table() -> AbstractContextManager[SensorTable]:
-            return SensorTable.open(table.project, table.instance, table.table, said)
+        left_out = False
 
-        return command(*args, open_table=open_table, **kwargs)
+        @contextmanager
+        def open_table() -> Iterator[SensorTable]:
+            nonlocal left_out
+            with SensorTable.open(
+                table.project, table.instance, table.table, said, on_foreign=lambda _: None
+            ) as opened:
+                try:
+                    yield opened
+                finally:
+                    tell_foreign(opened.foreign.told.values(), opened.foreign.count)
+                    left_out = opened.foreign.count > 0
+
+        returned = command(*args, open_table=open_table, **kwargs)
+        if left_out:
+            sys.exit(1)
+        return returned
 
     return with_table
 

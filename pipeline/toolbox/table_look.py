@@ -16,9 +16,9 @@ from pipeline.core.audit import Audited, Finding, Recomputed, Stored, audit
 from pipeline.core.readings import WindowReadings
 from pipeline.core.repair_plan import bounds_of, extents_of
 from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.policies import Policy
-from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
 from pipeline.core.schema.table_schema import TableSchema, Tier

@@ -26,7 +26,7 @@ from pipeline.core.readings import WindowReadings, at_least
 from pipeline.core.repair_plan import lateness_of
 from pipeline.core.rows import Row
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats

@@ -11,7 +11,7 @@ from apache_beam.typehints import KV
 
 from pipeline.cloud.names import TableName
 from pipeline.core.completion import Recall
-from pipeline.core.schema.reading import ForeignRow
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics

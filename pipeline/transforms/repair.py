@@ -24,8 +24,8 @@ from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Stored, audit
 from pipeline.core.readings import WindowReadings
 from pipeline.core.rows import KeyRange, Row
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.transforms import metrics

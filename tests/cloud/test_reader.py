@@ -8,9 +8,8 @@ import pytest
 from google.cloud.bigtable import data
 
 from pipeline.cloud import row_reader, tables
-from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import NOTHING_SAID, SensorTable
+from pipeline.cloud.reader import NOTHING_SAID, ForeignRowProblem, SensorTable
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
@@ -289,24 +288,97 @@ def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, e
                 read("s", T, end)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        Row(b"odd#82286757998", [Cell("raw", b"t", 0, b"1")]),
-        Row(b"odd#8228675799876543", [Cell("raw", b"t", 0, b"warm")]),
-        Row(b"odd#8228675799876543", [Cell("raw", b"\xff", 0, b"1")]),
-    ],
-    ids=["key", "value", "qualifier"],
-)
-def test_a_row_that_is_none_of_ours_is_a_problem_of_the_table(name: TableName, row: Row) -> None:
-    """What somebody else wrote under a sensor's prefix is named, and is no fault of whoever asks."""
-    write(name, [row])
-    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of this schema"):
-        table.latest("odd")
+# Rows that others wrote
 
 
-def test_a_key_that_is_no_text_is_a_problem_of_the_table(name: TableName) -> None:
-    """The same goes for a key that ends the list of sensors."""
-    write(name, [Row(b"\xff\xfe", [Cell("raw", b"t", 0, b"1")])])
-    with opened(name) as table, pytest.raises(ServerProblem, match="is not one of this schema"):
-        list(table.sensors())
+def foreign_raw_rows(sensor: str) -> list[Row]:
+    """Newer than T, each foreign in its own way."""
+    keys = (TableSchema.default().key.render(Event(sensor, T + n, {}, {})) for n in itertools.count(1))
+    cells = [
+        *(Cell("raw", b"t", T, value) for value in (b"warm", b"nan", b"-inf", b"1_0", b"", (7).to_bytes(8), b"\xff")),
+        *(Cell("raw", name, T, b"1") for name in (b"x" * 300, b"\xff", b"", b"t t")),
+        *(Cell("meta", name, T, text) for name, text in ((b"place", b"\xff"), (b"#", b"x"))),
+    ]
+    odd_keys = [f"{sensor}#{text}".encode() for text in ("0", "82286757998", "x", "8228675799876543x")]
+    return [
+        *(Row(key, [Cell("raw", b"h", T, b"2"), cell]) for key, cell in zip(keys, cells, strict=False)),
+        *(Row(key, [Cell("raw", b"t", T, b"1")]) for key in odd_keys),
+        Row(f"{sensor}#".encode() + b"\xff", [Cell("raw", b"t", T, b"1")]),
+    ]
+
+
+def foreign_windows(sensor: str) -> list[Row]:
+    """One an hour behind T, each foreign in its own way."""
+    odd: list[dict[str, bytes]] = [
+        *({"reading_count": value} for value in (b"inf", b"-1", b"0", b"1.5", b"1e30", b"nan", b"many", b"")),
+        *({"count_t": value} for value in (b"1e999", b"0", b"-1", (1).to_bytes(8))),
+        *({"stddev_t": value} for value in (b"nan", b"-1", b"-inf")),
+        *({name: b"inf"} for name in ("min_t", "max_t", "avg_t")),
+        {"sum_t": b"nan"}, {"min_t": b"2"}, {"note": b"1"}, {f"sum_{'x' * 300}": b"1"}, {"sum_": b"1"}, {"": b"1"},
+        {"sum_other": b"1"},
+    ]  # fmt: skip
+    rows = []
+    for n, changes in enumerate(odd, 1):
+        row = window_row(HOURLY, sensor, T + n * HOUR, {"t": 1.0})
+        values = {cell.qualifier: cell.value for cell in row.cells}
+        values |= {name.encode(): value for name, value in changes.items()}
+        rows.append(Row(row.key, [Cell("stats", name, T, value) for name, value in values.items()]))
+    whole = window_row(HOURLY, sensor, T + (len(odd) + 1) * HOUR, {"t": 1.0})
+    rows.append(whole._replace(cells=[cell for cell in whole.cells if cell.qualifier != b"reading_count"]))
+    rows.append(Row(whole.key[:-2] + b"7", whole.cells))  # an hour in one digit
+    rows.append(Row(whole.key + b"#x", whole.cells))
+    return rows
+
+
+def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever somebody else wrote between them, a sensor's own rows are read; what was left out is counted once."""
+    foreign = foreign_raw_rows("odd")
+    write(name, [event("odd", T), event("odd", T - HOUR), event("other", T), *foreign])
+    own = [RawRecord("odd", T, {"t": 1.0}), RawRecord("odd", T - HOUR, {"t": 1.0})]
+    with opened(name) as table:
+        assert table.latest("odd") == own[0]
+        assert table.foreign.count > 10
+        assert list(table.range("odd", 0, LATEST_US)) == own
+        assert list(table.range(["odd", "other"], 0, LATEST_US))[1:] == [RawRecord("other", T, {"t": 1.0}), own[1]]
+        assert list(table.prefix(0, LATEST_US, sensors="o")) == [*own, RawRecord("other", T, {"t": 1.0})]
+        assert list(table.sensors()) == ["odd", "other"]
+        assert table.foreign.count == len(foreign)
+        assert {row.key for row in foreign} == table.foreign.told.keys()
+        assert all("is not one of this schema: " in line and "\n" not in line for line in table.foreign.told.values())
+    assert len(caplog.records) == 1
+
+
+def test_foreign_windows_are_left_out(name: TableName) -> None:
+    """The same goes for aggregates: one that could not be gone on from is left out, and those beside it are read."""
+    foreign = foreign_windows("odd")
+    write(name, [window_row(HOURLY, "odd", T + n * HOUR, {"t": 1.0}) for n in (0, 100)])
+    write(name, foreign)
+    with opened(name) as table:
+        assert [each.start_us for each in table.aggregates("odd", 0, LATEST_US, tier=HOURLY)] == [T, T + 100 * HOUR]
+        assert table.foreign.count == len(foreign)
+        assert table.foreign.told.keys() == {row.key for row in foreign}
+
+
+def test_strictly_nothing_is_left_out(name: TableName) -> None:
+    """Where what is missing would be missing in a result, a foreign row is a problem, however often it is met."""
+    write(name, [event("odd", T), foreign_raw_rows("odd")[0], *foreign_windows("odd")[:1]])
+    with SensorTable.open(name.project, name.instance, name.table, strict=True) as table:
+        for read in (
+            lambda: table.latest("odd"),
+            lambda: list(table.range(["odd", "even"], 0, LATEST_US)),
+            lambda: list(table.aggregates("odd", 0, LATEST_US, tier=HOURLY)),
+        ):
+            for _ in range(2):
+                with pytest.raises(ForeignRowProblem, match="is not one of this schema"):
+                    read()
+
+
+def test_many_foreign_rows_cost_few_requests(name: TableName) -> None:
+    """They are read through in pages, not sought one by one."""
+    write(name, [Row(f"user-{n:05}".encode(), [Cell("raw", b"t", 0, b"1")]) for n in range(3000)])
+    write(name, [event("a", T), event("v", T)])
+    with opened(name) as table:
+        assert list(table.sensors()) == ["a", "v"]
+        assert table.rows.requests <= 12
+        assert table.foreign.count == 3000
+        assert len(table.foreign.told) == 1000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.values import Values, format_value, parse_value
 
-doubles = st.floats(allow_nan=False)
+doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(doubles)
@@ -54,11 +54,29 @@ def test_float64_of_the_standard():
     assert Values.FLOAT64.pack(-2.0) == b"\xc0\0\0\0\0\0\0\0"
 
 
+@pytest.mark.parametrize("text", [b"nan", b"inf", b"Infinity", b"-inf", b"1e309", b"1_0", b" 1", b"1\n", b"0x10"])
+def test_text_that_python_takes_for_a_number(text):
+    """Only decimal text of a finite number is a value; what float() takes beside that, nobody of ours writes."""
+    with pytest.raises(ValueError, match=r"is no number|is no finite decimal number"):
+        parse_value(text)
+
+
+@pytest.mark.parametrize("text", [b"+1.5", b"1.", b".5", b"1E3", b"007", b"-0"])
+def test_text_that_others_write(text):
+    """A plain decimal number is one, also where ours is shorter."""
+    assert parse_value(text) == float(text)
+
+
 @pytest.mark.parametrize(
     ("values", "data"),
-    [(Values.TEXT, b""), (Values.TEXT, b"warm"), (Values.FLOAT64, b"23.5"), (Values.FLOAT64, b"\0" * 9)],
+    [
+        *((Values.TEXT, data) for data in (b"", b"warm", "٣".encode(), b"\xff", b"9" * 100_000 + b"x")),
+        *((Values.FLOAT64, data) for data in (b"23.5", b"\0" * 9, b"")),
+        *((Values.FLOAT64, struct.pack(">d", value)) for value in (math.nan, math.inf, -math.inf)),
+    ],
 )
 def test_bytes_that_are_no_value(values, data):
-    """What was never written as a value is a ValueError."""
-    with pytest.raises(ValueError, match=r"could not convert|is not the eight bytes of a float64"):
+    """What was never written as a value is a ValueError, in a short line."""
+    with pytest.raises(ValueError, match=r"is no number|is not the eight bytes of a float64|no finite") as told:
         values.unpack(data)
+    assert len(str(told.value)) < 200

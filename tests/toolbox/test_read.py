@@ -1,4 +1,5 @@
 import json
+import re
 import socket
 import uuid
 
@@ -10,7 +11,7 @@ from pipeline.cloud import row_reader, tables
 from pipeline.cloud.names import TableName
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
-from pipeline.core.rows import Row
+from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
@@ -18,7 +19,8 @@ from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
 from pipeline.toolbox import read_views
 from pipeline.toolbox.cli import main
-from tests.cloud.test_reader import write
+from tests.cloud.test_reader import event as raw_event
+from tests.cloud.test_reader import foreign_raw_rows, foreign_windows, window_row, write
 from tests.lasting import lasting
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
@@ -432,3 +434,42 @@ def test_the_help_says_what_a_command_costs() -> None:
     for command, texts in told.items():
         printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())
         assert all(text in printed for text in texts), printed
+
+
+FOREIGN = foreign_raw_rows("s")
+SERVED = {
+    "latest s": ["s"],
+    "range s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "range s t --from 2026-02-17T09 --to 2026-02-17T12": ["s", "t", "s"],
+    "prefix --sensors s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "aggregates s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
+    "hourly s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
+    "sensors": ["s", "t"],
+    "plot s --metric t --from 2026-02-17 --to 2026-02-18": ["s", "s", "s"],  # a window and two events
+}
+
+
+@pytest.mark.parametrize("command", SERVED)
+def test_foreign_rows_are_told_and_all_others_printed(name: TableName, command: str) -> None:
+    """Standard output has every row of ours and nothing else; standard error names a few others, and the code is 1."""
+    hour = HOURLY.length_us
+    start_us = parse_time("2026-02-17T10")
+    write(name, [raw_event(sensor, start_us - n) for sensor, n in (("s", 0), ("s", 2), ("t", 1))])
+    write(name, [*FOREIGN, *foreign_windows("s"), Row(b"no#row#of#ours", [Cell("raw", b"t", 0, b"1")])])
+    write(name, [window_row(HOURLY, "s", start_us + n * hour, {"t": 1.0}) for n in (-24, 0)])
+    result = run(name, *command.split(), "--json")
+    assert result.exit_code == 1, result.output
+    assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == SERVED[command]
+    *told, count = [line for line in result.stderr.splitlines() if not line.startswith("drawn: ")]
+    assert 1 <= len(told) <= 3
+    assert all(re.fullmatch(r"row b'.*' is not one of this schema: .*; left out", line) for line in told)
+    assert int(count.removeprefix("foreign rows left out: ")) >= len(told)
+
+
+def test_foreign_rows_alone(name: TableName) -> None:
+    """Where nothing else is found, that is told too; a terminal's table is printed as ever."""
+    write(name, FOREIGN)
+    result = run(name, "latest", "s")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: no readings of s\n")
+    assert result.stderr.splitlines()[-1].startswith("foreign rows left out: 1")

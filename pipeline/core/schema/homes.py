@@ -3,22 +3,20 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipeline.core.events import RESERVED_SENSOR_IDS
 from pipeline.core.rows import KeyRange, after_prefix, prefix_range
-from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ForeignRow, ReadRows
+from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.reading import ReadRows, seek
 from pipeline.core.schema.scans import Known
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.template import RawKey, first_segment
+from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import MetadataToken, MetricToken
-
-_KEY_ALONE = Wanted(families=(), keys_only=True)
 
 
 class Homes:
     """Finds the metadata by which a sensor's rows are found, as it is in the table: a sensor may have moved.
 
-    What was looked up once is not looked up again; rows that came since are not seen.
+    What was looked up once is not looked up again; rows that came since are not seen. A row whose key the schema does
+    not write is nobody's home, and is passed.
 
     Args:
         schema: of the table.
@@ -65,16 +63,11 @@ class Homes:
 
     def _seek(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> Iterator[str]:
         start, end = prefix_range(prefix)
-        while row := next(self._read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
-            segment = first_segment(row.key)
-            if segment in RESERVED_SENSOR_IDS:
-                start = after_prefix(f"{segment}#".encode())
-            else:
-                try:
-                    text = text_of(self._schema.key.parse_key(row.key))
-                except ValueError as error:
-                    raise ForeignRow(row, error) from error
-                yield text
-                start = after_prefix(prefix + f"{text}#".encode())
-            if end and start >= end:
-                return
+        while found := seek(self._read, KeyRange(start, end), self._schema.key.parse_key, _pass):
+            text = text_of(found[1])
+            yield text
+            start = after_prefix(prefix + f"{text}#".encode())
+
+
+def _pass(problem: ForeignRow) -> None:
+    """Goes on behind the row."""

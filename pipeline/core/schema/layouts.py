@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pipeline.core.events import Event, deserialized, serialized
+from pipeline.core.events import Event, deserialized, name_of, serialized
 from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, EncodedRow, Row
@@ -333,9 +333,9 @@ def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) 
     in_metadata, unpack = columns.metadata.families, columns.values.unpack
     for family, qualifier, _, value in cells:
         if family in in_metadata:
-            metadata[qualifier.decode()] = value.decode()
+            metadata[name_of(qualifier)] = value.decode()
         else:
-            name = qualifier.decode()
+            name = name_of(qualifier)
             # In two families where the routes have changed since: the family that takes it now has the later word.
             if name not in readings or columns.metrics.family_of(name) == family:
                 readings[name] = unpack(value)

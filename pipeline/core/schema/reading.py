@@ -1,21 +1,23 @@
 """Queries: which rows answer them, and the events that these rows are, the newest first on every schema.
 
-Pure: rows come from a function of the caller's, so that a table and a list of rows are read alike.
+Pure: rows come from a function of the caller's, so that a table and a list of rows are read alike. A row that the
+schema does not write is told to another function of the caller's, which raises or has it left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, groupby, islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
 from pipeline.core.schema.layouts import Wanted, merged, newest_first
 from pipeline.core.schema.scans import Known, Scan
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.template import RawKey, first_segment
+from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
 
 _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row holds the events of a whole span of time
@@ -26,6 +28,11 @@ _ROWS_AN_EVENT = 8  # where there is a row a metric: a guess, so that a few even
 _MOST_RANGES = 100
 
 _KEY_ALONE = Wanted(families=(), keys_only=True)
+
+_RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
+_MOST_SOUGHT = 1000  # rows of a page, where foreign ones are passed
+
+_T = TypeVar("_T")
 
 
 class ReadRows(Protocol):
@@ -43,13 +50,6 @@ class ReadRows(Protocol):
             page_rows: how many rows will probably be taken, where that is known; there may be more.
             reverse: whether from the last to the first.
         """
-
-
-class ForeignRow(Exception):
-    """A row that the schema does not write. ``str()`` says which, and how it is not."""
-
-    def __init__(self, row: Row, error: Exception) -> None:
-        super().__init__(f"row {row.key!r} is not one of this schema: {error}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,14 @@ class Query:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def events_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query) -> Iterator[RawRecord]:
+def events_of(
+    schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, on_foreign: OnForeign = raised
+) -> Iterator[RawRecord]:
     """One sensor's events, the newest first; several parts of one event are put together.
 
     Raises:
         ValueError: at once, where row keys are made of metadata that is not known.
-        ForeignRow: while reading.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     known = Known(sensor_id, None, query.metadata)
     _check_texts(query.metadata)
@@ -85,15 +87,17 @@ def events_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query)
             f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
         )
-    return islice(_events_of(schema, read, known, query), query.limit)
+    return islice(_events_of(schema, read, known, query, on_foreign), query.limit)
 
 
-def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query) -> Iterator[RawRecord]:
+def events_of_prefix(
+    schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query, on_foreign: OnForeign = raised
+) -> Iterator[RawRecord]:
     """The events of all sensors whose ids begin so, by one scan: sensor by sensor, each the newest first.
 
     Raises:
         ValueError: at once, where row keys do not have such sensors side by side, or nothing narrows the scan.
-        ForeignRow: while reading.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     if "#" in sensor_prefix:  # which would begin with one sensor's id, and go on with what comes behind it in keys
         raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
@@ -115,10 +119,16 @@ def events_of_prefix(schema: TableSchema, read: ReadRows, sensor_prefix: str, qu
         wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
     known = replace(known, metrics=query.metrics or ())
     scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
-    return islice(_records(schema, read, scan, wanted, query, known), query.limit)
+    return islice(_records(schema, read, scan, wanted, query, known, on_foreign), query.limit)
 
 
-def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata: Mapping[str, str]) -> Iterator[str]:
+def sensors_of(
+    schema: TableSchema,
+    read: ReadRows,
+    sensor_prefix: str,
+    metadata: Mapping[str, str],
+    on_foreign: OnForeign = raised,
+) -> Iterator[str]:
     """Every sensor that has a raw row and whose id begins so, each once, in the order of keys: one seek a sensor.
 
     Where something else comes before the sensor in keys, one seek for each of its combinations with a sensor. Not for
@@ -126,16 +136,62 @@ def sensors_of(schema: TableSchema, read: ReadRows, sensor_prefix: str, metadata
 
     Raises:
         ValueError: at once, for metadata that keys do not have before the sensor.
-        ForeignRow: while reading.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     _check_before_sensor(schema, metadata)
-    keys = _distinct(schema, read, Known(None, None, metadata), SensorToken, sensor_prefix)
+    keys = _distinct(schema, read, Known(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
         if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
     )
     return _each_once(of_prefix)
+
+
+def seek(
+    read: ReadRows,
+    key_range: KeyRange,
+    parse: Callable[[bytes], _T],
+    on_foreign: OnForeign,
+    *,
+    passed: Collection[bytes] = _RESERVED,
+    reverse: bool = False,
+) -> tuple[bytes, _T] | None:
+    """The first key of the range that can be parsed, or the last, and what it says; None where there is none.
+
+    Costs one seek, and one more for each first segment that is jumped over. Foreign rows that stand before it are read
+    through, in pages that grow.
+
+    Args:
+        read: what rows are had by.
+        key_range: where.
+        parse: reads a key; where it raises a ValueError, the row is a foreign one.
+        on_foreign: what is told of it.
+        passed: the first segments of rows of another kind, which are jumped over.
+        reverse: whether from the last to the first.
+    """
+    start, end = key_range
+    page_rows = 1
+    while not end or start < end:
+        page = KeyRange(start, end)
+        read_rows = 0
+        for read_rows, row in enumerate(  # noqa: B007 (it tells behind the loop whether there may be more)
+            islice(read(page, _KEY_ALONE, None, page_rows, reverse=reverse), page_rows), 1
+        ):
+            segment, parted, _ = row.key.partition(b"#")
+            if parted and segment in passed:
+                start, end = (start, segment + parted) if reverse else (after_prefix(segment + parted), end)
+                break
+            try:
+                return row.key, parse(row.key)
+            except ValueError as error:
+                on_foreign(ForeignRow(row, error))
+            start, end = (start, row.key) if reverse else (row.key + b"\x00", end)
+        else:
+            if read_rows < page_rows:
+                return None
+            page_rows = min(page_rows * 8, _MOST_SOUGHT)
+    return None
 
 
 def _each_once(texts: Iterable[str]) -> Iterator[str]:
@@ -162,14 +218,19 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
         )
 
 
-def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[RawRecord]:
+def _events_of(
+    schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign
+) -> Iterator[RawRecord]:
     wanted = _wanted(schema, query)
     if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
         return  # between two milliseconds, where times are kept to the millisecond
     streams = [
         # No more than the limit of each: of the newest of all, none can come later in its own stream.
-        islice(_records(schema, read, _scan(schema, read, each, query), wanted, query, each), query.limit)
-        for each in _by_metric(schema, read, known, query)
+        islice(
+            _records(schema, read, _scan(schema, read, each, query, on_foreign), wanted, query, each, on_foreign),
+            query.limit,
+        )
+        for each in _by_metric(schema, read, known, query, on_foreign)
     ]
     if len(streams) == 1:
         yield from streams[0]
@@ -178,18 +239,20 @@ def _events_of(schema: TableSchema, read: ReadRows, known: Known, query: Query) 
         yield from merged(parts)
 
 
-def _by_metric(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Iterator[Known]:
+def _by_metric(
+    schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign
+) -> Iterator[Known]:
     """What is known, once for each metric where rows have to be looked for metric by metric."""
     if not isinstance(schema.keys.unknown(known), MetricToken):
         yield replace(known, metrics=query.metrics or ())
     elif query.metrics is not None:
         yield from (replace(known, metric=metric) for metric in query.metrics)
     else:
-        for raw_key in _distinct(schema, read, known, MetricToken):
+        for raw_key in _distinct(schema, read, known, MetricToken, on_foreign):
             yield replace(known, metric=raw_key.metric)
 
 
-def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Scan:
+def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign) -> Scan:
     """Where the events lie; where keys have a coarse time before the fine one, by looking up those that have rows."""
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
@@ -198,8 +261,8 @@ def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Sc
 
     def ranges() -> Iterator[KeyRange]:
         least, most = schema.keys.coarse_range(known, start_us, end_us)
-        while row := next(read(KeyRange(least, most), _KEY_ALONE, None, 1, reverse=True), None):
-            prefix = _through(schema, TimeToken, row)
+        while found := seek(read, KeyRange(least, most), key.parse_key, on_foreign, reverse=True):
+            prefix = key.through(TimeToken, found[0])
             first_us = coarse.parse(prefix[-len(coarse.render(0)) :].decode())
             yield from schema.keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
             most = prefix
@@ -208,30 +271,36 @@ def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query) -> Sc
 
 
 def _distinct(
-    schema: TableSchema, read: ReadRows, known: Known, kind: type[Token], sensor_prefix: str = ""
+    schema: TableSchema,
+    read: ReadRows,
+    known: Known,
+    kind: type[Token],
+    on_foreign: OnForeign,
+    sensor_prefix: str = "",
 ) -> Iterator[RawKey]:
     """The first key of each beginning that ends with a token of that kind: one seek each, and one for the end."""
     start, end = prefix_range(schema.keys.prefix(known, sensor_prefix))
-    while row := next(read(KeyRange(start, end), _KEY_ALONE, None, 1, reverse=False), None):
-        segment = first_segment(row.key)
-        if segment in RESERVED_SENSOR_IDS:
-            start = after_prefix(f"{segment}#".encode())
-        else:
-            yield _raw_key(schema, row)
-            start = after_prefix(_through(schema, kind, row))
-        if end and start >= end:
-            return
+    while found := seek(read, KeyRange(start, end), schema.key.parse_key, on_foreign):
+        yield found[1]
+        start = after_prefix(schema.key.through(kind, found[0]))
 
 
 def _records(
-    schema: TableSchema, read: ReadRows, scan: Scan, wanted: Wanted, query: Query, known: Known
+    schema: TableSchema,
+    read: ReadRows,
+    scan: Scan,
+    wanted: Wanted,
+    query: Query,
+    known: Known,
+    on_foreign: OnForeign,
 ) -> Iterator[RawRecord]:
     """The events of a scan, those of a sensor the newest first."""
     together = schema.keys.shares_times(known)
     page_rows = _page_rows(schema, query, known, together=together)
     for key_range in scan.ranges:
         rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
-        for parts in _side_by_side(schema, rows) if together else _row_by_row(schema, rows):
+        parsed = each_parsed(schema, rows, on_foreign)
+        for parts in _side_by_side(parsed) if together else _row_by_row(parsed):
             yield from _asked_for(parts, query)
 
 
@@ -246,18 +315,43 @@ def _page_rows(schema: TableSchema, query: Query, known: Known, *, together: boo
     return min(sizes, default=None)
 
 
-def _row_by_row(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
-    """The events of each row, the newest first."""
+def each_parsed(
+    schema: TableSchema, rows: Iterable[Row], on_foreign: OnForeign
+) -> Iterator[tuple[RawKey, list[RawRecord]]]:
+    """Raw rows with what their keys say, and the events, or parts of events, that they hold, in no order."""
+    parse_key, records_in, columns = schema.key.parse_key, schema.layout.records, schema.columns
+    by_key_alone = schema.layout.by_key_alone(columns) and not schema.layout.serializes
     for row in rows:
-        records = _parts(schema, _raw_key(schema, row), row)
+        raw_key = None
+        try:
+            raw_key = parse_key(row.key)
+            records = records_in(columns, raw_key, row.cells)
+            if not by_key_alone:
+                _check_place(schema, raw_key, records)
+        except ValueError as error:
+            on_foreign(ForeignRow(row, error, raw_key))
+        else:
+            yield raw_key, records
+
+
+def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord]) -> None:
+    """Raises ValueError for events that would be in another row: nobody finds them here."""
+    start_us, end_us = raw_key.time_us - raw_key.time_us % 1000, schema.key.end_us(raw_key.time_us)
+    for record in records:
+        if record.sensor_id != raw_key.sensor_id or not start_us <= record.event_time_us < end_us:
+            raise ValueError(f"it holds an event of {record.sensor_id} at {record.event_time_us} µs, of another row")
+
+
+def _row_by_row(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
+    """The events of each row, the newest first."""
+    for _, records in parsed:
         yield records if len(records) < 2 else merged(records)
 
 
-def _side_by_side(schema: TableSchema, rows: Iterable[Row]) -> Iterator[list[RawRecord]]:
+def _side_by_side(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
     """The events of the rows of one time, of which each may hold a part; the newest first."""
-    keyed = ((_raw_key(schema, row), row) for row in rows)
-    for _, same in groupby(keyed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
-        yield merged(chain.from_iterable(_parts(schema, raw_key, row) for raw_key, row in same))
+    for _, same in groupby(parsed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
+        yield merged(chain.from_iterable(records for _, records in same))
 
 
 def _asked_for(records: list[RawRecord], query: Query) -> Iterator[RawRecord]:
@@ -273,24 +367,3 @@ def _asked_for(records: list[RawRecord], query: Query) -> Iterator[RawRecord]:
 
 def _wanted(schema: TableSchema, query: Query) -> Wanted:
     return schema.layout.wanted(schema.columns, query.metrics, query.start_us, query.end_us, query.limit)
-
-
-def _raw_key(schema: TableSchema, row: Row) -> RawKey:
-    try:
-        return schema.key.parse_key(row.key)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error
-
-
-def _through(schema: TableSchema, kind: type[Token], row: Row) -> bytes:
-    try:
-        return schema.key.through(kind, row.key)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error
-
-
-def _parts(schema: TableSchema, raw_key: RawKey, row: Row) -> list[RawRecord]:
-    try:
-        return schema.layout.records(schema.columns, raw_key, row.cells)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from pipeline.core.aggregates import AggregateKey
-from pipeline.core.events import RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ForeignRow, ReadRows
+from pipeline.core.schema.reading import ReadRows, each_parsed, seek
 from pipeline.core.schema.scans import Known
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.template import KeyTemplate, RawKey, first_segment
+from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import (
     MetadataToken,
     MetricToken,
@@ -28,7 +28,6 @@ from pipeline.core.schema.tokens import (
     Token,
 )
 
-_KEY_ALONE = Wanted(families=(), keys_only=True)
 _EVERYTHING = KeyRange(b"", b"")
 
 
@@ -62,7 +61,9 @@ def within(one: KeyRange, other: KeyRange) -> KeyRange | None:
     return KeyRange(start, end) if not end or start < end else None
 
 
-def events_within(schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span) -> Iterator[RawRecord]:
+def events_within(
+    schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign = raised
+) -> Iterator[RawRecord]:
     """The events of the span whose rows have these keys, without metadata; in parts, where rows hold parts of them.
 
     Args:
@@ -70,10 +71,17 @@ def events_within(schema: TableSchema, read: ReadRows, keys: KeyRange, span: Spa
         read: what rows are had by.
         keys: a range of the table's keys.
         span: 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1.
+        on_foreign: what is told of rows that the schema does not write, as far as the sweep meets them: all that may
+            hold events of the span, and others that stand in its way; one of them maybe twice.
 
     Raises:
-        ForeignRow: a row that the schema does not write.
+        ForeignRow: such a row, unless ``on_foreign`` leaves it out.
     """
+
+    def of_span(problem: ForeignRow) -> None:
+        if problem.raw_key is None or span.has(problem.raw_key.sensor_id):
+            on_foreign(problem)
+
     wanted = schema.layout.wanted(schema.columns, None, span.start_us, span.end_us, None)
     wanted = wanted._replace(families=schema.columns.metrics.families)
     if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
@@ -81,11 +89,11 @@ def events_within(schema: TableSchema, read: ReadRows, keys: KeyRange, span: Spa
     pattern = (
         schema.keys.pattern_of(Known(next(iter(span.sensors)))) if span.sensors and len(span.sensors) == 1 else None
     )
-    for key_range in _ranges(schema.key, read, keys, span):
-        for row in read(key_range, wanted, pattern, None, reverse=False):
-            raw_key = _raw_key(schema.key, row)
+    for key_range in _ranges(schema.key, read, keys, span, of_span):
+        rows = read(key_range, wanted, pattern, None, reverse=False)
+        for raw_key, records in each_parsed(schema, rows, of_span):
             if span.has(raw_key.sensor_id):
-                yield from _events(schema, raw_key, row, span)
+                yield from (each for each in records if span.start_us <= each.event_time_us < span.end_us)
 
 
 def window_rows(
@@ -95,6 +103,7 @@ def window_rows(
     span: Span,
     parse: Callable[[bytes], AggregateKey],
     range_of: Callable[[str, int, int], KeyRange],
+    on_foreign: OnForeign = raised,
 ) -> Iterator[tuple[AggregateKey, Row]]:
     """The rows of windows that start in the span, and have these keys.
 
@@ -105,19 +114,22 @@ def window_rows(
         span: of windows' starts.
         parse: reads a key; a ValueError of it is a ForeignRow.
         range_of: the keys of a sensor's windows that start between two times, as :func:`aggregate_range`.
+        on_foreign: what is told of rows with other keys, as far as they are met; of one of them maybe twice.
     """
     position, end = keys
-    while row := next(read(KeyRange(position, end), _KEY_ALONE, None, 1, reverse=False), None):
-        sensor_id = _parsed(parse, row).sensor_id
+    while first := seek(read, KeyRange(position, end), parse, on_foreign, passed=()):
+        of_first, (sensor_id, _) = first
         least, most = range_of(sensor_id, span.start_us, span.end_us)
         key_range = within(KeyRange(max(position, least), most), keys)
         if span.has(sensor_id) and key_range is not None:
             for found in read(key_range, wanted, None, None, reverse=False):
-                yield _parsed(parse, found), found
-        of_sensor = row.key[: row.key.rindex(b"#") + 1]
-        position = after_prefix(of_sensor)
-        if end and position >= end:
-            return
+                try:
+                    key = parse(found.key)
+                except ValueError as error:
+                    on_foreign(ForeignRow(found, error))
+                else:
+                    yield key, found
+        position = after_prefix(of_first[: of_first.rindex(b"#") + 1])
 
 
 def _found_by_sensor(key: KeyTemplate) -> bool:
@@ -130,31 +142,26 @@ def _found_by_sensor(key: KeyTemplate) -> bool:
     return False
 
 
-def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span) -> Iterator[KeyRange]:
+def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign) -> Iterator[KeyRange]:
     """Where the events of the span lie among these keys: for each beginning of keys the range of its times."""
     position, end = keys
-    while row := next(read(KeyRange(position, end), _KEY_ALONE, None, 1, reverse=False), None):
-        segment = first_segment(row.key)
-        if segment in RESERVED_SENSOR_IDS:
-            position = after_prefix(f"{segment}#".encode())
-        else:
-            found, position = _beginning(key, row, span)
-            if found is not None:
-                found = within(found, keys)
-            if found is not None:
-                yield found
-        if not position or (end and position >= end):
+    while first := seek(read, KeyRange(position, end), key.parse_key, on_foreign):
+        found, position = _beginning(key, *first, span)
+        if found is not None:
+            found = within(found, keys)
+        if found is not None:
+            yield found
+        if not position:
             return
 
 
-def _beginning(key: KeyTemplate, row: Row, span: Span) -> tuple[KeyRange | None, bytes]:
+def _beginning(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> tuple[KeyRange | None, bytes]:
     """What a key tells of those that begin like it: the range of the span's times, if any, and where to look next.
 
     Times stand from the coarsest to the finest, so a key whose coarse time is outside the span is jumped from, to the
     first within or behind all of them; with every coarse time inside, the finest makes a range.
     """
-    raw_key = _raw_key(key, row)
-    text, offset = row.key.decode(), 0
+    text, offset = first.decode(), 0
     for part in key.parts:
         width = len(part if isinstance(part, str) else _text(part, raw_key))
         before = text[:offset].encode()
@@ -194,27 +201,3 @@ def _next_sensor(before: bytes, sensor_id: str, span: Span) -> bytes:
     behind = (f"{other}#" for other in span.sensors or () if f"{other}#" > f"{sensor_id}#")
     following = min(behind, default=None)
     return after_prefix(before) if following is None else before + following.encode()
-
-
-def _raw_key(key: KeyTemplate, row: Row) -> RawKey:
-    try:
-        return key.parse_key(row.key)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error
-
-
-def _parsed(parse: Callable[[bytes], AggregateKey], row: Row) -> AggregateKey:
-    try:
-        return parse(row.key)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error
-
-
-def _events(schema: TableSchema, raw_key: RawKey, row: Row, span: Span) -> Iterator[RawRecord]:
-    try:
-        records = schema.layout.records(schema.columns, raw_key, row.cells)
-    except ValueError as error:
-        raise ForeignRow(row, error) from error
-    for record in records:
-        if span.start_us <= record.event_time_us < span.end_us:
-            yield record

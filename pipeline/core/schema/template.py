@@ -12,11 +12,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pipeline.core.events import RESERVED_SENSOR_IDS, BadData, Event, Reason, shown
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, Reason, shown
 from pipeline.core.schema.tokens import (
     HOUR_US,
     SPREADING_TOKENS,
     TEXT_TOKENS,
+    WEEK_US,
     CalendarToken,
     EventIdToken,
     MetadataToken,
@@ -177,7 +178,7 @@ class KeyTemplate:
         """What a key says. Raises ValueError where the template does not render such keys."""
         found = self._pattern.fullmatch(key.decode())
         if found is None:
-            raise ValueError(f"{key!r} is not of the form {self.text}")
+            raise ValueError(f"it is not of the form {self.text}")
         sensor_id = metric = event_id = ""
         time_us = 0
         metadata = {}
@@ -193,6 +194,16 @@ class KeyTemplate:
                     metadata[name] = text
                 case EventIdToken():
                     event_id = text
+        if time_us > LATEST_US:
+            raise ValueError("its time is behind all that keys reach")
+        for index, token in self._following:
+            text = found.group(index + 1)
+            if isinstance(token, TimeToken):  # a week may lie in two months
+                follows = token.render(time_us) == text or token.render(self.end_us(time_us) - 1) == text
+            else:
+                follows = text == token.render(sensor_id)
+            if not follows:
+                raise ValueError(f"it has {text} for {token.text}, which the rest of the key contradicts")
         return RawKey(sensor_id, time_us, metric, event_id, metadata)
 
     def split_keys(self, most: int) -> list[bytes]:
@@ -216,12 +227,27 @@ class KeyTemplate:
         text = key.decode()
         found = self._pattern.fullmatch(text)
         if found is None:
-            raise ValueError(f"{key!r} is not of the form {self.text}")
+            raise ValueError(f"it is not of the form {self.text}")
         index = next(index for index, token in enumerate(self.tokens) if isinstance(token, kind))
         end = found.end(index + 1)
         return text[: end + 1 if kind in TEXT_TOKENS and text[end:] else end].encode()
 
+    def end_us(self, time_us: int) -> int:
+        """Where the events end whose keys say that time."""
+        token = self.times[-1]
+        return token.next(time_us) if token.grain_us > WEEK_US else time_us + token.grain_us
+
     # What makes it sound
+
+    @cached_property
+    def _following(self) -> tuple[tuple[int, TimeToken | SaltToken | ShardToken], ...]:
+        """The tokens that say nothing that the sensor and the finest time do not say too, and where they stand."""
+        return tuple(
+            (index, token)
+            for index, token in enumerate(self.tokens)
+            if isinstance(token, SaltToken | ShardToken)
+            or (isinstance(token, TimeToken) and token is not self.times[-1])
+        )
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:

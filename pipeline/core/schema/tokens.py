@@ -43,11 +43,19 @@ class Token:
 
 
 class SensorToken(Token):
-    """``{sensor_id}``."""
+    """``{sensor_id}``: printable ASCII, as events have it."""
+
+    @property
+    def pattern(self) -> str:
+        return '[!"$-~]{1,256}'
 
 
 class MetricToken(Token):
     """``{metric}``: in layouts with a row a metric."""
+
+    @property
+    def pattern(self) -> str:
+        return "[A-Za-z_][A-Za-z0-9_.-]{0,127}"
 
 
 class EventIdToken(Token):
@@ -166,7 +174,7 @@ class ReverseToken(TimeToken):
         return self.form % (self.nines - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
-        if not re.fullmatch(self.pattern, text):
+        if len(text) != self.digits or not (text.isascii() and text.isdecimal()):
             raise ValueError(f"{text!r} is not of the form {self.text}")
         return (self.nines - int(text)) * self.grain_us
 
@@ -215,11 +223,14 @@ class CalendarToken(TimeToken):
             raise ValueError(f"{text!r} is not of the form {self.text}")
         fields = {name: int(digits) for name, digits in found.groupdict().items()}
         clock = (fields.get("H", 0), fields.get("M", 0), fields.get("S", 0), fields.get("f", 0) * 10**self.cut)
-        if "G" in fields:
-            day = date.fromisocalendar(fields["G"], fields.get("V", 1), fields.get("u", 1))
-        else:
-            day = date(fields["Y"], fields.get("m", 1), fields.get("d", 1))
-            day += timedelta(days=fields.get("j", 1) - 1)
+        try:
+            if "G" in fields:
+                day = date.fromisocalendar(fields["G"], fields.get("V", 1), fields.get("u", 1))
+            else:
+                day = date(fields["Y"], fields.get("m", 1), fields.get("d", 1))
+                day += timedelta(days=fields.get("j", 1) - 1)
+        except OverflowError as error:
+            raise ValueError(f"{text!r} is behind the year 9999") from error
         time_us = from_datetime(datetime(day.year, day.month, day.day, *clock))
         if self.render(time_us) != text:  # in the middle of a bucket, or day 366 of a common year
             raise ValueError(f"{text!r} is not the start of a grain of {self.text}")

@@ -3,7 +3,6 @@ import pytest
 from pipeline.core.events import Event
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.homes import Homes
-from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.toml import parse_schema
 from tests.core.schema.memory import Memory
 
@@ -69,9 +68,10 @@ def test_each_costs_a_seek_and_is_looked_up_once():
     assert memory.reads == 6
 
 
-def test_a_row_that_the_schema_does_not_write_is_told():
-    """It is nobody's guess what it holds."""
+def test_rows_with_other_keys_are_nobodys_homes():
+    """Before, between and behind the others they are passed, and hide none of them."""
     schema = schema_of("{metadata.room}#{sensor_id}#{reverse_us}")
-    memory = Memory([Row(b"foreign", [Cell("raw", b"q", 0, b"")])])
-    with pytest.raises(ForeignRow, match="b'foreign'"):
-        Homes(schema, memory).of("a")
+    memory = table(schema, *PLACES)
+    for key in (b"!", b"agg", b"attic#a#1", b"attic2", b"cellar", b"hall#b#x", b"zzz", b"\xff\xff"):
+        memory.write(Row(key, [Cell("raw", b"q", 0, b"")]))
+    assert Homes(schema, memory).of("a") == [{"room": "attic"}, {"room": "cellar"}, {"room": "hall"}]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.records import RawRecord
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.reading import ForeignRow, Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.reading import Query, events_of, events_of_prefix, sensors_of
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate

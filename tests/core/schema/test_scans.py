@@ -117,7 +117,7 @@ def test_scan_gives_the_newest_first(text, span, time_us):
         ("{sensor_id}#{metric}#{reverse_us}", None),
         ("{sensor_id}#{reverse_us}#{metadata.location}", None),
         ("{bucket:1h}#{sensor_id}#{reverse_us}", None),
-        ("{sensor_id}#{reverse_us}#{metric}", r"[^#]+\#[0-9]{16}\#t\.1"),
+        ("{sensor_id}#{reverse_us}#{metric}", r'[!"$-~]{1,256}\#[0-9]{16}\#t\.1'),
         ("{iso_s}#{sensor_id}", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\#a\.\+"),
         ("{bucket:1d}#{salt:2}#{sensor_id}#x", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}\#[0-9a-f]{2}\#a\.\+\#x"),
     ],

@@ -13,8 +13,8 @@ from pipeline.core.aggregates import (
 )
 from pipeline.core.events import Event
 from pipeline.core.rows import KeyRange, prefix_range
+from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted, merged
-from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges, window_rows, within
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats

@@ -201,11 +201,11 @@ MISFITS = {
     "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key is not one"),
     "a value that is no number": (
         {"s1#8228676000000000": {("raw", "t"): ("warm", EPOCH)}},
-        "its cells are not read as wide: could not convert string to float",
+        "its cells are not read as wide: b'warm' is no number",
     ),
     "a value that is not finite": (
         {"s1#8228676000000000": {("raw", "t"): ("nan", EPOCH)}},
-        "'s1#8228676000000000': it is of no valid event: reading t is nan",
+        "'s1#8228676000000000': its cells are not read as wide: b'nan' is no finite decimal number",
     ),
     "the time of writing": (
         {"s1#8228676000000000": {("raw", "t"): ("1", at(0))}},
@@ -213,7 +213,7 @@ MISFITS = {
     ),
     "a column that is no metric": (
         {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
-        "it is of no valid event: metric name",
+        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is no name",
     ),
     "a reading among aggregates": (
         {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},
@@ -229,7 +229,7 @@ MISFITS = {
     ),
     "an int64 counter": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("\x00\x00\x00\x00\x00\x00\x00\x05", at(0))}},
-        "cell stats:reading_count is no number",
+        "cell stats:reading_count is none of an aggregate: b'",
     ),
     "an aggregate of no hour": (
         {"agg#hourly#s9#2026-2-17T9": {("stats", "reading_count"): ("1", at(0))}},
