@@ -43,7 +43,7 @@ class Reason(StrEnum):
     UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
     """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
     UNPARSEABLE = "UNPARSEABLE"
-    """The bytes are not that message in that encoding; JSON beyond protobuf's mapping, like an unknown field, is none."""
+    """The bytes are not that message in that encoding, or JSON that protobuf's mapping does not allow."""
     MISSING_SENSOR_ID = "MISSING_SENSOR_ID"
     """sensor_id is empty or blank."""
     INVALID_SENSOR_ID = "INVALID_SENSOR_ID"
@@ -80,6 +80,8 @@ class Reason(StrEnum):
     """The row key would begin like one of the table's own rows: with agg#, schema# or repair#."""
     NO_FAMILY = "NO_FAMILY"
     """A metric or metadata entry that none of the table's families takes."""
+    ROWS_TOO_LARGE = "ROWS_TOO_LARGE"
+    """The table has a row for each metric, and the event's rows would take more than 128 times its own bytes."""
 
 
 REASONS_OF_A_SCHEMA = frozenset(
@@ -89,6 +91,7 @@ REASONS_OF_A_SCHEMA = frozenset(
         Reason.KEY_TOO_LONG,
         Reason.RESERVED_KEY,
         Reason.NO_FAMILY,
+        Reason.ROWS_TOO_LARGE,
     }
 )
 """Those of a valid event that some table can't hold. A table of the default schema holds every valid event."""
