@@ -47,6 +47,7 @@ from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.reading import ForeignRow
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.text import json_line
 from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag
@@ -201,7 +202,7 @@ def _repair(request: Request, planned: Plan, spans: list[Span], options: Pipelin
 
 
 def _line(finding: Finding) -> str:
-    return json.dumps(finding.record(), ensure_ascii=False)
+    return json_line(finding.record())
 
 
 def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:

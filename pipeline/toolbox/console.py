@@ -1,6 +1,5 @@
 """What every command shares in dealing with a person: consoles, progress, JSON lines, Ctrl-C."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pipeline.core.text import json_line
 
 # Without emoji: rich would make a battery of the column raw:battery:.
 out = Console(highlight=False, emoji=False)
@@ -30,7 +31,7 @@ def progress_bar() -> Progress:
 
 def print_json_line(record: dict[str, Any]) -> None:
     """One machine-readable line on standard output."""
-    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(record) + "\n")
 
 
 @contextmanager
