@@ -51,6 +51,7 @@ from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.job import bounded
@@ -252,7 +253,7 @@ def _spans_again(findings: Iterator[dict[str, Any]], spans: list[Span], planned:
 
 
 def _line(finding: Finding) -> str:
-    return json.dumps(finding.record(), ensure_ascii=False)
+    return json_line(finding.record())
 
 
 def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:

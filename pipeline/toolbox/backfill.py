@@ -1,6 +1,5 @@
 """``tidetable backfill``: files of readings into a table, as if they had been streamed."""
 
-import json
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,6 +21,7 @@ from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.text import json_line
 from pipeline.toolbox.backfill_views import Summary, fail_on_unreadable, progress_of, tell_records
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.dead_letters_views import letter_json
@@ -180,4 +180,4 @@ def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, 
 
 
 def _letter_line(letter: Message) -> str:
-    return json.dumps(letter_json(DeadLetter.of(letter)), ensure_ascii=False)
+    return json_line(letter_json(DeadLetter.of(letter)))

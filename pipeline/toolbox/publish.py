@@ -18,6 +18,7 @@ from pipeline.core.formats.values import clock_us
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.expiry import Expiry
+from pipeline.core.text import plain
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.toolbox.options import Parsed, schema_options
@@ -185,7 +186,7 @@ def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callab
 
 
 def _tell(file: Path, line: int, text: str) -> None:
-    err.out(f"{file}:{line}: {text}", highlight=False)
+    err.out(plain(f"{file}:{line}: {text}"), highlight=False)
 
 
 def _sum_up(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:
