@@ -90,10 +90,10 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
     tall = parse_schema('key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"')
     run(
         [pubsub_message(batch)],
-        [(HOURS, HOURLY), (tall, HOURLY)],
+        [HOURS, tall],
         rows=[
             [[key_at(i) for i in part] for part in (range(3), range(3, 6), range(6, 7))],
             [[key_at(i, "a#t") for i in part] for part in (range(2), range(2, 4), range(4, 6), range(6, 7))],
         ],
-        gathered={HOURLY: [("a", 0, 7)]},
+        gathered=[[("a", 0, 7)], [("a", 0, 7)]],
     )
