@@ -121,7 +121,7 @@ def test_single_timestamp_rows_serialized():
         b"us-west2#3698#2021-03-05-1203",
     ]
     assert [[cell[:3] for cell in row.cells] for row in rows] == [
-        [("measurements", b"event", time_us)] for time_us in (NOON, NOON_01, NOON_02, NOON_03)
+        [("measurements", b"event.000#d291adaa9857547d", time_us)] for time_us in (NOON, NOON_01, NOON_02, NOON_03)
     ]
     assert [deserialized(row.cells[0].value)[:4] for row in rows] == [each[:4] for each in events]
     assert read(table, rows) == records(events)
