@@ -10,6 +10,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.aggregates import stats_of
 from pipeline.core.readings import Recalled
+from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
@@ -30,19 +31,19 @@ class HeldReadings:
     """What tables hold of windows that are computed from events: their readings, or else their statistics.
 
     Readings are told apart, so that those which come again count once. They are not asked for where Bigtable may have
-    collected some of them, where a sensor's events are only found among those of others, where times are coarser than
-    events are told apart by, or where nobody deduplicates: there the aggregate row tells what was counted.
+    collected some of them, where a sensor's events are only found among those of others, where a table tells events
+    apart by something else, or where nobody deduplicates: there the aggregate row tells what was counted.
 
     Args:
         tables: that are asked.
         window: how long windows are.
-        grain_us: how far apart events have to be in time to be told apart.
+        identity: what events are told apart by.
         deduplicate: whether readings are kept.
     """
 
     tables: tuple[Held, ...]
     window: Window
-    grain_us: int
+    identity: Identity
     deduplicate: bool
 
     def recall(self, tables: Sequence[SensorTable], sensor_id: str, start_us: int) -> tuple[Recalled, bool]:
@@ -51,13 +52,13 @@ class HeldReadings:
         An aggregate row may lack what came after its last pane, and what of it comes again is not known.
         """
         end_us = start_us + self.window.length_us
-        readings: dict[int, dict[str, float]] = {}
+        readings: dict[tuple[int, str], dict[str, float]] = {}
         statistics = WindowStats()
         for table in tables:
             tier = table.schema.tier(self.window)
             if self._tells_apart(table.schema, start_us):
-                for time_us, of_event in readings_of(table, sensor_id, start_us, end_us).items():
-                    readings[time_us] = of_event | readings.get(time_us, {})
+                for identity, of_event in readings_of(table, sensor_id, start_us, end_us).items():
+                    readings[identity] = of_event | readings.get(identity, {})
             elif tier is not None:
                 stored = stored_stats(table, tier.window, sensor_id, start_us, end_us)
                 statistics = max([statistics, *stored.values()], key=_size)
@@ -69,7 +70,7 @@ class HeldReadings:
         return (
             self.deduplicate
             and schema.finds_sensors
-            and schema.grain_us <= self.grain_us
+            and schema.identity == self.identity
             and not may_be_collected(schema, start_us)
         )
 
@@ -113,9 +114,9 @@ class HeldWindows:
                 return self._from_readings(readings_of(table, sensor_id, start_us, end_us)), True
         return None, False
 
-    def _from_readings(self, readings: Mapping[int, Mapping[str, float]]) -> dict[int, WindowStats]:
+    def _from_readings(self, readings: Mapping[tuple[int, str], Mapping[str, float]]) -> dict[int, WindowStats]:
         shorter: dict[int, WindowStats] = {}
-        for time_us, of_event in readings.items():
+        for (time_us, _), of_event in readings.items():
             shorter.setdefault(self.shorter.start_of(time_us), WindowStats()).add(of_event)
         return shorter
 
@@ -136,14 +137,10 @@ def may_be_collected(schema: TableSchema, time_us: int) -> bool:
 
 def readings_of(
     table: SensorTable, sensor_id: str, start_us: int, end_us: int, metadata: Mapping[str, str] | None = None
-) -> dict[int, dict[str, float]]:
-    """The readings of a sensor's raw rows from ``start_us`` to ``end_us``, exclusive, by event time."""
-    grain_us = table.schema.grain_us
-    found: dict[int, dict[str, float]] = {}
-    for record in table.range(sensor_id, start_us, end_us, metadata=metadata or {}):
-        time_us = record.event_time_us - record.event_time_us % grain_us
-        found[time_us] = record.readings | found.get(time_us, {})
-    return found
+) -> dict[tuple[int, str], dict[str, float]]:
+    """The readings of a sensor's raw rows from ``start_us`` to ``end_us``, exclusive, by what tells events apart."""
+    records = table.range(sensor_id, start_us, end_us, metadata=metadata or {})
+    return {table.schema.identity.of_record(record): record.readings for record in records if record.readings}
 
 
 def stored_stats(

@@ -47,6 +47,11 @@ def by_name(values: dict[str, _Value]) -> dict[str, _Value]:
     return dict(sorted(values.items())) if len(values) > 1 else values
 
 
+def newest_first(record: RawRecord) -> int:
+    """What events are sorted by, whosever they are."""
+    return -record.event_time_us
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
     """The statistics of one metric in one window. A sum that overflowed is infinite; nothing is NaN."""

@@ -79,6 +79,6 @@ def _recall(
     if shorter is not None:
         holdings: Holdings = HeldWindows(tables, window, shorter)
     else:
-        grain_us = min(target.schema.grain_us for target in targets)
-        holdings = HeldReadings(tables, window, grain_us, settings.deduplicate)
+        identity = min((target.schema.identity for target in targets), key=lambda each: each.grain_us)
+        holdings = HeldReadings(tables, window, identity, settings.deduplicate)
     return RecallWindows(holdings, began_us + settings.max_future // timedelta(microseconds=1))

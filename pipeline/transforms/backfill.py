@@ -76,7 +76,7 @@ class CompleteWindows(beam.PTransform):
     def expand(self, events: PCollection) -> PCollection:
         return (
             events
-            | "GatherReadings" >> GatherReadings(self._window, self._schema.grain_us)
+            | "GatherReadings" >> GatherReadings(self._window, self._schema.identity)
             | "Window" >> _windows(self._window)
             | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
             | "Complete"

@@ -81,8 +81,8 @@ class ProcessMessages(beam.PTransform):
         windows = list(dict.fromkeys(window for _, window in self._tables if window is not None))
         decoder = Decoder(self.label, self._max_future, schemas)
         late = [LateWindows(schema, window or HOURLY, self._allowed_lateness) for schema, window in self._tables]
-        grain_us = min(schema.grain_us for schema in schemas)
-        gatherers = [Gatherer(window, grain_us, deduplicate=self._deduplicate) for window in windows]
+        identity = min((schema.identity for schema in schemas), key=lambda each: each.grain_us)
+        gatherers = [Gatherer(window, identity, deduplicate=self._deduplicate) for window in windows]
         process_fn = _ProcessFn(decoder, schemas, late, gatherers, self._clock)
         tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(windows)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)

@@ -9,7 +9,9 @@ from pipeline.core.tiers import ShorterWindows
 names = st.text(min_size=1, max_size=32)
 values = st.floats(allow_nan=False, allow_infinity=False)
 events = st.dictionaries(
-    st.integers(0, 9_999_999_999_999_999), st.dictionaries(names, values, min_size=1, max_size=4), max_size=12
+    st.integers(0, 9_999_999_999_999_999) | st.integers(1 << 62, 1 << 118),
+    st.dictionaries(names, values, min_size=1, max_size=4),
+    max_size=12,
 )
 
 
@@ -78,7 +80,7 @@ def test_a_metric_s_statistics_are_small():
 
 
 GOLDEN = (
-    "290400000000000000020000000174040000000000000000000000000008400000000000000000000000000000f83f00"
+    "490400000000000000020000000174040000000000000000000000000008400000000000000000000000000000f83f00"
     "0000000000e83f010000000000f43f01000000009096cf034b06000400000000c0c62d00010000000400000000000000"
     "0000000040420f0080841e00c0c62d000000000000000000000000000000e03f000000000000f03f000000000000f83f"
 )
@@ -94,7 +96,7 @@ def test_the_form():
 
 
 @pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
-@pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x49, 0x89])
+@pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x89, 0xC9])
 def test_another_form(kind, first):
     """It is not misread."""
     with pytest.raises(ValueError, match=r"^an accumulator of another release: drain the job"):

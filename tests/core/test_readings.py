@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 
-# Events as they are: each time has one value of each metric, however often and in whichever parts it comes.
+# Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
+# whichever parts it comes.
 truths = st.dictionaries(
-    st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+    st.tuples(
+        st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999), st.sampled_from(["", "north", "é#1"])
+    ),
     st.dictionaries(st.sampled_from("tuvw"), st.floats(-1e6, 1e6), min_size=1),
     min_size=1,
     max_size=12,
@@ -29,8 +32,9 @@ def parts_of(readings, rng):
 
 def accumulated(deliveries):
     found = WindowReadings()
-    for time_us, readings in deliveries:
-        found.add(time_us, readings)
+    for identity, readings in deliveries:
+        time_us, apart = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, apart)
     return found
 
 
@@ -186,7 +190,7 @@ def test_many_without_deduplication():
 def test_a_row_of_metadata_alone():
     """It is no event, wherever it comes from, and the accumulator can be handed on."""
     found = accumulated([(5, {"t": 1.0})])
-    found.recall(Recalled({6: {}}))
+    found.recall(Recalled({(6, ""): {}}))
     assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 
@@ -210,6 +214,22 @@ def test_the_state_s_size(hertz, metrics):
     readings_bytes = 3600 * hertz * (4 + 8 * metrics)
     assert array("I").itemsize == 4
     assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
+
+
+def test_the_size_of_events_told_apart():
+    """Where more than the time tells events apart, a time takes sixteen bytes."""
+    found = WindowReadings()
+    for i in range(3600):
+        found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
+    assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
+
+
+def test_without_deduplication_nothing_is_told_apart():
+    """There is nothing to compare with."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5}, "north")
+    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])

@@ -15,6 +15,7 @@ from pipeline.core.events import Event, deserialized, serialized
 from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
 from pipeline.core.records import RawRecord, by_name, put_together
 from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
@@ -135,6 +136,11 @@ class Layout:
     def grain_us(self, columns: Columns) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
         return 1 if self.by_key_alone(columns) else 1000
+
+    def identity(self, columns: Columns) -> Identity:
+        """What rows and their cells tell the events of a sensor apart by."""
+        key = columns.key
+        return Identity(self.grain_us(columns), tuple(sorted(key.metadata_names)), key.tells_events)
 
     def versions_are_events(self, columns: Columns) -> bool:
         """Whether a cell may have a version for each of several events."""
@@ -324,17 +330,6 @@ LAYOUTS: Mapping[str, Layout] = {
 def layout_called(name: str) -> Layout:
     """The layout of that name. Raises KeyError where there is none."""
     return LAYOUTS[name]
-
-
-def merged(parts: Iterable[RawRecord]) -> list[RawRecord]:
-    """Events put together from their parts, the newest first; where two parts have the same, the first counts."""
-    whole = put_together(parts, lambda part: (part.sensor_id, part.event_time_us, part.event_id))
-    return sorted(whole, key=newest_first)
-
-
-def newest_first(record: RawRecord) -> tuple[int, str]:
-    """What events of one sensor are sorted by."""
-    return -record.event_time_us, record.event_id
 
 
 def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:

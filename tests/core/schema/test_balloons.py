@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.events import Event, deserialized
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.layouts import LAYOUTS, merged
+from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate
@@ -63,7 +63,7 @@ def read(table, rows):
     parts = [
         part for key, cells in rows for part in table.layout.records(table.columns, table.key.parse_key(key), cells)
     ]
-    return merged(parts)[::-1]
+    return table.identity.merged(parts)[::-1]
 
 
 def records(events):

@@ -12,7 +12,7 @@ from pipeline.core.events import Event, deserialized, sensor_event
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called, merged
+from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
@@ -278,7 +278,7 @@ def read(layout, shape, table):
     parts = [
         record for key, cells in table.items() for record in layout.records(shape, shape.key.parse_key(key), cells)
     ]
-    return merged(parts)
+    return layout.identity(shape).merged(parts)
 
 
 @st.composite
@@ -389,25 +389,6 @@ def test_a_row_without_cells(layout):
     """A row whose cells are all collected or filtered away holds no readings."""
     records = LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
     assert [record.readings for record in records] in ([], [{}])
-
-
-def test_merged():
-    """Parts of one event are one record with all they have, of what both have the first; others stay apart."""
-    parts = [
-        RawRecord("a", 1, {"t": 1.0}, {"b": "x"}),
-        RawRecord("a", 2, {"t": 2.0}),
-        RawRecord("a", 1, {"h": 3.0, "t": 9.0}, {"a": "y", "b": "z"}),
-        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
-        RawRecord("b", 1, {"t": 5.0}),
-    ]
-    assert merged(parts) == [
-        RawRecord("a", 2, {"t": 2.0}),
-        RawRecord("a", 1, {"h": 3.0, "t": 1.0}, {"a": "y", "b": "x"}),
-        RawRecord("b", 1, {"t": 5.0}),
-        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
-    ]
-    assert list(merged(parts)[1].readings) == ["h", "t"]
-    assert merged([]) == []
 
 
 # What a query needs
