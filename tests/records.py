@@ -12,5 +12,5 @@ def write_delimited(path: Path, events: Iterable[Event]) -> Path:
     """Length-delimited protobuf."""
     with path.open("wb") as file:
         for event in events:
-            proto.serialize_length_prefixed(sensor_event(*event[:4]), file)
+            proto.serialize_length_prefixed(sensor_event(*event[:5]), file)
     return path

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.aggregates import stats_of
-from pipeline.core.readings import Recalled
+from pipeline.core.readings import Recalled, narrow_time, wide_time
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.stats import WindowStats
@@ -52,13 +52,13 @@ class HeldReadings:
         An aggregate row may lack what came after its last pane, and what of it comes again is not known.
         """
         end_us = start_us + self.window.length_us
-        readings: dict[tuple[int, str], dict[str, float]] = {}
+        readings: dict[int, dict[str, float]] = {}
         statistics = WindowStats()
         for table in tables:
             tier = table.schema.tier(self.window)
             if self._tells_apart(table.schema, start_us):
-                for identity, of_event in readings_of(table, sensor_id, start_us, end_us).items():
-                    readings[identity] = of_event | readings.get(identity, {})
+                for time_us, of_event in readings_of(table, sensor_id, start_us, end_us).items():
+                    readings[time_us] = of_event | readings.get(time_us, {})
             elif tier is not None:
                 stored = stored_stats(table, tier.window, sensor_id, start_us, end_us)
                 statistics = max([statistics, *stored.values()], key=_size)
@@ -114,10 +114,10 @@ class HeldWindows:
                 return self._from_readings(readings_of(table, sensor_id, start_us, end_us)), True
         return None, False
 
-    def _from_readings(self, readings: Mapping[tuple[int, str], Mapping[str, float]]) -> dict[int, WindowStats]:
+    def _from_readings(self, readings: Mapping[int, Mapping[str, float]]) -> dict[int, WindowStats]:
         shorter: dict[int, WindowStats] = {}
-        for (time_us, _), of_event in readings.items():
-            shorter.setdefault(self.shorter.start_of(time_us), WindowStats()).add(of_event)
+        for time_us, of_event in readings.items():
+            shorter.setdefault(self.shorter.start_of(narrow_time(time_us)), WindowStats()).add(of_event)
         return shorter
 
 
@@ -137,10 +137,11 @@ def may_be_collected(schema: TableSchema, time_us: int) -> bool:
 
 def readings_of(
     table: SensorTable, sensor_id: str, start_us: int, end_us: int, metadata: Mapping[str, str] | None = None
-) -> dict[tuple[int, str], dict[str, float]]:
-    """The readings of a sensor's raw rows from ``start_us`` to ``end_us``, exclusive, by what tells events apart."""
+) -> dict[int, dict[str, float]]:
+    """The readings of a sensor's raw rows from ``start_us`` to ``end_us``, exclusive, by event time, wide or not."""
     records = table.range(sensor_id, start_us, end_us, metadata=metadata or {})
-    return {table.schema.identity.of_record(record): record.readings for record in records if record.readings}
+    identity_of = table.schema.identity.of_record
+    return {wide_time(*identity_of(record)): record.readings for record in records if record.readings}
 
 
 def stored_stats(

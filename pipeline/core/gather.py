@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pipeline.core.events import Event
 from pipeline.core.readings import WindowReadings
-from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.windows import Window
 
 
@@ -32,7 +32,7 @@ class Gatherer:
         deduplicate: whether readings are kept, so that one that comes again is known.
     """
 
-    def __init__(self, window: Window, identity: Identity, *, deduplicate: bool = True) -> None:
+    def __init__(self, window: Window, identity: Identity = BY_TIME, *, deduplicate: bool = True) -> None:
         self._length_us = window.length_us
         self._identity = identity
         self._deduplicate = deduplicate

@@ -49,11 +49,11 @@ class Recalled:
     """What the table held of a window before the job saw the first of it.
 
     Args:
-        readings: by what tells the events of a sensor apart, as :class:`pipeline.core.schema.identity.Identity` has it.
+        readings: by event: its time in µs, or the wide one.
         statistics: of other readings, which can't be told apart.
     """
 
-    readings: Mapping[tuple[int, str], Mapping[str, float]]
+    readings: Mapping[int, Mapping[str, float]]
     statistics: WindowStats | None = None
 
 
@@ -94,15 +94,15 @@ class WindowReadings:
                 self._count()
         else:
             if apart:
-                time_us = time_us << 64 | _digest(apart)
+                time_us = wide_time(time_us, apart)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
     def recall(self, recalled: Recalled) -> None:
         """Adds what the table held: the window is whole. Readings that were added already stay one."""
-        for (time_us, apart), readings in recalled.readings.items():
-            self.add(time_us, readings, apart)
+        for time_us, readings in recalled.readings.items():
+            self.add(time_us, readings)
         self._recall_statistics(recalled.statistics)
         self._whole = True
 
@@ -226,6 +226,16 @@ class WindowReadings:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WindowReadings.from_bytes, (self.to_bytes(),)
+
+
+def wide_time(time_us: int, apart: str) -> int:
+    """A time that tells the event apart from others of the same: itself, where there is nothing else to tell it by."""
+    return time_us << 64 | _digest(apart) if apart else time_us
+
+
+def narrow_time(time_us: int) -> int:
+    """The time in µs of one that may be wide."""
+    return time_us >> 64 if is_wide(time_us) else time_us
 
 
 @lru_cache(maxsize=1024)  # metadata is mostly the same

@@ -18,7 +18,7 @@ def taken(gatherer):
 
 def test_by_sensor_and_window():
     """Events come out by sensor and window, at a time within it, each once; and then they are gone."""
-    gatherer = Gatherer(HOURLY, Identity())
+    gatherer = Gatherer(HOURLY)
     gatherer.add([event("a", 5), event("a", 6), event("a", 5), event("a", HOUR_US), event("b", 5)])
     gatherer.add([event("a", HOUR_US - 1)])
     assert taken(gatherer) == {("a", 0): 3, ("a", HOUR_US): 1, ("b", 0): 1}
@@ -51,14 +51,14 @@ def test_events_of_one_time():
 
 def test_without_deduplication():
     """They count as often as they come."""
-    gatherer = Gatherer(HOURLY, Identity(), deduplicate=False)
+    gatherer = Gatherer(HOURLY, deduplicate=False)
     gatherer.add([event("a", 5), event("a", 5)])
     assert taken(gatherer) == {("a", 0): 2}
 
 
 def test_a_bundle_that_failed():
     """What it had gathered is not there in the next one."""
-    gatherer = Gatherer(HOURLY, Identity())
+    gatherer = Gatherer(HOURLY)
     gatherer.add([event("a", 5)])
     gatherer.start()
     gatherer.add([event("b", 5)])

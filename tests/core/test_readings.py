@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.readings import Pane, Recalled, WindowReadings, narrow_time, wide_time
 from pipeline.core.stats import WindowStats
 
 # Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
@@ -85,7 +85,7 @@ def test_what_the_table_held(truth, rng: random.Random):
     came = accumulated(came_events.items())
     assert came.pane().whole is False
     recalled = WindowReadings()
-    recalled.recall(Recalled(held))
+    recalled.recall(Recalled({wide_time(*identity): readings for identity, readings in held.items()}))
     one, other = (came, recalled) if rng.randrange(2) else (recalled, came)
     one.merge(other)
     pane = one.pane()
@@ -190,7 +190,7 @@ def test_many_without_deduplication():
 def test_a_row_of_metadata_alone():
     """It is no event, wherever it comes from, and the accumulator can be handed on."""
     found = accumulated([(5, {"t": 1.0})])
-    found.recall(Recalled({(6, ""): {}}))
+    found.recall(Recalled({6: {}}))
     assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 
@@ -222,6 +222,14 @@ def test_the_size_of_events_told_apart():
     for i in range(3600):
         found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
     assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
+
+
+def test_wide_times():
+    """They keep the time, and tell apart what is not the same."""
+    time_us = 1_771_324_200_123_456
+    assert wide_time(time_us, "") == narrow_time(time_us) == time_us
+    assert narrow_time(wide_time(time_us, "north")) == time_us
+    assert len({wide_time(at, apart) for at in (time_us, time_us + 1) for apart in ("", "north", "south")}) == 6
 
 
 def test_without_deduplication_nothing_is_told_apart():

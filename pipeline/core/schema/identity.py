@@ -54,3 +54,7 @@ class Identity:
         if self.event_id:
             texts.append(event_id)
         return "#".join(texts)  # which none of them holds, or it could not stand in a key
+
+
+BY_TIME = Identity()
+"""That of the default schema."""

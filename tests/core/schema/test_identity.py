@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events import Event
 from pipeline.core.gather import Gatherer
-from pipeline.core.readings import Recalled, WindowReadings
+from pipeline.core.readings import Recalled, WindowReadings, wide_time
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange
 from pipeline.core.schema.homes import Homes
@@ -178,7 +178,7 @@ def test_aggregates_count_what_the_table_tells_apart(schema, feed, random):
     assert counts == counts_of(swept)
     for record in records:  # and what is recalled is what was counted
         window = windows[record.sensor_id, HOURLY.start_of(record.event_time_us)]
-        window.recall(Recalled({schema.identity.of_record(record): record.readings}))
+        window.recall(Recalled({wide_time(*schema.identity.of_record(record)): record.readings}))
     assert counts == counts_of(windows)
 
 
