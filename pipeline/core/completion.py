@@ -176,12 +176,13 @@ class Completion:
 
     def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """The readings of raw rows, by the starts of the windows that they are in."""
-        grain_us = self._schema.grain_us
+        identity_of = self._schema.identity.of_record
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._homes is None else self._homes.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
-                of_window.add(record.event_time_us - record.event_time_us % grain_us, record.readings)
+                time_us, apart = identity_of(record)
+                of_window.add(time_us, record.readings, apart)
         return found
 
     def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:

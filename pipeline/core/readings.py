@@ -3,12 +3,16 @@
 Statistics that were counted in parts can't tell which readings two parts have in common; the readings themselves can.
 So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
 
+An event is told by its time, and where more tells it apart, by a wide time: the time, and 64 bits of a digest of that.
+
 What comes is put aside, and counted and told apart from what is kept when somebody looks: many at once are far cheaper.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulator_bytes import (
@@ -21,7 +25,7 @@ from pipeline.core.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
-from pipeline.core.columns import Columns, blocks
+from pipeline.core.columns import Columns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
 _MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
@@ -43,7 +47,7 @@ class Pane(NamedTuple):
 class WindowReadings:
     """What a window has seen of a sensor. The accumulator.
 
-    A reading is told by its event's time and its metric: the first value that comes is the one that counts. For one
+    A reading is told by its event and its metric: the first value that comes is the one that counts. For one
     thread at a time, also where it is only looked at: that may count what was put aside.
 
     Args:
@@ -53,7 +57,7 @@ class WindowReadings:
     __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
-        # What was added and is not counted yet: by event time, or just numbered, where nobody tells readings apart.
+        # What was added and is not counted yet: by time, or just numbered, where nobody tells readings apart.
         self._fresh: dict[int, Mapping[str, float]] = {}
         self._stats = WindowStats()  # of what was counted
         self._kept = Columns() if deduplicate else None  # the readings of that
@@ -61,8 +65,14 @@ class WindowReadings:
         self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
         self._whole = False
 
-    def add(self, time_us: int, readings: Mapping[str, float]) -> None:
-        """Adds an event's readings, metric name to finite value, as far as they are new; they must not change later."""
+    def add(self, time_us: int, readings: Mapping[str, float], apart: str = "") -> None:
+        """Adds an event's readings as far as they are new.
+
+        Args:
+            time_us: when it was.
+            readings: metric name to finite value; they must not change later.
+            apart: what besides the time tells the event from others; "" where nothing does.
+        """
         if not readings:
             return  # a row of which nothing but metadata is left
         fresh = self._fresh
@@ -71,6 +81,8 @@ class WindowReadings:
             if len(fresh) == _MOST_FRESH:
                 self._count()
         else:
+            if apart:
+                time_us = wide_time(time_us, apart)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
@@ -178,12 +190,14 @@ class WindowReadings:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
         columns = self._kept if self._kept is not None and self._kept.groups else None
+        wide = any(map(is_wide, self._fresh))
         flags = (
             (self._kept is not None)
             | self._whole << 1
             | (self._recalled is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
+            | wide << 5
             | (self._least is not None) << 6
         )
         return b"".join(
@@ -193,7 +207,7 @@ class WindowReadings:
                 b"" if self._recalled is None else stats_bytes(self._recalled),
                 b"" if self._least is None else stats_bytes(self._least),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
-                events_bytes(self._fresh) if self._fresh else b"",
+                events_bytes(self._fresh, wide=wide) if self._fresh else b"",
             )
         )
 
@@ -212,7 +226,7 @@ class WindowReadings:
         if flags & 8:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:
-            found._fresh = read_events(reader)
+            found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
 
@@ -249,6 +263,21 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
+
+
+def wide_time(time_us: int, apart: str) -> int:
+    """A time that tells the event apart from others of the same: itself, where there is nothing else to tell it by."""
+    return time_us << 64 | _digest(apart) if apart else time_us
+
+
+def narrow_time(time_us: int) -> int:
+    """The time in µs of one that may be wide."""
+    return time_us >> 64 if is_wide(time_us) else time_us
+
+
+@lru_cache(maxsize=1024)  # metadata is mostly the same
+def _digest(apart: str) -> int:
+    return int.from_bytes(blake2b(apart.encode(), digest_size=8).digest(), "little")
 
 
 def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: Columns | None = None) -> None:

@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.core.events import Event
 from pipeline.core.gather import Gatherer
 from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.schema.identity import Identity
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import RecalledWindows, ShorterWindows
 from pipeline.core.windows import Window
@@ -70,12 +71,12 @@ class GatherReadings(beam.PTransform):
 
     Args:
         window: how long windows are.
-        grain_us: how far apart events have to be in time for the table to tell them apart.
+        identity: what the table tells the events of a sensor apart by.
     """
 
-    def __init__(self, window: Window, grain_us: int) -> None:
+    def __init__(self, window: Window, identity: Identity) -> None:
         super().__init__()
-        self._gatherer = Gatherer(window, grain_us)
+        self._gatherer = Gatherer(window, identity)
 
     def expand(self, events: PCollection) -> PCollection:
         return events | "Gather" >> beam.ParDo(_GatherFn(self._gatherer)).with_output_types(tuple[str, WindowReadings])

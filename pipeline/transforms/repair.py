@@ -144,13 +144,14 @@ class _ReadRawFn(_ReadFn):
         self._events = metrics.counter(EVENTS)
 
     def process(self, element: Part) -> Iterator[tuple[_Key, WindowReadings]]:
-        window = self._schema.tiers[0].window
+        window, identity = self._schema.tiers[0].window, self._schema.identity
         gathered: dict[_Key, WindowReadings] = {}
         held = 0
         try:
             for record in events_within(self._schema, self._read, element.keys, self._spans[element.span]):
-                key = record.sensor_id, window.start_of(record.event_time_us)
-                gathered.setdefault(key, WindowReadings()).add(record.event_time_us, record.readings)
+                time_us, apart = identity.of_record(record)
+                key = record.sensor_id, window.start_of(time_us)
+                gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
                 held += 1
                 if held == _MOST_HELD:
                     self._events.inc(held)

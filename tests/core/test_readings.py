@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.readings import Pane, Recalled, WindowReadings, narrow_time, wide_time
 from pipeline.core.stats import WindowStats
 from tests.core.exact_stats import GREATEST, assert_exact, kinds
 
-# Events as they are: each time has one value of each metric, however often and in whichever parts it comes.
+# Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
+# whichever parts it comes.
 truths = kinds.flatmap(
     lambda values: st.dictionaries(
-        st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+        st.tuples(
+            st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+            st.sampled_from(["", "north", "é#1"]),
+        ),
         st.dictionaries(st.sampled_from("tuvw"), values, min_size=1),
         min_size=1,
         max_size=12,
@@ -34,8 +38,9 @@ def parts_of(readings, rng):
 
 def accumulated(deliveries):
     found = WindowReadings()
-    for time_us, readings in deliveries:
-        found.add(time_us, readings)
+    for identity, readings in deliveries:
+        time_us, apart = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, apart)
     return found
 
 
@@ -260,6 +265,30 @@ def test_the_state_s_size(hertz, metrics):
     readings_bytes = 3600 * hertz * (4 + 8 * metrics)
     assert array("I").itemsize == 4
     assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
+
+
+def test_the_size_of_events_told_apart():
+    """Where more than the time tells events apart, a time takes sixteen bytes."""
+    found = WindowReadings()
+    for i in range(3600):
+        found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
+    assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
+
+
+def test_wide_times():
+    """They keep the time, and tell apart what is not the same."""
+    time_us = 1_771_324_200_123_456
+    assert wide_time(time_us, "") == narrow_time(time_us) == time_us
+    assert narrow_time(wide_time(time_us, "north")) == time_us
+    assert len({wide_time(at, apart) for at in (time_us, time_us + 1) for apart in ("", "north", "south")}) == 6
+
+
+def test_without_deduplication_nothing_is_told_apart():
+    """There is nothing to compare with."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5}, "north")
+    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
