@@ -12,6 +12,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any, BinaryIO, cast
 from uuid import UUID
@@ -22,13 +23,14 @@ from fastavro.schema import SchemaParseException
 
 from pipeline.core.events import shown
 from pipeline.core.formats.lines import Record, Refusal, UnreadableFile, attempt, check_columns, one_line, too_long
-from pipeline.core.formats.mappings import Bad, date_of, event_of, instant_of, time_of
+from pipeline.core.formats.mappings import Bad, event_of, time_of
 from pipeline.core.formats.values import EventMaker, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MOST_HEADER = 1 << 20  # bytes
 _MOST_DECIMAL = 512  # bytes: more digits than any double has
 _AT_ONCE = 1 << 16  # bytes that are passed over
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAGIC, _SYNC = b"Obj\x01", 16
 _HEADER = parse_schema(
     {
@@ -353,12 +355,28 @@ def _uuid(raw: Any, *_: Any) -> str | Bad:
         return Bad(f"{shown(str(raw))} is no uuid")
 
 
+def _date(raw: int, *_: Any) -> date | Bad:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + raw)
+    except (OverflowError, ValueError):
+        return Bad(f"is outside the years 1 to 9999: a date of {raw:,} days since 1970")
+
+
 def _instant(kind: str, numerator: int, denominator: int = 1, *, naive: bool = False) -> Callable[..., Any]:
-    return lambda raw, *_: instant_of(raw * numerator // denominator, kind, naive=naive)
+    epoch = _EPOCH.replace(tzinfo=None) if naive else _EPOCH
+
+    def read(raw: int, *_: Any) -> datetime | Bad:
+        time_us = raw * numerator // denominator
+        try:
+            return epoch + timedelta(microseconds=time_us)
+        except OverflowError:
+            return Bad(f"is outside the years 1 to 9999: a {kind} of {time_us:,} µs since 1970")
+
+    return read
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    "int-date": lambda raw, *_: date_of(raw, "date"),
+    "int-date": _date,
     "int-time-millis": lambda raw, *_: time_of(raw * 1000, "time-millis"),
     "long-time-micros": lambda raw, *_: time_of(raw, "time-micros"),
     "string-uuid": _uuid,
