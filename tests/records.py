@@ -1,5 +1,6 @@
 """Files of records, as others write them."""
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,9 +9,15 @@ from google.protobuf import proto
 from pipeline.core.events import Event, sensor_event
 
 
-def write_delimited(path: Path, events: Iterable[Event]) -> Path:
+def delimited(*events: Event) -> bytes:
     """Length-delimited protobuf."""
-    with path.open("wb") as file:
-        for event in events:
-            proto.serialize_length_prefixed(sensor_event(*event[:4]), file)
+    file = io.BytesIO()
+    for event in events:
+        proto.serialize_length_prefixed(sensor_event(*event[:4]), file)
+    return file.getvalue()
+
+
+def write_delimited(path: Path, events: Iterable[Event]) -> Path:
+    """Length-delimited protobuf, in a file."""
+    path.write_bytes(delimited(*events))
     return path

@@ -15,6 +15,7 @@ from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.rows import EncodedRow, EncodedRows, Row
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
@@ -96,6 +97,7 @@ class Script:
         schemas: Mapping[str, TableSchema] | None = None,
         late: Sequence[str] | None = None,
         began: float | None = None,
+        retention: Retention | None = None,
         **changes: str,
     ) -> None:
         """Runs the real graph and checks its outputs.
@@ -106,13 +108,17 @@ class Script:
             dead_letters: their reasons.
             schemas: of the tables, by their names; without it one table is as the flags say.
             late: keys of the rows of the work list.
+            retention: what of the tables may be collected; without it, what their schemas say.
             began: when the job began, in seconds after noon; without it, before everything.
             changes: flags other than :func:`flags`.
         """
         settings = settings_of(
             parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
         )
-        targets = [Target(name, schemas[name.table] if schemas else settings.said.schema()) for name in settings.tables]
+        targets = [
+            Target(name, schemas[name.table] if schemas else settings.said.schema(), retention)
+            for name in settings.tables
+        ]
         with TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline:
             messages = pipeline | self._stream.advance_watermark_to_infinity()
             began_us = None if began is None else round((NOON + began) * 1_000_000)

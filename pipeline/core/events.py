@@ -11,10 +11,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
+from pipeline.core.json_events import parse_json
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.text import shown as shown  # which all that refuses data has from here
 from pipeline.core.times import format_time
 from pipeline.core.values import shown_bytes
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
@@ -43,7 +44,7 @@ class Reason(StrEnum):
     UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
     """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
     UNPARSEABLE = "UNPARSEABLE"
-    """The bytes are not that message in that encoding; JSON with an unknown field is one such."""
+    """The bytes are not that message in that encoding, or JSON that protobuf's mapping does not allow."""
     MISSING_SENSOR_ID = "MISSING_SENSOR_ID"
     """sensor_id is empty or blank."""
     INVALID_SENSOR_ID = "INVALID_SENSOR_ID"
@@ -80,6 +81,8 @@ class Reason(StrEnum):
     """The row key would begin like one of the table's own rows: with agg#, schema# or repair#."""
     NO_FAMILY = "NO_FAMILY"
     """A metric or metadata entry that none of the table's families takes."""
+    ROWS_TOO_LARGE = "ROWS_TOO_LARGE"
+    """The table has a row for each metric, and the event's rows would take more than 128 times its own bytes."""
 
 
 REASONS_OF_A_SCHEMA = frozenset(
@@ -89,6 +92,7 @@ REASONS_OF_A_SCHEMA = frozenset(
         Reason.KEY_TOO_LONG,
         Reason.RESERVED_KEY,
         Reason.NO_FAMILY,
+        Reason.ROWS_TOO_LARGE,
     }
 )
 """Those of a valid event that some table can't hold. A table of the default schema holds every valid event."""
@@ -206,14 +210,11 @@ def _parse(message: Message, into: _Parsed) -> _Parsed:
             raise _unparseable(into, "protobuf", str(error)) from error
         return into
     if encoding == "JSON":
-        # protobuf's parser takes [] and "" for a message without any field.
-        if not message.data.lstrip().startswith(b"{"):
-            raise _unparseable(into, "JSON", "it does not begin with {")
         try:
-            return json_format.Parse(message.data, into)
-        # Besides ParseError: text that is no UTF-8, lone surrogates, and arrays nested ten thousand deep.
-        except (json_format.ParseError, ValueError, RecursionError) as error:
+            parse_json(message.data, into)
+        except ValueError as error:
             raise _unparseable(into, "JSON", str(error)) from error
+        return into
     raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
 
 
@@ -344,11 +345,6 @@ def name_of(qualifier: bytes) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"column {shown_bytes(qualifier)} is no name, which matches {_NAME.pattern}")
     return name
-
-
-def shown(text: str) -> str:
-    """Foreign text, made safe and short for a line of ours."""
-    return ascii(text if len(text) <= 80 else text[:80] + "…")
 
 
 def _shown_time(time_us: int) -> str:

@@ -14,7 +14,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,7 +43,17 @@ from pipeline.transforms.backfill import (
     CountExpired,
 )
 from pipeline.transforms.decode import DecodeMessages
-from pipeline.transforms.files import FILE, LINE, METER, ReadFiles, check_file, find_files, is_metered
+from pipeline.transforms.files import (
+    FILE,
+    LINE,
+    METER,
+    ReadFiles,
+    check_file,
+    find_files,
+    identity,
+    is_metered,
+    is_pattern,
+)
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
 
@@ -132,11 +142,11 @@ def find_inputs(
         files = find_files(patterns)
     except FileNotFoundError as problem:
         raise BadFlag(str(problem)) from problem
-    if dead_letters in files:
-        raise BadFlag(f"{dead_letters} is one of the files to read, and what is refused would replace it")
+    if dead_letters:
+        _check_output(dead_letters, files)
     for path in files:
         try:
-            check_file(path, maker.columns)
+            check_file(path, maker)
         except UnreadableFile as problem:
             raise ServerProblem(f"{path}: {problem}") from problem
     return files
@@ -228,24 +238,11 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Out
     METER.clear()
     with _folder(options) as folder:
         path = f"{folder}/told"
-        try:
-            totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
-        except ServerProblem as problem:
-            raise _with_file(problem, backfill.paths) from problem
+        totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
         with FileSystems.open(path) as file:
             told = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(Told(*each) for each in told.get(kind, [])) for kind in (_REFUSED, _REMARK))
     return Outcome(totals, refused, remarks)
-
-
-def _with_file(problem: ServerProblem, paths: Sequence[str]) -> ServerProblem:
-    """The same; where one of Beam's own readers failed, which do not say on what, with the files that it may be."""
-    for step, suffix in ((f"{_READ}/ReadAvro/", ".avro"), (f"{_READ}/ReadParquet/", ".parquet")):
-        if step in str(problem.__cause__):
-            files = [path for path in paths if path.lower().endswith(suffix)]
-            which = files[0] if len(files) == 1 else f"one of {len(files):,} {suffix} files"
-            return ServerProblem(f"{which} can't be read: {problem}")
-    return problem
 
 
 @contextmanager
@@ -264,6 +261,14 @@ def _folder(options: PipelineOptions) -> Iterator[str]:
     finally:
         with suppress(BeamIOError, OSError):  # a job that failed has left nothing there
             FileSystems.delete([f"{folder}/told"])
+
+
+def _check_output(path: str, inputs: Iterable[str]) -> None:
+    if identity(path) in map(identity, inputs):
+        raise BadFlag(f"{path} is one of the files to read, and what is refused would replace it")
+    # Beam deletes what its output replaces, and would take such a name for a pattern there.
+    if is_pattern(path):
+        raise BadFlag(f"{path}: a file that is written can't have *, ? or [ in its path, which are for patterns")
 
 
 def _check_buckets(places: Sequence[str], options: PipelineOptions) -> None:

@@ -15,6 +15,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
+from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
 from pipeline.job.direct import PullGate, mended_direct_runner
 from pipeline.job.settings import Settings, Target
@@ -142,7 +143,7 @@ def _cause(failure: BaseException) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"tidetable: {line}", file=sys.stderr, flush=True)
+    print(plain(f"tidetable: {line}"), file=sys.stderr, flush=True)
 
 
 def _exit_at_once(code: int) -> None:

@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.errors import ServerProblem
+from pipeline.core.text import plain
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets
 from pipeline.job.foreground import run_until_stopped
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         schemas = [target.schema for target in targets]
         dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
     except (BadFlag, ServerProblem) as problem:
-        print(f"tidetable: {problem}", file=sys.stderr)
+        print(plain(f"tidetable: {problem}"), file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1
     except KeyboardInterrupt:
         return 130

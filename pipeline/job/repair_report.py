@@ -11,17 +11,18 @@ from apache_beam.io.filesystems import FileSystems
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.aggregates import AggregateKey
 from pipeline.core.audit import FOREIGN, Finding, Untouched
+from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
 
 
 def line_of(found: Finding | Untouched) -> str:
     """A window that is wrong, or left untouched."""
-    return json.dumps(found.record(), ensure_ascii=False)
+    return json_line(found.record())
 
 
 def line_of_foreign(key: bytes, detail: str) -> str:
     """A foreign row, with what is wrong with it."""
-    return json.dumps({"row": shown_row(key), "problem": "foreign row", "detail": detail}, ensure_ascii=False)
+    return json_line({"row": shown_row(key), "problem": "foreign row", "detail": detail})
 
 
 def shown_row(key: bytes) -> str:

@@ -1,6 +1,5 @@
 """``tidetable backfill``: files of readings into a table, as if they had been streamed."""
 
-import json
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,11 +21,12 @@ from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.text import json_line
 from pipeline.toolbox.backfill_views import Summary, fail_on_unreadable, progress_of, tell_records
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.dead_letters_views import letter_json
 from pipeline.toolbox.options import Parsed, schema_options, table_options
-from pipeline.toolbox.record_options import accept_expired_option, column_options, told_expired
+from pipeline.toolbox.record_options import accept_expired_option, column_options, max_record_bytes_option, told_expired
 
 if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
     from pipeline.job.backfill import Backfill, Outcome
@@ -52,6 +52,7 @@ class BeamCommand(click.Command):
 @table_options
 @schema_options
 @column_options
+@max_record_bytes_option
 @accept_expired_option
 @click.option(
     "--allowed-lateness", type=_DURATION, default="1d", show_default=True, help="That of the jobs that write the table."
@@ -69,6 +70,7 @@ def backfill(
     table: TableName,
     said: Said,
     columns: Columns,
+    max_record_bytes: int,
     accept_expired: bool,
     allowed_lateness: timedelta,
     late_firing: timedelta,
@@ -80,7 +82,8 @@ def backfill(
 
     INPUT is a file or a glob, here or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (SensorEvent messages,
     each behind its length), plain or as .gz; .avro or .parquet. Records are read as publish reads them; a field of
-    Avro or Parquet is like one of NDJSON.
+    Avro or Parquet is like one of NDJSON. Dates, times and UUIDs are metadata there, a duration of Parquet is a
+    reading in seconds.
 
     An aggregate is computed of the events in the files and of the raw rows that the table has of the same window, and
     replaces what was there: the same files once more change nothing.
@@ -103,7 +106,7 @@ def backfill(
     from pipeline.job.settings import BadFlag, Target
 
     started = time.monotonic()
-    maker = EventMaker(columns, max_future=max_future)
+    maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
     flags = ctx.meta[_BEAM_FLAGS]
     try:
         options = bounded.beam_options(flags, table.project)
@@ -162,8 +165,8 @@ def _check_dead_letters(file: str | None) -> None:
         return
     if not Path(file).parent.is_dir():
         raise click.UsageError(f"--dead-letters: {Path(file).parent} is no directory")
-    if Path(file).is_dir():
-        raise click.UsageError(f"--dead-letters: {file} is a directory")
+    if Path(file).exists() and not Path(file).is_file():
+        raise click.UsageError(f"--dead-letters: {file} is no regular file")
 
 
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
@@ -180,4 +183,4 @@ def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, 
 
 
 def _letter_line(letter: Message) -> str:
-    return json.dumps(letter_json(DeadLetter.of(letter)), ensure_ascii=False)
+    return json_line(letter_json(DeadLetter.of(letter)))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import format_duration
+from pipeline.core.text import plain
 from pipeline.toolbox.console import err
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progre
 def tell_records(outcome: "Outcome") -> None:
     """Prints the first of what was refused, and what is remarkable, as publish does."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
-        err.out(f"{file}:{line}: {text}" if line else f"{file}: {text}", highlight=False)
+        err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
     refused = outcome.totals.get("refused_records", 0) + outcome.totals.get("dead_letters", 0)
     if refused > len(outcome.refused):
         err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)

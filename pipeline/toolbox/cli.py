@@ -6,6 +6,7 @@ import click
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem
+from pipeline.core.text import plain
 
 # Each command names the module that is loaded when it is asked for, and only then: Google's clients
 # take a second to import. The help is said here so that listing the commands loads none of them.
@@ -42,7 +43,7 @@ class Toolbox(click.Group):
         try:
             return super().invoke(ctx)
         except ServerProblem as problem:
-            raise click.ClickException(str(problem)) from problem
+            raise click.ClickException(plain(str(problem))) from problem
 
 
 @click.group(cls=Toolbox, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -1,6 +1,5 @@
 """What every command shares in dealing with a person: consoles, progress, JSON lines, Ctrl-C."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +10,8 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pipeline.core.text import json_line, plain
 
 _MOST_FOREIGN = 3  # rows that are named
 
@@ -34,7 +35,7 @@ def progress_bar() -> Progress:
 
 def print_json_line(record: dict[str, Any]) -> None:
     """One machine-readable line on standard output."""
-    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(record) + "\n")
 
 
 def tell_foreign(lines: Iterable[str], count: int, what: str) -> None:
@@ -48,7 +49,7 @@ def tell_foreign(lines: Iterable[str], count: int, what: str) -> None:
     if not count:
         return
     for line in islice(lines, _MOST_FOREIGN):
-        click.echo(f"{line}; {what}", err=True)
+        click.echo(f"{plain(line)}; {what}", err=True)
     click.echo(f"foreign rows {what}: {count:,}", err=True)
 
 

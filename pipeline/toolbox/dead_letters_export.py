@@ -1,7 +1,6 @@
 """``tidetable dead-letters export``: dead letters into a file of JSON lines."""
 
 import gzip
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import click
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.messages import Message
+from pipeline.core.text import json_line
 from pipeline.toolbox.dead_letters_options import Look, Looking, counted, look_options
 from pipeline.toolbox.dead_letters_views import letter_json
 
@@ -40,7 +40,7 @@ def export(ctx: click.Context, file: Path, look: Look, limit: int | None, ack: b
             with _stdout() if to_stdout else _complete(file) as lines:
                 for letters in looking.pages("exported", limit):
                     for letter in letters[: None if limit is None else limit - len(exported)]:
-                        lines.write(json.dumps(letter_json(letter), ensure_ascii=False).encode() + b"\n")
+                        lines.write(json_line(letter_json(letter)).encode() + b"\n")
                         exported.append(letter.message._replace(data=b"", attributes={}))
                     if len(exported) == limit:
                         break

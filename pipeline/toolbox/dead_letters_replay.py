@@ -14,6 +14,7 @@ from pipeline.core.dead_letter_records import DeadLetter, Groups, together
 from pipeline.core.dead_letters import replay_of
 from pipeline.core.messages import EVENT_ID
 from pipeline.core.refused_rows import ROW_REFUSED
+from pipeline.core.text import plain
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.dead_letters_options import Look, Looking, counted, look_options
 from pipeline.toolbox.dead_letters_views import print_groups
@@ -214,7 +215,7 @@ def _tell(tally: _Tally) -> None:
             err=True,
         )
     if tally.refusal:
-        click.echo(f"refused: {tally.refusal}", err=True)
+        click.echo(plain(f"refused: {tally.refusal}"), err=True)
     if tally.unacknowledged:
         click.echo(
             f"{counted(tally.unacknowledged)} {'was' if tally.unacknowledged == 1 else 'were'} published and may still "

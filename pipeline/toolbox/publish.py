@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,12 +19,14 @@ from pipeline.core.formats.values import clock_us
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.expiry import Expiry
+from pipeline.core.text import plain
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.toolbox.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.toolbox.options import Parsed, schema_options
 from pipeline.toolbox.record_options import (
     accept_expired_option,
     column_options,
+    max_record_bytes_option,
     optional_table_options,
     told_expired,
 )
@@ -48,6 +51,7 @@ class _Tally:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
+@max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events in a message.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second. Without it, as fast as can be.")
 @optional_table_options
@@ -60,6 +64,7 @@ def publish(
     file: Path,
     topic: str,
     columns: Columns,
+    max_record_bytes: int,
     batch: int,
     rate: float | None,
     table: TableName | None,
@@ -87,10 +92,12 @@ def publish(
       130  Ctrl-C: the rest of the file is left out; what was sent is published all the same
     """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
     started = time.monotonic()
+    opened = partial(open_records, file, columns, max_record_bytes=max_record_bytes)
     try:
         if table is not None and not accept_expired:
-            _check_expired(file, columns, table, said)
-        with stop_on_sigint() as stopped, open_records(file, columns) as records, Publisher(topic) as publisher:
+            with opened() as records:
+                _check_expired(records, table, said)
+        with stop_on_sigint() as stopped, opened() as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
     except UnreadableFile as problem:
@@ -124,7 +131,7 @@ def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BY
         yield batch
 
 
-def _check_expired(file: Path, columns: Columns, table: TableName, said: Said) -> None:
+def _check_expired(records: RecordFile, table: TableName, said: Said) -> None:
     """Reads the file once, before anything of it is published."""
     policies = tables.describe(table)
     expiry = Expiry.of(schema_of(table, said), policies)
@@ -132,11 +139,10 @@ def _check_expired(file: Path, columns: Columns, table: TableName, said: Said) -
         return
     events = expired = 0
     now_us = clock_us()
-    with open_records(file, columns) as records:
-        for record in records:
-            if isinstance(record, SensorEvent):
-                events += 1
-                expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
+    for record in records:
+        if isinstance(record, SensorEvent):
+            events += 1
+            expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
     if expired:
         raise click.ClickException(
             told_expired(expired, events, table, expiry, policies)
@@ -185,7 +191,7 @@ def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callab
 
 
 def _tell(file: Path, line: int, text: str) -> None:
-    err.out(f"{file}:{line}: {text}", highlight=False)
+    err.out(plain(f"{file}:{line}: {text}"), highlight=False)
 
 
 def _sum_up(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import click
 
 from pipeline.core.records import RawRecord
+from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
 from pipeline.toolbox.console import print_json_line
 from pipeline.toolbox.read_absences import no_aggregates, no_readings, no_readings_of_many, no_sensors
@@ -212,7 +213,7 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: boo
             if as_json:
                 print_json_line({"sensor_id": sensor_id})
             else:
-                click.echo(sensor_id)
+                click.echo(plain(sensor_id))
         if not found:
             click.echo(no_sensors(table, prefix, known), err=True)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.events import LATEST_US
+from pipeline.core.text import plain
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 from pipeline.toolbox.read_views import joined
@@ -25,7 +26,7 @@ def no_readings(
     if newest is None:
         return text + _NEVER if span_us else text
     if metrics and not newest.readings.keys() & set(metrics):
-        return f"{text}; its newest event has {', '.join(newest.readings)}"
+        return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
     return f"{text}; its newest is of {format_time(newest.event_time_us)}"
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from pipeline.core.aggregates import STATISTICS
 from pipeline.core.records import AggregateRecord, RawRecord
+from pipeline.core.text import plain
 from pipeline.core.times import format_time
 from pipeline.core.values import format_value
 from pipeline.toolbox.console import out, print_json_line
@@ -61,8 +62,8 @@ def _print_table(records: Sequence[Record], view: View[Record], several: bool) -
         heading = f"{record.sensor_id}, {view.heading(record)}" if several else view.heading(record)
         grid = Table.grid("name", Column(overflow="fold"), padding=(0, 2))
         for name, line in view.lines(record).items():
-            grid.add_row(name, line)
-        console.print(Text(heading, style="bold"), Padding(grid, (0, 0, 1, 2), expand=False))
+            grid.add_row(Text(plain(name)), line)
+        console.print(Text(plain(heading), style="bold"), Padding(grid, (0, 0, 1, 2), expand=False))
 
 
 def _raw_json(record: RawRecord) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _raw_table(records: Sequence[RawRecord], several: bool) -> Table:
     for record in records:
         values = (_text(record.readings[metric]) if metric in record.readings else "" for metric in metrics)
         table.add_row(
-            *([Text(record.sensor_id)] if several else []),
+            *([Text(plain(record.sensor_id))] if several else []),
             format_time(record.event_time_us),
             *([_printable(record.event_id)] if with_ids else []),
             *values,
@@ -132,10 +133,10 @@ def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table
     for record in records:
         for metric, summary in record.metrics.items():
             table.add_row(
-                *([Text(record.sensor_id)] if several else []),
+                *([Text(plain(record.sensor_id))] if several else []),
                 format_time(record.start_us),
                 str(record.reading_count),
-                metric,
+                Text(plain(metric)),
                 *map(_text, asdict(summary).values()),
             )
     return table
@@ -165,7 +166,8 @@ def json_number(value: float) -> float | str:
 def joined(pairs: Mapping[str, str]) -> str:
     """``name=value, …``; a value with a comma, or with what does not print, is quoted as Python quotes it."""
     return ", ".join(
-        f"{name}={value if value.isprintable() and ',' not in value else repr(value)}" for name, value in pairs.items()
+        f"{plain(name)}={value if value.isprintable() and ',' not in value else repr(value)}"
+        for name, value in pairs.items()
     )
 
 
@@ -186,7 +188,7 @@ def _word(header: str) -> Column:
 
 
 def _number(header: str) -> Column:
-    return Column(header, justify="right", no_wrap=True)
+    return Column(Text(plain(header)), justify="right", no_wrap=True)  # of a metric: no markup
 
 
 def _text(value: float) -> str:

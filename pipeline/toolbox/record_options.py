@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipeline.cloud.names import TableName
-from pipeline.core.formats.files import TIME_UNITS, Columns
+from pipeline.core.formats.files import MAX_RECORD_BYTES, TIME_UNITS, Columns
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy, format_policy
 from pipeline.toolbox.options import Command, identifier
@@ -50,6 +50,15 @@ def optional_table_options(command: Command) -> Command:
 
     return with_table
 
+
+max_record_bytes_option = click.option(
+    "--max-record-bytes",
+    type=click.IntRange(1, 1 << 30),
+    default=MAX_RECORD_BYTES,
+    show_default=True,
+    metavar="BYTES",
+    help="The limit of a line or record. A longer one is refused, and no more than that of it is kept in memory.",
+)
 
 accept_expired_option = click.option(
     "--accept-expired", is_flag=True, help="Go on although Bigtable will soon collect events that are too old for it."

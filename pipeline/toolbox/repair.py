@@ -13,6 +13,7 @@ from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.agreement import Said
+from pipeline.core.text import plain
 from pipeline.core.times import format_time, parse_time
 from pipeline.toolbox.console import print_json_line, progress_bar, tell_foreign
 from pipeline.toolbox.options import Parsed, schema_options, table_options
@@ -164,7 +165,7 @@ def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
         if as_json:
             print_json_line(finding)
         else:
-            click.echo(_line(finding))
+            click.echo(plain(_line(finding)))
     sys.stdout.flush()
 
 

@@ -6,7 +6,7 @@
 | ``bulk_bytes`` | bytes of all requests |
 | ``bulk_requests`` | requests, retries among them |
 | ``bulk_retries_<CODE>`` | rows sent again, by the status that they were sent again for, ``UNAVAILABLE`` for one |
-| ``bulk_refused`` | rows that Bigtable refused: dead letters |
+| ``bulk_refused`` | rows that Bigtable refused: dead letters, and counted as such, too |
 | ``bulk_latency_ms`` | distribution: from a request to the end of its answer, in milliseconds |
 | ``bulk_rows_in_flight`` | distribution: rows that were in flight whenever a request left, with its own |
 """
@@ -38,10 +38,10 @@ from pipeline.cloud.delivery import Tally
 from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
 from pipeline.core.messages import Message
-from pipeline.core.refused_rows import RefusedRow, refused_row_letter
+from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.rows import EncodedRows, Row
 from pipeline.core.work_list import is_work_key
-from pipeline.transforms.metrics import counter, distribution
+from pipeline.transforms.metrics import DEAD_LETTERS, counter, dead_letters_of, distribution
 
 ROWS = "bulk_rows"
 BYTES = "bulk_bytes"
@@ -151,7 +151,8 @@ class _BulkWriteFn(beam.DoFn):
     def _letters(self, refused: Iterable[RefusedRow]) -> list[Message]:
         now = datetime.fromtimestamp(self._clock(), UTC)
         letters = [refused_row_letter(row, str(self._name), self._step, now) for row in refused]
-        self._metrics.refused.inc(len(letters))
+        for count in self._metrics.refused:
+            count.inc(len(letters))
         return letters
 
 
@@ -159,7 +160,7 @@ class _Metrics:
     """Ours, and what Beam's connector reports of its calls. For the thread that processes elements."""
 
     def __init__(self, name: TableName) -> None:
-        self.refused = counter(REFUSED)
+        self.refused = [counter(name) for name in (REFUSED, DEAD_LETTERS, dead_letters_of(ROW_REFUSED))]
         self._rows = counter(ROWS)
         self._bytes = counter(BYTES)
         self._requests = counter(REQUESTS)

@@ -1,20 +1,18 @@
 """Files of readings in, messages as a publisher would have sent them out; what is no record goes aside."""
 
 import gzip
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import fastavro
-import pyarrow
-import pyarrow.parquet
-from apache_beam.io.avroio import ReadAllFromAvro
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.io.parquetio import ReadAllFromParquetBatched
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
@@ -22,10 +20,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.dead_letters import dead_letter
-from pipeline.core.events import BadData, Reason, shown
-from pipeline.core.formats.files import SUFFIXES, Columns, EventMaker, Refusal, Remark, UnreadableFile, records_of
-from pipeline.core.formats.lines import attempt
-from pipeline.core.formats.mappings import event_of
+from pipeline.core.events import BadData, Reason
+from pipeline.core.formats.avro_records import AvroFile
+from pipeline.core.formats.files import SUFFIXES, EventMaker, Record, Refusal, Remark, UnreadableFile, records_of
+from pipeline.core.formats.lines import one_line
+from pipeline.core.formats.parquet_records import ParquetFile
 from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -33,17 +32,18 @@ from pipeline.transforms import metrics
 
 FILE = "file"
 LINE = "line"
-"""Attributes of a message that was made of a file: which; and, where it is refused, the line there."""
+"""Attributes of a message that was made of a file: which; and, where it is refused, the line or record there."""
 
 RECORDS = "records"
 REFUSED_RECORDS = "refused_records"
 UNREADABLE_FILES = "unreadable_files"
 
-_AVRO, _PARQUET = ".avro", ".parquet"
+_IN_BLOCKS: dict[str, Callable[..., AvroFile | ParquetFile]] = {".avro": AvroFile, ".parquet": ParquetFile}
 _MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
 _MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
-_ROWS = 1000  # of a Parquet file that are Python's at a time
+_RANGE_BYTES = 64 << 20  # of a file in blocks, for one worker
+_GLOB = frozenset("*?[")  # what makes a path a pattern
 
 
 class ReadRecords(NamedTuple):
@@ -82,49 +82,64 @@ METER = Meter()
 
 def is_metered(path: str) -> bool:
     """Whether the meter tells how far the file is."""
-    return _suffix(path) not in (_AVRO, _PARQUET)
+    return _suffix(path) not in _IN_BLOCKS
 
 
 def find_files(patterns: Iterable[str]) -> dict[str, int]:
     """The files that paths and globs name, local or in a bucket, each once, with its size in bytes.
 
+    What is there as a file is that file; only another path is a glob.
+
     Raises:
         FileNotFoundError: a pattern that names none. Its text is a line.
         ServerProblem: what holds them is out of reach.
     """
-    found: dict[str, int] = {}
+    found: dict[Hashable, tuple[str, int]] = {}
     for pattern in patterns:
+        # Beam finds nothing for a pattern that begins with a glob, in the folder where it is.
+        here = "" if "://" in pattern or Path(pattern).is_absolute() else "./"
         try:
-            (match,) = FileSystems.match([pattern])
+            if is_pattern(pattern) and FileSystems.exists(pattern):
+                files = [FileSystems.get_filesystem(pattern).metadata(here + pattern)]
+            else:
+                (match,) = FileSystems.match([here + pattern])
+                files = match.metadata_list
         except (BeamIOError, ValueError) as error:
-            raise ServerProblem(f"{pattern}: {_one_line(error)}") from error
-        if not match.metadata_list:
+            raise ServerProblem(f"{pattern}: {one_line(error)}") from error
+        if not files:
             raise FileNotFoundError(f"{pattern}: there is no such file")
-        found |= {file.path: file.size_in_bytes for file in sorted(match.metadata_list, key=lambda file: file.path)}
-    return found
+        for path, size in sorted((file.path.removeprefix(here), file.size_in_bytes) for file in files):
+            found.setdefault(identity(path), (path, size))
+    return dict(found.values())
 
 
-def check_file(path: str, columns: Columns) -> None:
+def is_pattern(path: str) -> bool:
+    """Whether Beam would take the path for a glob, where no such file is there."""
+    return not _GLOB.isdisjoint(path)
+
+
+def identity(path: str) -> Hashable:
+    """Which file a path names: equal for two paths to one file, by another spelling or through a link."""
+    if "://" in path:  # an object's name has no other spelling
+        return path
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
+
+
+def check_file(path: str, maker: EventMaker) -> None:
     """Opens the file and reads how it begins.
 
     Raises:
         UnreadableFile: in one line without the file's name.
     """
-    suffix = _suffix(path)
     try:
-        with closing(_opened(path)) as file:
-            if suffix == _AVRO:
-                schema = fastavro.reader(file).writer_schema
-                _check_names([field["name"] for field in schema["fields"]] if isinstance(schema, dict) else [], columns)
-            elif suffix == _PARQUET:
-                _check_names(pyarrow.parquet.read_schema(file).names, columns)
-            else:
-                with records_of(path, file, EventMaker(columns), sniff=True):
-                    pass
-    except UnreadableFile:
-        raise
+        with closing(_opened(path)) as file, _records(path, file, maker):
+            pass
     except (OSError, EOFError, ValueError, LookupError) as error:
-        raise UnreadableFile(f"can't be read: {_one_line(error)}") from error
+        raise UnreadableFile(f"can't be read: {one_line(error)}") from error
 
 
 class ReadFiles(beam.PTransform):
@@ -144,42 +159,40 @@ class ReadFiles(beam.PTransform):
         self._maker = maker
 
     def expand(self, begin: Any) -> Any:  # ReadRecords; Beam takes the annotation for a type hint and warns
-        by_suffix: dict[str, list[str]] = {_AVRO: [], _PARQUET: [], "": []}
-        for path in self._paths:
-            suffix = _suffix(path)
-            by_suffix[suffix if suffix in by_suffix else ""].append(path)
-        read = []
-        if paths := by_suffix[""]:
-            files = begin | "Files" >> beam.Create(paths) | "SpreadFiles" >> beam.Reshuffle()
-            read.append(files | "Read" >> _outputs(_ReadFileFn(self.label, self._maker)))
-        if paths := by_suffix[_AVRO]:
-            records = begin | "AvroFiles" >> _create(paths) | "ReadAvro" >> ReadAllFromAvro(with_filename=True)
-            read.append(records | "OfAvro" >> _outputs(_OfMappingsFn(self.label, self._maker)))
-        if paths := by_suffix[_PARQUET]:
-            groups = (
-                begin
-                | "ParquetFiles" >> _create(paths)
-                | "ReadParquet" >> ReadAllFromParquetBatched(with_filename=True)
-            )
-            read.append(groups | "OfParquet" >> _outputs(_OfRowGroupsFn(self.label, self._maker)))
-        return ReadRecords(*(_all(read, name) for name in (_MESSAGES, _REFUSED, _REMARKS)))
+        read = (
+            begin
+            | "Files" >> beam.Create(self._paths)
+            | "Ranges" >> beam.FlatMap(_ranges)
+            | "SpreadRanges" >> beam.Reshuffle()
+            | "Read"
+            >> beam.ParDo(_ReadRangeFn(self.label, self._maker)).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
+        )
+        return ReadRecords(read[_MESSAGES], read[_REFUSED], read[_REMARKS])
 
 
-def _create(paths: list[str]) -> beam.PTransform:
-    return beam.Create(paths)
+class _Range(NamedTuple):
+    """The part of a file that begins in a range of its bytes; of one that is not in blocks, all of it."""
+
+    path: str
+    start: int = 0
+    stop: int = sys.maxsize
 
 
-def _outputs(fn: beam.DoFn) -> beam.PTransform:
-    return beam.ParDo(fn).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
+def _ranges(path: str) -> Iterator[_Range]:
+    size = 0
+    if _suffix(path) in _IN_BLOCKS:
+        try:
+            with closing(_opened(path)) as file:
+                size = file.seek(0, os.SEEK_END)
+        except UnreadableFile:
+            pass  # which whoever reads it will tell
+    starts = range(0, max(size, 1), _RANGE_BYTES)
+    for start in starts:
+        yield _Range(path, start, sys.maxsize if start == starts[-1] else start + _RANGE_BYTES)
 
 
-def _all(read: Sequence[Any], name: str) -> PCollection:
-    parts = [outputs[name] for outputs in read]
-    return parts[0] if len(parts) == 1 else parts | f"All{name.title()}" >> beam.Flatten()
-
-
-class _RecordsFn(beam.DoFn):
-    """What readers of all formats share: events packed into messages, refusals as dead letters, and counters."""
+class _ReadRangeFn(beam.DoFn):
+    """Ranges of files, record by record: events packed into messages, refusals as dead letters, and counters."""
 
     def __init__(self, step: str, maker: EventMaker) -> None:
         self._step = step
@@ -196,6 +209,23 @@ class _RecordsFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for message in self._flush():
             yield WindowedValue(message, MIN_TIMESTAMP, [GlobalWindow()])
+
+    def process(self, element: _Range) -> Iterator[Any]:
+        path = element.path
+        try:
+            with closing(_opened(path)) as file, _records(path, file, self._maker, *element[1:]) as records:
+                for number, record in enumerate(records):
+                    if number % _MOST_EVENTS == 0 and is_metered(path):
+                        METER.note(path, file.tell())
+                    if isinstance(record, Remark):
+                        yield TaggedOutput(_REMARKS, (path, record.line, record.text))
+                    else:
+                        yield from self._taken(path, record)
+        except UnreadableFile as problem:
+            if _may_pass(problem.__cause__):
+                raise ServerProblem(f"{path}: {problem}") from problem
+            self._unreadable.inc()
+            yield TaggedOutput(_REMARKS, (path, 0, str(problem)))
 
     def _taken(self, file: str, record: SensorEvent | Refusal) -> Iterator[Any]:
         """What becomes of a record: nothing yet of most events."""
@@ -225,62 +255,12 @@ class _RecordsFn(beam.DoFn):
         return TaggedOutput(_REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
 
 
-class _ReadFileFn(_RecordsFn):
-    """Paths of files, record by record."""
-
-    def process(self, element: str) -> Iterator[Any]:
-        try:
-            with closing(_opened(element)) as file, records_of(element, file, self._maker, sniff=True) as records:
-                for number, record in enumerate(records):
-                    if number % _MOST_EVENTS == 0:
-                        METER.note(element, file.tell())
-                    if isinstance(record, Remark):
-                        yield TaggedOutput(_REMARKS, (element, record.line, record.text))
-                    else:
-                        yield from self._taken(element, record)
-        except UnreadableFile as problem:
-            if _may_pass(problem.__cause__):
-                raise ServerProblem(f"{element}: {problem}") from problem
-            self._unreadable.inc()
-            yield TaggedOutput(_REMARKS, (element, 0, str(problem)))
-
-
-class _OfMappingsFn(_RecordsFn):
-    """``(file, record)`` of Avro files."""
-
-    def process(self, element: tuple[str, Mapping[str, Any]]) -> Iterator[Any]:
-        yield from self._of(*element)
-
-    def _of(self, file: str, mapping: Any) -> Iterator[Any]:
-        record = attempt(0, self._event, mapping)
-        if isinstance(record, Refusal):
-            sensor, at = (mapping.get(name) for name in self._maker.columns[:2])
-            record = record._replace(reason=f"{record.reason}, in a record of {shown(str(sensor))} at {shown(str(at))}")
-        yield from self._taken(file, record)
-
-    def _event(self, mapping: Mapping[str, Any]) -> SensorEvent:
-        return event_of(mapping, self._maker)
-
-
-class _OfRowGroupsFn(_OfMappingsFn):
-    """``(file, table)`` of Parquet files, a row group each."""
-
-    def process(self, element: tuple[str, pyarrow.Table]) -> Iterator[Any]:
-        file, table = element
-        for batch in _to_microseconds(table).to_batches(_ROWS):
-            for mapping in batch.to_pylist():
-                yield from self._of(file, mapping)
-
-
-def _to_microseconds(table: pyarrow.Table) -> pyarrow.Table:
-    """Python's times hold no nanoseconds: what is finer than a microsecond is cut off, as everywhere."""
-    schema = table.schema
-    for index, column in enumerate(schema):
-        if pyarrow.types.is_timestamp(column.type) and column.type.unit == "ns":
-            schema = schema.set(index, column.with_type(pyarrow.timestamp("us", column.type.tz)))
-        elif pyarrow.types.is_time64(column.type):
-            schema = schema.set(index, column.with_type(pyarrow.time64("us")))
-    return table.cast(schema, safe=False)
+def _records(
+    path: str, file: Any, maker: EventMaker, start: int = 0, stop: int = sys.maxsize
+) -> AbstractContextManager[Iterator[Record]]:
+    if in_blocks := _IN_BLOCKS.get(_suffix(path)):
+        return nullcontext(in_blocks(file, maker).records(start, stop))
+    return records_of(path, file, maker, sniff=True)
 
 
 def _opened(path: str) -> Any:
@@ -288,35 +268,25 @@ def _opened(path: str) -> Any:
     try:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError) as error:
-        raise UnreadableFile(f"can't be opened: {_one_line(error)}") from error
+        raise UnreadableFile(f"can't be opened: {one_line(error)}") from error
 
 
 def _suffix(path: str) -> str:
     """The one that tells the format, without ``.gz``."""
     name = path.lower()
-    for suffix in (_AVRO, _PARQUET):
+    for suffix in _IN_BLOCKS:
         if name.endswith(suffix):
             return suffix
     name = name.removesuffix(".gz")
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz, {_AVRO} and {_PARQUET}")
-
-
-def _check_names(names: Sequence[str], columns: Columns) -> None:
-    there = ", ".join(map(shown, names))
-    for wanted in (columns.sensor, columns.time):
-        if wanted not in names:
-            raise UnreadableFile(f"no column {shown(wanted)}; there are {there}")
-    if len(set(names)) < len(names):
-        raise UnreadableFile(f"two columns have one name; there are {there}")
+    others = " and ".join(_IN_BLOCKS)
+    raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz, {others}")
 
 
 def _may_pass(failure: BaseException | None) -> bool:
     """Whether reading once more might do: a connection that broke, not a file that is damaged."""
+    if type(failure) is OSError and failure.errno is None:  # how bz2 and pyarrow tell what is damaged
+        return False
     return isinstance(failure, OSError) and not isinstance(failure, gzip.BadGzipFile)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]

@@ -5,7 +5,7 @@
 | ``messages`` | Pub/Sub messages read |
 | ``empty_batches`` | batches without an event |
 | ``events`` | valid events that every table has a place for |
-| ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason |
+| ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason, ``ROW_REFUSED`` among them |
 | ``letters_dropped`` | dead letters that came back ten times and were refused again: the log names each |
 | ``raw_rows`` | raw rows handed to the writers |
 | ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
@@ -23,8 +23,6 @@ Where a clock is ahead, a delay is negative.
 from apache_beam.metrics.metric import Metrics
 from apache_beam.metrics.metricbase import Counter, Distribution
 from apache_beam.utils.windowed_value import PaneInfoTiming
-
-from pipeline.core.events import Reason
 
 NAMESPACE = "tidetable"
 
@@ -83,6 +81,6 @@ class BundleCounts:
         self.start()
 
 
-def dead_letters_of(reason: Reason) -> str:
+def dead_letters_of(reason: str) -> str:
     """The name of the counter of dead letters for one reason."""
     return f"{DEAD_LETTERS}_{reason}"

@@ -28,7 +28,8 @@ from pipeline.transforms.late import LateWindows
 
 _DEAD_LETTERS = "dead_letters"
 _MOST_ROWS = 500  # of a table, before they go on
-_MOST_BYTES = 4 << 20  # of messages, before their rows go on
+_MOST_BYTES = 4 << 20  # of their cells
+_MOST_EVENTS = 100  # whose rows are made before some go on; one, where it has a row for each metric
 _MOST_GATHERED = 20_000  # events, before what a long bundle has gathered goes on
 _GLOBAL = (GlobalWindow(),)
 
@@ -124,30 +125,26 @@ class _ProcessFn(beam.DoFn):
         for gatherer in self._gatherers:
             gatherer.start()
         self._held = 0
-        self._size_bytes = 0
 
-    def process(self, element: PubsubMessage) -> list[Any]:
+    def process(self, element: PubsubMessage) -> Iterator[Any]:
         now_us = int(self._clock() * 1_000_000)
         events, dead_letters = self._decoder.decode(element, now_us)
-        outputs = [TaggedOutput(_DEAD_LETTERS, letter) for letter in dead_letters]
+        for letter in dead_letters:
+            yield TaggedOutput(_DEAD_LETTERS, letter)
         if not events:
-            return outputs
-        self._size_bytes += len(element.data)
+            return
         for table in self._tables:
-            self._counts.of[metrics.RAW_ROWS] += table.add(events, now_us)
-            if len(table.rows) >= _MOST_ROWS or self._size_bytes >= _MOST_BYTES:
-                outputs.append(TaggedOutput(table.tag, table.take()))
-        if self._size_bytes >= _MOST_BYTES:
-            self._size_bytes = 0
+            # A message's rows may be many times its size: some go on before the next are made.
+            for start in range(0, len(events), table.at_a_time):
+                self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.at_a_time], now_us)
+                if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
+                    yield TaggedOutput(table.tag, table.take())
         for gatherer in self._gatherers:
             gatherer.add(events)
         self._held += len(events)
         if self._held >= _MOST_GATHERED:
-            outputs += [
-                TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
-                for tag, gathered in self._taken()
-            ]
-        return outputs
+            for tag, gathered in self._taken():
+                yield TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
 
     def finish_bundle(self) -> Iterator[TaggedOutput]:
         self._decoder.finish()
@@ -173,29 +170,33 @@ class _Table:
     Attributes:
         tag: where to.
         rows: these.
+        size_bytes: of their cells, where they are of events.
+        at_a_time: of how many events rows are made before some go on.
     """
 
     def __init__(self, tag: str, schema: TableSchema, late: LateWindows) -> None:
         self.tag = tag
         self._schema = schema
         self._late = late
+        self.at_a_time = 1 if schema.layout.row_a_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:
         """Begins a bundle: what one that failed has left comes again."""
-        self.rows = EncodedRows()
+        self.rows, self.size_bytes = EncodedRows(), 0
         self._late.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
         """Adds the events' rows, and looks for windows that may miss one; returns how many rows there are."""
         of_events = self._schema.encoded_rows(events)
         self.rows += of_events
+        self.size_bytes += sum([len(row[1]) for row in of_events])
         self._late.look_at(events, now_us)
         return len(of_events)
 
     def take(self) -> EncodedRows:
         """All of them."""
-        taken, self.rows = self.rows, EncodedRows()
+        taken, self.rows, self.size_bytes = self.rows, EncodedRows(), 0
         return taken
 
     def take_late(self) -> EncodedRows:

@@ -132,6 +132,7 @@ class TestDecode:
             b'{"sensorId": "a", "sensorId": "b"}',
             b"[" * 100_000,
             b'{"a":' * 100_000,
+            b'{"readings": {"t": ' + b"9" * 400 + b"}}",
             b'{"readings": {"t": ' + b"9" * 5000 + b"}}",
         ],
     )

@@ -271,4 +271,5 @@ def test_rows_that_bigtable_refuses_for_good(resources, log):
         assert job.stop() == 0
     assert letter.attributes["dead_letter_reason"] == "ROW_REFUSED"
     assert letter.attributes["row_key"] == key_of(homeless)
-    assert job.counters()["bulk_refused"] == 1
+    counters = job.counters()
+    assert [counters[name] for name in ("bulk_refused", "dead_letters", "dead_letters_ROW_REFUSED")] == [1, 1, 1]

@@ -8,6 +8,8 @@ from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import sensor_event, validate
 from pipeline.core.rows import Cell
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from tests.job.running import PROJECT
@@ -26,10 +28,7 @@ def left_behind(table, schema, events=HELD, tiers=None, counted=None):
     valid = [validate(event, 10**16) for event in events]
     rows = [row for event in valid for row in schema.rows(event)]
     for tier in schema.tiers if tiers is None else tiers:
-        windows = {}
-        for event in valid[:counted]:
-            windows.setdefault(tier.window.start_of(event.event_time_us), WindowStats()).add(event.readings)
-        rows += [aggregate_row(tier.window, "a", start_us, stats, tier.family) for start_us, stats in windows.items()]
+        rows += left_rows(schema, events[:counted], tier)
     write(name, rows)
     return name
 
@@ -171,6 +170,100 @@ def test_a_tier_that_is_gone_with_its_readings(table):
         schemas={table: gone},
         began=BEGAN,
     )
+
+
+SHORT = {"raw": parse_policy("maxage=6h")}
+HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [
+        Retention.of(DEFAULT, DEFAULT.policies, SHORT),
+        Retention.of(DEFAULT, since={"raw": (NOON + HOUR) * 1_000_000}),
+        Retention.unknown(DEFAULT),
+    ],
+    ids=["shorter than the schema's", "shorter once", "unknown"],
+)
+def test_policies_of_the_table_itself(table, retention):
+    """Where its raw rows may be gone, whatever its schema says, the aggregate row is gone on from, and listed."""
+    left_behind(table, DEFAULT, tiers=())
+    (row,) = left_rows(DEFAULT, HELD * 3)
+    write(TableName(PROJECT, "instance", table), [row])
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=rows_of("hourly", 31),
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: DEFAULT},
+        retention=retention,
+        began=BEGAN,
+    )
+
+
+def test_rows_that_nobody_knows_to_be_gone(table):
+    """Fewer raw rows than the aggregate row counts never replace it; as soon as they are as many, they do."""
+    left_behind(table, DEFAULT, events=HELD[:1], tiers=())
+    write(TableName(PROJECT, "instance", table), left_rows(DEFAULT, HELD[:3]))
+    script = Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900))
+    script.run(
+        aggregates=rows_of("hourly", 3),
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: DEFAULT},
+        began=BEGAN,
+    )
+
+
+def test_rows_that_counted_twice(table):
+    """After a job that did not deduplicate, raw rows put its hours and days right."""
+    left_behind(table, HOURS_AND_DAYS, tiers=())
+    name = TableName(PROJECT, "instance", table)
+    for tier in HOURS_AND_DAYS.tiers:
+        write(name, left_rows(HOURS_AND_DAYS, HELD * 2, tier))
+    repeats = (((NOON - HOUR) * 1_000_000, (NOON + 2 * HOUR) * 1_000_000),)
+    Script().watermark(2 * HOUR).arrive(new()).run(
+        aggregates=[*rows_of("hourly", 11), *rows_of("daily", 11)],
+        schemas={table: HOURS_AND_DAYS},
+        retention=Retention.of(HOURS_AND_DAYS, repeats=repeats),
+        late=[],
+        began=BEGAN,
+    )
+
+
+def test_a_day_of_hours_without_rows(table):
+    """Hours that have none, as of a tier that was added, are computed from their raw rows; the others go by theirs."""
+    events = [*HELD, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
+    left_behind(table, HOURS_AND_DAYS, events=events, tiers=())
+    write(TableName(PROJECT, "instance", table), left_rows(HOURS_AND_DAYS, HELD))
+    Script().watermark(2 * HOUR).arrive(event_at(HOUR + 60)).run(
+        aggregates=[("agg#hourly#a#2026-02-17T13", "1", "1"), *rows_of("daily", 16)],
+        schemas={table: HOURS_AND_DAYS},
+        late=[],
+        began=BEGAN,
+    )
+
+
+def test_tables_of_different_tiers(table):
+    """A day is made of the very hours beside it, whatever windows another table has: what these have, it has."""
+    nineties = lasting(parse_schema('[tiers]\n90m = "nineties"'))
+    late = Script().arrive(event_at(HOUR + 300)).watermark(4 * HOUR).arrive(event_at(HOUR + 600))
+    late.run(
+        aggregates=[
+            ("a: agg#hourly#a#2026-02-17T13", "1", "1"),
+            ("a: agg#hourly#a#2026-02-17T13", "2", "2"),
+            ("a: agg#daily#a#2026-02-17", "2", "2"),
+            ("b: agg#90m#a#2026-02-17T12:00:00", "1", "1"),
+        ],
+        schemas={"a": HOURS_AND_DAYS, "b": nineties},
+        allowed_lateness="145m",
+    )
+
+
+def left_rows(schema, events, tier=None):
+    """The aggregate rows that a job has written of these events, each as often as it is there."""
+    tier = tier or schema.tiers[0]
+    windows = {}
+    for event in (validate(event, 10**16) for event in events):
+        windows.setdefault(tier.window.start_of(event.event_time_us), WindowStats()).add(event.readings)
+    return [aggregate_row(tier.window, "a", start_us, stats, tier.family) for start_us, stats in windows.items()]
 
 
 def test_a_row_of_somebody_else_s(table):

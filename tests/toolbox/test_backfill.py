@@ -14,6 +14,8 @@ from pathlib import Path
 
 import fastavro
 import google.cloud.bigtable
+import pyarrow
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 from google.auth.credentials import AnonymousCredentials
@@ -170,17 +172,76 @@ def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable:
 
 
 def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
-    """Beam's reader does not say which file it failed on."""
-    path = tmp_path / "a.avro"
+    """What is in front of the damage is written, as are other files."""
     fields = [{"name": name, "type": "string"} for name in ("sensor_id", "event_time")]
-    with path.open("wb") as file:
-        schema = {"type": "record", "name": "reading", "fields": fields}
-        fastavro.writer(file, schema, [{"sensor_id": "A-1", "event_time": "2024-05-01"}] * 1000)
-    path.write_bytes(path.read_bytes()[:-100])
+    schema = {"type": "record", "name": "reading", "fields": [*fields, {"name": "n", "type": "int"}]}
+    records = [{"sensor_id": "A-1", "event_time": f"2024-05-01T08:{minute:02}", "n": 1} for minute in range(60)]
+    for name in ("a.avro", "b.avro"):
+        with (tmp_path / name).open("wb") as file:
+            fastavro.writer(file, schema, records[(name == "b.avro") * 30 :], sync_interval=100)
+    (path := tmp_path / "a.avro").write_bytes(path.read_bytes()[:1000])
+    result = backfill(table, tmp_path / "*.avro")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("2 files, ")
+    told, error = result.stderr.splitlines()
+    assert told.startswith(f"{path}: can't be read beyond record ")
+    assert error == "Error: 1 file could not be read to the end"
+    assert len(keys(table)) > 31
+
+
+def test_bad_records_of_parquet_are_refused_alone(table: TableName, tmp_path: Path) -> None:
+    """With their file and their number there; the rest is written."""
+    path = tmp_path / "a.parquet"
+    times = pyarrow.array([1_714_550_400_000, 1_714_550_400_000_000], pyarrow.timestamp("ms"))
+    columns = {"sensor_id": ["A-1", "A-2"], "event_time": times, "n": [1, 2]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
     result = backfill(table, path)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: {path} can't be read: the job failed: ")
-    assert result.stderr.count("\n") == 1
+    assert result.exit_code == 1
+    assert result.stdout.startswith("1 file, 2 records, 1 event: ")
+    assert result.stderr == (
+        f"{path}:2: 'event_time' is outside the years 1 to 9999: a timestamp[ms] of 1,714,550,400,000,000 since 1970\n"
+    )
+
+
+def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) -> None:
+    """The limit can be set; what is within it is written."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + f"A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:00:01Z,{'0' * 300}\n")
+    assert backfill(table, path).exit_code == 0
+    result = backfill(table, path, "--max-record-bytes", 100)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{path}:3: longer than 100 bytes, ")
+    assert "2 records, 1 event: " in result.stdout
+
+
+@pytest.mark.parametrize("name", ["./in.csv", "folder/in.csv", "soft.csv", "hard.csv", "in.csv"])
+def test_an_input_is_never_replaced(
+    table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By what is refused of it, whatever its name is; nor is another file, whose name the one that is given matches."""
+    monkeypatch.chdir(tmp_path)
+    content = HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,2\n"
+    Path("in.csv").write_text(content)
+    Path("folder").symlink_to(".")
+    Path("soft.csv").symlink_to("in.csv")
+    Path("hard.csv").hardlink_to("in.csv")
+    for inputs in (["in.csv"], ["*.csv"]):
+        result = backfill(table, *inputs, "--dead-letters", name)
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the files to read, ")
+    result = backfill(table, "in.csv", "--dead-letters", "i[n].csv")
+    assert result.exit_code == 2
+    assert "can't have *, ? or [ in its path" in result.stderr
+    assert Path("in.csv").read_text() == content
+
+
+def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> None:
+    """Where there is such a file, it is no pattern."""
+    for name in ("in[1].csv", "in1.csv"):
+        (tmp_path / name).write_text(HEADER + f"{name[2:-4].strip('[]')},2024-05-01T08:00:00Z,1\n")
+    result = backfill(table, tmp_path / "in[1].csv")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("1 file, 1 record, ")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +249,7 @@ def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
     [
         (["nowhere.csv"], (), "nowhere.csv: there is no such file"),
         (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is no directory"),
-        (["a.csv", "--dead-letters", "a.csv"], (), "a.csv is one of the files to read"),
+        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is no regular file"),
         (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
         (
             ["a.csv"],

@@ -152,6 +152,17 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     assert numbers(inbox.take(1)) == [[0, 3]]
 
 
+def test_a_line_that_is_too_long_is_refused(inbox: Inbox, tmp_path: Path) -> None:
+    """The limit can be set; a file is the one that is named, whatever its name would match as a glob."""
+    (tmp_path / "in1.csv").write_text("")
+    file = tmp_path / "in[1].csv"
+    file.write_text(f"{HEADER}A-1,1714550400,{'0' * 100}\nA-1,1714550400,7\n")
+    result = publish(file, inbox.topic, "--max-record-bytes", "50")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{file}:2: longer than 50 bytes, ")
+    assert numbers(inbox.take(1)) == [[7]]
+
+
 @pytest.mark.parametrize(("bad", "more"), [(20, []), (21, ["and 1 more"]), (1520, ["and 1,500 more"])])
 def test_only_the_first_refusals_are_told(inbox: Inbox, tmp_path: Path, bad: int, more: list[str]) -> None:
     """Twenty are enough to see what is wrong; the rest is counted."""

@@ -117,6 +117,7 @@ def test_metrics(name, bigtable, monkeypatch):
     query = result.metrics().query()
     counters = {metric.key.metric.name: metric.result for metric in query["counters"]}
     assert (counters[bulk.ROWS], counters[bulk.REFUSED], counters[bulk.REQUESTS]) == (100, len(BAD), calls)
+    assert counters["dead_letters"] == counters["dead_letters_ROW_REFUSED"] == len(BAD)
     assert counters["bulk_retries_UNAVAILABLE"] == 10
     assert counters[bulk.BYTES] > 112 * 20
     distributions = {metric.key.metric.name: metric.result for metric in query["distributions"]}

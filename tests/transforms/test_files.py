@@ -1,6 +1,8 @@
 """Files of every format, through the real readers, as messages."""
 
 import gzip
+import math
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,14 +11,16 @@ import fastavro
 import pyarrow
 import pyarrow.parquet
 import pytest
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events import Event, decode, sensor_event, validate
 from pipeline.core.formats.files import Columns, EventMaker, UnreadableFile
 from pipeline.core.messages import Message
-from pipeline.transforms.files import ReadFiles, check_file, find_files
-from tests.core.formats.reading import LATEST_US, MORNING, MORNING_US
+from pipeline.transforms import files
+from pipeline.transforms.files import ReadFiles, check_file, find_files, identity
+from tests.core.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
 from tests.records import write_delimited
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
@@ -56,7 +60,7 @@ def events_of(message: beam.io.PubsubMessage) -> list[Event]:
     return [validate(event, LATEST_US)._replace(message=None) for event in decoded]
 
 
-def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), time_unit: str = "iso") -> None:
+def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: int) -> None:
     """Reads the files and checks all that comes of them.
 
     Args:
@@ -65,11 +69,10 @@ def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), time_unit: 
         alone: file and line of messages that have.
         refused: file, line and detail of dead letters.
         remarks: what is told.
-        time_unit: of the files.
+        maker: what the events' maker is told.
     """
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        maker = EventMaker(Columns(time_unit=time_unit))
-        read = pipeline | ReadFiles([str(path) for path in paths], maker)
+        read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(Columns(), **maker))
         whole = read.messages | beam.Filter(lambda message: "line" not in message.attributes)
         assert_that(whole | beam.FlatMap(events_of), equal_to(list(events)), "events")
         single = read.messages | beam.Filter(lambda message: "line" in message.attributes)
@@ -98,7 +101,7 @@ def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
     (gzipped := tmp_path / "g.pb.gz").write_bytes(gzip.compress(paths[-1].read_bytes()))
     paths += [gzipped, write_avro(tmp_path / "h.avro", RECORD), write_parquet(tmp_path / "i.parquet", RECORD)]
     for path in paths:
-        check_file(str(path), Columns())
+        check_file(str(path), EventMaker(Columns()))
     check(*paths, events=[EVENT] * len(paths))
 
 
@@ -126,13 +129,62 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_records_of_avro_and_parquet_are_refused_by_sensor_and_time(tmp_path: Path) -> None:
-    """They have no line."""
+def test_records_of_avro_and_parquet_are_refused_by_their_number(tmp_path: Path) -> None:
+    """They have no line; what breaks a rule goes alone to the decoder."""
     nested = RECORD | {"room": {"floor": "2"}}
     check(
-        write_avro(tmp_path / "a.avro", RECORD, nested),
-        events=[EVENT],
-        refused=[("a.avro", None, "'room' is nested, in a record of 'A-1' at '2026-02-17 08:00:00+00:00'")],
+        write_avro(tmp_path / "a.avro", RECORD, nested, RECORD | {"a": math.inf}),
+        write_parquet(tmp_path / "b.parquet", RECORD, RECORD, RECORD | {"a": math.inf}),
+        events=[EVENT] * 3,
+        alone=[("a.avro", "3"), ("b.parquet", "3")],
+        refused=[("a.avro", "2", "'room' is nested")],
+    )
+
+
+def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
+    """It is named, with how far it could be read."""
+    whole, half, broken = (write_avro(tmp_path / f"{name}.avro", RECORD) for name in ("whole", "half", "bad[1]"))
+    half.write_bytes(half.read_bytes()[:-16])
+    broken.write_bytes(b"Obj")
+    parquet = write_parquet(tmp_path / "c.parquet", RECORD)
+    group = pyarrow.parquet.read_metadata(parquet).row_group(0)
+    content = bytearray(parquet.read_bytes())
+    content[group.column(0).dictionary_page_offset] ^= 0xFF
+    parquet.write_bytes(content)
+    maker = EventMaker(Columns())
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        read = pipeline | ReadFiles([str(path) for path in (half, parquet, broken, whole)], maker)
+        assert_that(read.messages | beam.FlatMap(events_of), equal_to([EVENT, EVENT]), "events")
+        told = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
+        starts = told | beam.Map(lambda remark: (*remark[:2], remark[2][:30]))
+        expected = [
+            ("half.avro", 0, "can't be read beyond record 1:"),
+            ("c.parquet", 0, "can't be read beyond record 0:"),
+            ("bad[1].avro", 0, "can't be read: its header is n"),
+        ]
+        assert_that(starts, equal_to(expected), "remarks")
+    unreadable = pipeline.result.metrics().query(MetricsFilter().with_name("unreadable_files"))["counters"]
+    assert sum(counter.committed for counter in unreadable) == 3
+
+
+def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is read once, and has the number that it has in the file."""
+    monkeypatch.setattr(files, "_RANGE_BYTES", 400)
+    records = [RECORD | {"room": f"room {n}"} for n in range(60)]
+    records[55]["room"] = "x" * 101
+    avro = tmp_path / "a.avro"
+    with avro.open("wb") as file:
+        fastavro.writer(file, AVRO, records, sync_interval=200)
+    paths = [avro, write_parquet(tmp_path / "b.parquet", *records)]
+    assert all(len(list(files._ranges(str(path)))) > 3 for path in paths)
+    check(
+        *paths,
+        events=[EVENT._replace(metadata={"room": f"room {n}"}) for n in range(60) if n != 55] * 2,
+        refused=[
+            ("a.avro", "56", too_long(100)),
+            ("b.parquet", "56", f"'room' has 101 bytes: {too_long(100)}"),
+        ],
+        max_record_bytes=100,
     )
 
 
@@ -174,6 +226,36 @@ def test_patterns_name_files_once(tmp_path: Path) -> None:
     assert list(found.items()) == [(f"{tmp_path}/{name}", len(name)) for name in ("c.ndjson", "a.csv", "b.csv")]
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         find_files([f"{tmp_path}/*.pb"])
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    os.link(tmp_path / "a.csv", tmp_path / "hard.csv")
+    assert len(find_files([f"{tmp_path}/a.csv", f"{tmp_path}/./*.csv"])) == 2
+
+
+def test_what_is_there_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is itself, whatever its name would match as a glob; a glob may begin with its first star."""
+    for name in ("in[1].csv", "in1.csv", "all*.csv", "all.csv"):
+        (tmp_path / name).write_text(CSV)
+    for name, found in {"in[1].csv": 1, "all*.csv": 1, "in[0-9].csv": 1, "a*.csv": 2}.items():
+        assert len(find_files([f"{tmp_path}/{name}"])) == found
+    monkeypatch.chdir(tmp_path)
+    assert list(find_files(["*.csv"])) == ["all*.csv", "all.csv", "in1.csv", "in[1].csv"]
+    assert list(find_files(["./*1.csv"])) == ["./in1.csv"]
+    path = f"{tmp_path}/in[1].csv"
+    assert find_files([path]) == {path: len(CSV.encode())}
+    check(Path(path), events=[EVENT])
+
+
+def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another spelling, a link or a folder's link; also where it is not there yet. An object has but one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "folder").symlink_to(".")
+    (tmp_path / "soft.csv").symlink_to("a.csv")
+    os.link("a.csv", "hard.csv")
+    names = ["a.csv", "./a.csv", f"{tmp_path}//a.csv", "folder/folder/a.csv", "soft.csv", "hard.csv"]
+    assert len({identity(name) for name in names}) == 1
+    assert identity("new.csv") == identity("folder/new.csv") != identity("a.csv")
+    assert identity("gs://b/a/../c") != identity("gs://b/c")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +275,7 @@ def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes,
     """Before a job begins, the beginning of each file is looked at."""
     (path := tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableFile) as raised:
-        check_file(str(path), Columns())
+        check_file(str(path), EventMaker(Columns()))
     assert str(raised.value).startswith(problem)
 
 
@@ -201,5 +283,5 @@ def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
     """Their schemas say what they are."""
     for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
         with pytest.raises(UnreadableFile) as raised:
-            check_file(str(path), Columns(sensor="device"))
+            check_file(str(path), EventMaker(Columns(sensor="device")))
         assert str(raised.value) == "no column 'device'; there are 'sensor_id', 'event_time', 'a', 'room'"

@@ -5,6 +5,7 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
+from pipeline.core.events import LATEST_US, validate
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
@@ -69,12 +70,30 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     )
 
 
-def test_large_messages(monkeypatch: pytest.MonkeyPatch):
-    """Their rows go on sooner, since they are large too."""
-    monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(message_of([event_at(0)]).data))
+def test_large_rows(monkeypatch: pytest.MonkeyPatch):
+    """They go on sooner."""
+    (row,) = HOURS.encoded_rows([validate(event_at(0), LATEST_US)])
+    monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(row.mutations))
     run(
         [pubsub_message(message_of([event_at(i)])) for i in range(5)],
         [NO_AGGREGATES],
         rows=[[[key_at(i) for i in range(2)], [key_at(i) for i in range(2, 4)], [key_at(4)]]],
         gathered=[None],
+    )
+
+
+def test_large_batches(monkeypatch: pytest.MonkeyPatch):
+    """The rows of one message go on in parts, before all of them are made; of a row a metric, event by event."""
+    monkeypatch.setattr(process, "_MOST_ROWS", 2)
+    monkeypatch.setattr(process, "_MOST_EVENTS", 3)
+    batch = message_of([event_at(i) for i in range(7)])
+    tall = parse_schema('key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"')
+    run(
+        [pubsub_message(batch)],
+        [HOURS, tall],
+        rows=[
+            [[key_at(i) for i in part] for part in (range(3), range(3, 6), range(6, 7))],
+            [[key_at(i, "a#t") for i in part] for part in (range(2), range(2, 4), range(4, 6), range(6, 7))],
+        ],
+        gathered=[[("a", 0, 7)], [("a", 0, 7)]],
     )

@@ -5,12 +5,22 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from pipeline.core.events import shown
-from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile, attempt
-from pipeline.core.formats.values import Columns, EventMaker, Malformed, check_utf8, is_missing, parse_number
+from pipeline.core.formats.lines import (
+    Lines,
+    Record,
+    Refusal,
+    Remark,
+    TooLong,
+    UnreadableFile,
+    attempt,
+    check_columns,
+)
+from pipeline.core.formats.values import EventMaker, Malformed, check_utf8, is_missing, parse_number
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _SAMPLE = 1000  # records that tell which columns are numeric
-
+_LIMITS_AT_ONCE = 16  # of a record: what these records may come to in memory; there are fewer of long ones
+_BYTES_AROUND_FIELD = 64
 
 _Row = tuple[int, int, list[str]]  # its first line, its last, and its fields
 
@@ -25,7 +35,7 @@ def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
     _, _, names = header
-    return _below_header(rows, _CsvEvents(names, maker))
+    return _below_header(rows, _CsvEvents(names, maker), _LIMITS_AT_ONCE * maker.max_record_bytes)
 
 
 def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
@@ -36,17 +46,27 @@ def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
             fields = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:
+        except (csv.Error, TooLong) as error:
             # A quote that is never closed swallowed the lines below, which may well be good ones.
             lines.give_back()
-            yield Refusal(lines.first, f"not CSV: {error}")
+            reason = str(error) if isinstance(error, TooLong) else f"not CSV: {error}"
+            yield _spanning(Refusal(lines.first, reason), lines.last)
             continue
         if len(fields) > 1 or "".join(fields).strip():
             yield lines.first, lines.last, fields
 
 
-def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents") -> Iterator[Record]:
-    sample = list(islice(rows, _SAMPLE))
+def _sample(rows: Iterator[_Row | Refusal], most_bytes: int) -> Iterator[_Row | Refusal]:
+    for row in islice(rows, _SAMPLE):
+        yield row
+        if not isinstance(row, Refusal):
+            most_bytes -= sum(map(len, row[2])) + _BYTES_AROUND_FIELD * len(row[2])
+        if most_bytes < 0:
+            return
+
+
+def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents", most_bytes: int) -> Iterator[Record]:
+    sample = list(_sample(rows, most_bytes))
     yield from events.learn([row for row in sample if not isinstance(row, Refusal)])
     for row in chain(sample, rows):
         if isinstance(row, Refusal):
@@ -54,9 +74,14 @@ def _below_header(rows: Iterator[_Row | Refusal], events: "_CsvEvents") -> Itera
             continue
         first_line, last_line, fields = row
         record = attempt(first_line, events.event, fields)
-        if last_line > first_line and isinstance(record, Refusal):
-            record = record._replace(reason=f"{record.reason}; the record ends in line {last_line}")
-        yield record
+        yield _spanning(record, last_line) if isinstance(record, Refusal) else record
+
+
+def _spanning(refusal: Refusal, last_line: int) -> Refusal:
+    """The same; of a record of several lines with the last."""
+    if last_line == refusal.line:
+        return refusal
+    return refusal._replace(reason=f"{refusal.reason}; the record ends in line {last_line}")
 
 
 class _CsvEvents:
@@ -64,7 +89,11 @@ class _CsvEvents:
 
     def __init__(self, header: Sequence[str], maker: EventMaker) -> None:
         self._names = [name.strip() for name in header]
-        _check_header(self._names, maker.columns)
+        try:
+            check_utf8("".join(self._names))
+        except Malformed as problem:
+            raise UnreadableFile(f"the header is {problem}") from None
+        check_columns(self._names, maker.columns)
         self._maker = maker
         self._sensor = self._names.index(maker.columns.sensor)
         self._time = self._names.index(maker.columns.time)
@@ -103,16 +132,3 @@ class _CsvEvents:
 
 def _present(text: str) -> str:
     return "" if is_missing(text) else text
-
-
-def _check_header(names: Sequence[str], columns: Columns) -> None:
-    try:
-        check_utf8("".join(names))
-    except Malformed as problem:
-        raise UnreadableFile(f"the header is {problem}") from None
-    there = ", ".join(map(shown, names))
-    for wanted in (columns.sensor, columns.time):
-        if wanted not in names:
-            raise UnreadableFile(f"no column {shown(wanted)}; there are {there}")
-    if len(set(names)) < len(names):
-        raise UnreadableFile(f"two columns have one name; there are {there}")

@@ -10,11 +10,11 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 
 from pipeline.core.events import BadData, Reason
-from pipeline.core.formats.lines import UNREADABLE, Record, UnreadableFile, attempt
+from pipeline.core.formats.lines import UNREADABLE, Record, Refusal, UnreadableFile, attempt, too_long
 from pipeline.core.formats.values import EventMaker, InvalidEvent
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-MOST_BYTES = 10_000_000  # of an event: what Pub/Sub takes; a longer one is a length that was misread
+_SKIPPED_AT_ONCE = 1 << 16  # bytes
 
 
 def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
@@ -26,26 +26,35 @@ def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
         except DecodeError as error:
             raise InvalidEvent(BadData(Reason.UNPARSEABLE, f"not a SensorEvent: {error}"), data) from error
 
-    number = 0
-    while (data := _next(content, number)) is not None:
+    number, limit = 0, maker.max_record_bytes
+    while True:
+        try:
+            size = _size(content)
+            if size is None:
+                return
+            data = _taken(content, size) if size <= limit else None
+            if data is None:
+                _pass_over(content, size)
+        except UNREADABLE as failure:
+            raise UnreadableFile(f"can't be read beyond record {number}: {failure}") from failure
         number += 1
-        yield attempt(number, event, data)
+        yield Refusal(number, too_long(limit)) if data is None else attempt(number, event, data)
 
 
-def _next(content: BinaryIO, number: int) -> bytes | None:
-    """The next record's bytes, behind so many others; None at the end."""
-    try:
-        size = _size(content)
-        if size is None:
-            return None
-        if size > MOST_BYTES:
-            raise EOFError(f"the next says that it has {size:,} bytes, and no event has more than {MOST_BYTES:,}")
-        data = content.read(size)
-        if len(data) < size:
-            raise EOFError(f"the next has {len(data):,} bytes of {size:,}")
-    except UNREADABLE as failure:
-        raise UnreadableFile(f"can't be read beyond record {number}: {failure}") from failure
+def _taken(content: BinaryIO, size: int) -> bytes:
+    data = content.read(size)
+    if len(data) < size:
+        raise EOFError(f"the next has {len(data):,} bytes of {size:,}")
     return data
+
+
+def _pass_over(content: BinaryIO, size: int) -> None:
+    left = size
+    while left:
+        skipped = len(content.read(min(left, _SKIPPED_AT_ONCE)))
+        if not skipped:
+            raise EOFError(f"the next has {size - left:,} bytes of {size:,}")
+        left -= skipped
 
 
 def _size(content: BinaryIO) -> int | None:

@@ -25,9 +25,10 @@ from pipeline.core.formats.csv_records import csv_records
 from pipeline.core.formats.delimited import delimited_records
 from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
 from pipeline.core.formats.ndjson_records import ndjson_records
-from pipeline.core.formats.values import TIME_UNITS, Columns, EventMaker, clock_us
+from pipeline.core.formats.values import MAX_RECORD_BYTES, TIME_UNITS, Columns, EventMaker, clock_us
 
 __all__ = [
+    "MAX_RECORD_BYTES",
     "SUFFIXES",
     "TIME_UNITS",
     "Columns",
@@ -76,7 +77,7 @@ def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = Fa
             return
         # A byte that is not UTF-8 must not end the file: it becomes a surrogate, for which its record is refused.
         text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        lines = Lines(stack.enter_context(text))
+        lines = Lines(stack.enter_context(text), maker.max_record_bytes)
         yield _to_the_end(_OF_LINES[suffix](lines, maker), lines)
 
 
@@ -102,15 +103,18 @@ class RecordFile:
 
 
 @contextmanager
-def open_records(path: Path, columns: Columns, now_us: Callable[[], int] = clock_us) -> Iterator[RecordFile]:
+def open_records(
+    path: Path, columns: Columns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[RecordFile]:
     """Opens a file as :func:`records_of` reads it.
 
     Args:
         path: its suffix tells the format.
         columns: what the file calls them.
         now_us: the time, in microseconds since the epoch; events more than an hour later are refused.
+        max_record_bytes: longer records are refused.
     """
-    maker = EventMaker(columns, now_us)
+    maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
     with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
         yield RecordFile(file, records)
 

@@ -1,13 +1,18 @@
 """The lines of a file of records, and what becomes of a record that is no event."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.formats.values import InvalidEvent, Malformed
+from pipeline.core.events import shown
+from pipeline.core.formats.values import MAX_RECORD_BYTES, Columns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
+
+_SKIPPED_AT_ONCE = 1 << 16  # characters of a line that is too long
+_MOST_AGAIN = 1 << 20  # characters of a record whose lines are read once more
 
 UNREADABLE = (OSError, EOFError, zlib.error)
 """What reading a file, or what is compressed in it, may raise."""
@@ -51,15 +56,46 @@ def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> Senso
         return Refusal(line, str(problem))
 
 
-class Lines:
-    """The lines of a text, counted. All but the first line of a record that went wrong can be taken again."""
+def check_columns(names: Sequence[str], columns: Columns) -> None:
+    """Raises UnreadableFile where the columns of a file lack the two that are needed, or two have one name."""
+    there = ", ".join(map(shown, names))
+    for wanted in (columns.sensor, columns.time):
+        if wanted not in names:
+            raise UnreadableFile(f"no column {shown(wanted)}; there are {there}")
+    if len(set(names)) < len(names):
+        raise UnreadableFile(f"two columns have one name; there are {there}")
 
-    def __init__(self, text: TextIO) -> None:
+
+def one_line(error: BaseException) -> str:
+    """What an error of others says, short and in one line; its type where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def too_long(limit: int) -> str:
+    """Why a record that has more bytes than that is refused."""
+    return f"longer than {limit:,} bytes, the most that a record may have (--max-record-bytes)"
+
+
+class TooLong(Malformed):
+    """A line, or a record of several lines, has more bytes than a record may have. The line was passed over, unkept."""
+
+
+class Lines:
+    """The lines of a text, counted. All but the first line of a record that went wrong can be taken again.
+
+    Args:
+        text: where they come from.
+        limit: of a record's bytes. Where a line goes beyond it, TooLong is raised, and the next one can be taken.
+    """
+
+    def __init__(self, text: TextIO, limit: int = MAX_RECORD_BYTES) -> None:
         self.first = 1  # the number of the record's first line
         self.last = 0  # that of the line that was taken last
+        self._limit = limit
         self._source = self._read(text)
-        self._record: list[str] = []
-        self._given_back: list[str] = []  # the next one last
+        self._record: list[str | None] = []  # None for a line that was too long
+        self._record_length = 0  # in characters, which are no more than its bytes
+        self._given_back: list[str | None] = []  # the next one last
         self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -69,20 +105,39 @@ class Lines:
         line = self._given_back.pop() if self._given_back else next(self._source)
         self._record.append(line)
         self.last += 1
+        self._record_length += len(line or "")
+        if line is None or self._record_length > self._limit:
+            raise TooLong(too_long(self._limit))
         return line
 
-    def _read(self, text: TextIO) -> Iterator[str]:
+    def _read(self, text: TextIO) -> Iterator[str | None]:
+        most = self._limit + 1
+        cut = False  # whether the line before may have been cut between \r and \n
         try:
-            yield from text
+            for line in iter(partial(text.readline, most), ""):
+                if cut and line == "\n":
+                    cut = False
+                elif len(line) * 4 <= most or _bytes_of(line) < most:  # a character has four bytes at the most
+                    cut = False
+                    yield line
+                else:
+                    end = line
+                    while end and not end.endswith(("\n", "\r")):
+                        end = text.readline(_SKIPPED_AT_ONCE)
+                    cut = end.endswith("\r")
+                    yield None
         except UNREADABLE as failure:
             self._failure = failure  # told at the end, when what came before has been used
 
     def begin_record(self) -> None:
         self._record.clear()
+        self._record_length = 0
         self.first = self.last + 1
 
     def give_back(self) -> None:
-        """All lines of the record but its first."""
+        """All lines of the record but its first; of a long one none, or each of them would have all read again."""
+        if self._record_length > _MOST_AGAIN:
+            return
         while len(self._record) > 1:
             self._given_back.append(self._record.pop())
             self.last -= 1
@@ -92,3 +147,7 @@ class Lines:
         if self._failure is not None:
             beyond = f" beyond line {self.last}" if self.last else ""
             raise UnreadableFile(f"can't be read{beyond}: {self._failure}") from self._failure
+
+
+def _bytes_of(line: str) -> int:
+    return len(line) if line.isascii() else len(line.encode(errors="surrogateescape"))

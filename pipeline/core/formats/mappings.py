@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from pipeline.core.events import shown
 from pipeline.core.formats.values import EventMaker, Malformed
+from pipeline.core.times import to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -17,13 +19,55 @@ class NumberText(str):
     __slots__ = ()
 
 
+class Bad(NamedTuple):
+    """Stands where a value should be that could not be read. ``why`` goes on from the field's name: "is nested"."""
+
+    why: str
+
+
+NESTED = Bad("is nested")
+BYTES = Bad("is bytes, neither a number nor text")
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
+
+
+def instant_of(time_us: int, kind: str, *, naive: bool = False) -> datetime | Bad:
+    """The time so many microseconds after the epoch, of a field of that kind: UTC, or without a zone."""
+    try:
+        instant = to_datetime(time_us)
+    except OverflowError:
+        return Bad(f"is outside the years 1 to 9999: a {kind} of {time_us:,} µs since 1970")
+    return instant.replace(tzinfo=None) if naive else instant
+
+
+def date_of(days: int, kind: str) -> date | Bad:
+    """The day so many days after the epoch, of a field of that kind."""
+    try:
+        return date.fromordinal(_EPOCH_DAY + days)
+    except (OverflowError, ValueError):
+        return Bad(f"is outside the years 1 to 9999: a {kind} of {days:,} days since 1970")
+
+
+def time_of(time_us: int, kind: str) -> time | Bad:
+    """The time of day so many microseconds after midnight, of a field of that kind."""
+    if 0 <= time_us < _DAY_US:
+        return to_datetime(time_us).time()
+    return Bad(f"is no time of a day: a {kind} of {time_us:,} µs since midnight")
+
+
+def not_utf8(error: UnicodeDecodeError) -> Bad:
+    """For bytes that are no text."""
+    return Bad(f"is not UTF-8: byte 0x{error.object[error.start]:02x} is no part of a character")
+
+
 def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
-    """The event of a flat record: numbers are readings, strings, booleans and times metadata, None is missing.
+    """The event of a flat record: numbers are readings; strings, booleans, times and UUIDs metadata; None is missing.
 
     The sensor and the time are strings or numbers; the time may be a ``datetime`` as well.
 
     Raises:
-        Malformed: something is nested, or of another type, or beyond what a double can hold.
+        Malformed: something is nested, :class:`Bad`, or of another type, or beyond what a double can hold.
         InvalidEvent: a rule of the contract is broken.
     """
     named = sensor, event_time = maker.columns.sensor, maker.columns.time
@@ -51,19 +95,35 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
                 metadata[name] = value
             case datetime() | date() | time():
                 metadata[name] = value.isoformat()
-            case bytes():
-                raise Malformed(f"{shown(name)} is bytes, neither a number nor text")
+            case UUID():
+                metadata[name] = str(value)
             case _:
-                raise Malformed(f"{shown(name)} is nested")
+                raise Malformed(f"{shown(name)} {_wrong(value).why}")
     at = record.get(event_time)
     at = at if isinstance(at, datetime) else _text(event_time, at)
     return maker.event(_text(sensor, record.get(sensor)), at, readings, metadata)
+
+
+def _wrong(value: Any) -> Bad:
+    match value:
+        case Bad():
+            return value
+        case bytes():
+            return BYTES
+        case list() | tuple() | dict():
+            return NESTED
+        case _:
+            return Bad(f"is a {type(value).__name__}, neither a number nor text")
 
 
 def _text(name: str, value: Any) -> str:
     """A sensor or a time: a string, or a number as it is written; empty where it is missing."""
     if value is None:
         return ""
+    if isinstance(value, Bad):
+        raise Malformed(f"{shown(name)} {value.why}")
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
         raise Malformed(f"{shown(name)} is neither a string nor a number")
     return str(value)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
-from pipeline.core.formats.lines import Lines, Record, UnreadableFile, attempt
+from pipeline.core.formats.lines import Lines, Record, Refusal, TooLong, UnreadableFile, attempt
 from pipeline.core.formats.mappings import NumberText, event_of
 from pipeline.core.formats.values import EventMaker, InvalidEvent, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -37,10 +37,17 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
                 pass  # which the digits, as they are written, tell more of
         return event_of(_json_object(line, _EXACT), maker)
 
-    for line in lines:
+    while True:
+        lines.begin_record()
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except TooLong as problem:
+            yield Refusal(lines.last, str(problem))
+            continue
         if line.strip():
             yield attempt(lines.last, event, line)
-        lines.begin_record()
 
 
 def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from pipeline.core.events import (
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
+MAX_RECORD_BYTES = 10_000_000
+"""Of a record in a file, where nobody says another: what Pub/Sub takes."""
+
 _MAX_FUTURE = timedelta(hours=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # Each with its digits down to a microsecond.
@@ -63,12 +66,18 @@ class EventMaker:
         columns: what the records call the sensor and the time.
         now_us: the time, in microseconds since the epoch.
         max_future: how far ahead of it an event may be.
+        max_record_bytes: the limit of a record. Readers refuse a longer one unread, and hold no more than that of it.
     """
 
     def __init__(
-        self, columns: Columns, now_us: Callable[[], int] = clock_us, max_future: timedelta = _MAX_FUTURE
+        self,
+        columns: Columns,
+        now_us: Callable[[], int] = clock_us,
+        max_future: timedelta = _MAX_FUTURE,
+        max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self.columns = columns
+        self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // timedelta(microseconds=1)
         # Of valid events. A file repeats them in every record, and to know them is quicker than to check them.

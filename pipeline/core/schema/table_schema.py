@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.durations import format_interval
-from pipeline.core.events import BadData, Event, Reason, shown
+from pipeline.core.events import BadData, Event, Reason, serialized, shown
 from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
@@ -23,6 +23,10 @@ SCHEMA_FAMILY = "tidetable"
 
 MOST_FAMILIES = 100  # of Bigtable
 
+MOST_GROWTH = 128
+"""How many times its own bytes an event's rows may take where the key and the metadata are repeated for each metric."""
+
+_FEW_METRICS = 8  # for which nothing is repeated so often
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _READINGS_POLICY = parse_policy("maxage=90d")
 _AGGREGATES_POLICY = parse_policy("maxage=730d")
@@ -167,7 +171,12 @@ class TableSchema:
     @cached_property
     def holds_all(self) -> bool:
         """Whether it has a place for every valid event."""
-        return self.key.holds_all and self.metrics.exhaustive and (self.metadata.exhaustive or self.layout.serializes)
+        return (
+            self.key.holds_all
+            and self.metrics.exhaustive
+            and (self.metadata.exhaustive or self.layout.serializes)
+            and not self.layout.row_a_metric
+        )
 
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't hold."""
@@ -176,6 +185,21 @@ class TableSchema:
             _check_routes(self.metrics, event.readings, "metric")
         if not self.metadata.exhaustive and not self.layout.serializes:
             _check_routes(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
+        if self.layout.row_a_metric and len(event.readings) > _FEW_METRICS:
+            self._check_growth(event)
+
+    def _check_growth(self, event: Event) -> None:
+        """Without making the rows, which are what is to be kept small: all are taken to be as long as the longest."""
+        longest = max(event.readings, key=len)
+        ((key, mutations, _),) = self.encoded_rows([event._replace(readings={longest: event.readings[longest]})])
+        rows_bytes = len(event.readings) * (len(key) + len(mutations))
+        own_bytes = len(serialized(event)) if event.message is None else event.message.ByteSize()
+        if rows_bytes > MOST_GROWTH * own_bytes:
+            raise BadData(
+                Reason.ROWS_TOO_LARGE,
+                f"{len(event.readings)} rows of {len(key) + len(mutations):,} bytes are more than {MOST_GROWTH} times "
+                f"the event's {own_bytes:,}: the layout {self.layout.name} repeats its metadata for each metric",
+            )
 
     def rows(self, event: Event) -> list[Row]:
         """The raw rows of an event that has passed :meth:`check`."""

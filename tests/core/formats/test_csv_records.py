@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from pipeline.core.events import Event
 from pipeline.core.formats.csv_records import csv_records
 from pipeline.core.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
-from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals
+from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long
 
 HEADER = "sensor_id,event_time,temperature,room\n"
 
 
-def read(text: str, **columns: str) -> list[Record]:
-    return list(csv_records(Lines(io.StringIO(text, newline="")), maker(**columns)))
+def read(text: str, limit: int = 10_000_000, **columns: str) -> list[Record]:
+    return list(csv_records(Lines(io.StringIO(text, newline=""), limit), maker(limit, **columns)))
 
 
 def test_numeric_columns_are_readings_and_the_others_metadata() -> None:
@@ -157,3 +157,40 @@ def test_a_header_that_will_not_do_is_an_error_at_once(text: str, problem: str) 
 def test_a_header_alone_has_no_records() -> None:
     """A CSV that was never filled is read without a word."""
     assert read(HEADER) == []
+
+
+def test_a_line_that_is_too_long_is_passed_over() -> None:
+    """Alone, or inside a quote that is open above it; the lines around it are read, and numbered right."""
+    good, long = f"A-1,{MORNING},1,x\n", "y" * 500 + "\n"
+    records = read(f'{HEADER}{good}{long}{good}A-1,{MORNING},1,"open\n{good}{long}{good}bad\n', limit=100)
+    assert len(events(records)) == 4
+    reasons = [(refusal.line, refusal.reason) for refusal in refusals(records)]
+    assert reasons[:3] == [(3, too_long(100)), (5, too_long(100)), (7, too_long(100))]
+    assert [line for line, _ in reasons[3:]] == [9]
+
+
+def test_a_record_of_many_lines_has_the_limit_of_one() -> None:
+    """However its quotes hang together; where it is too long to be read again, its lines are refused with it."""
+    fields = '"a\na",' * 10
+    [refusal] = refusals(read(f"{HEADER}{fields}x\n", limit=50))[:1]
+    assert (refusal.line, refusal.reason) == (2, too_long(50))
+
+    endless = 'x","' + "y" * 100 + "\n"
+    text = f'{HEADER}A-1,{MORNING},1,"{endless * 30_000}'
+    [refusal, *_] = refusals(read(text, limit=2_000_000))
+    assert refusal.line == 2
+    assert refusal.reason.startswith(f"{too_long(2_000_000)}; the record ends in line 19")
+
+
+def test_a_header_that_is_too_long_is_an_error() -> None:
+    """As is any other that will not do."""
+    with pytest.raises(UnreadableFile) as raised:
+        read(HEADER, limit=10)
+    assert str(raised.value) == f"the header is {too_long(10)}"
+
+
+def test_long_records_tell_sooner_what_is_numeric() -> None:
+    """A thousand of them might not fit into memory: what comes behind those that do does not decide any more."""
+    note = "z" * 900
+    records = read(HEADER + f"A-1,{MORNING},1,{note}\n" * 50 + f"A-1,{MORNING},word,{note}\n", limit=1000)
+    assert [refusal.line for refusal in refusals(records)] == [52]

@@ -4,9 +4,9 @@ import pytest
 from google.protobuf import proto
 
 from pipeline.core.events import Event, sensor_event
-from pipeline.core.formats.delimited import MOST_BYTES, delimited_records
+from pipeline.core.formats.delimited import delimited_records
 from pipeline.core.formats.lines import Record, Refusal, UnreadableFile
-from tests.core.formats.reading import MORNING_US, events, maker, refusals
+from tests.core.formats.reading import MORNING_US, events, maker, refusals, too_long
 
 
 def delimited(*messages: bytes) -> bytes:
@@ -14,8 +14,8 @@ def delimited(*messages: bytes) -> bytes:
     return b"".join(bytes([len(message)]) + message for message in messages)
 
 
-def read(content: bytes) -> list[Record]:
-    return list(delimited_records(io.BytesIO(content), maker()))
+def read(content: bytes, limit: int = 10_000_000) -> list[Record]:
+    return list(delimited_records(io.BytesIO(content), maker(limit)))
 
 
 GOOD = sensor_event("A-1", MORNING_US, {"a": 1.5}, {"room": "küche"}, "id-1").SerializeToString()
@@ -52,6 +52,13 @@ def test_a_record_that_is_no_event_is_refused_with_its_bytes() -> None:
     ]
 
 
+def test_a_record_that_is_too_long_is_passed_over() -> None:
+    """The records around it are read: where it ends is known."""
+    records = read(delimited(GOOD, b"x" * 100, GOOD), limit=99)
+    assert events(records) == [EVENT, EVENT]
+    assert refusals(records) == [Refusal(2, too_long(99))]
+
+
 @pytest.mark.parametrize(
     ("rest", "problem"),
     [
@@ -59,7 +66,7 @@ def test_a_record_that_is_no_event_is_refused_with_its_bytes() -> None:
         (b"\x05ab", "the next has 2 bytes of 5"),
         (b"\x05", "the next has 0 bytes of 5"),
         (b"\xff" * 11, "the length of the next has more than ten bytes"),
-        (b"\x81\xad\xe2\x04", f"the next says that it has 10,000,001 bytes, and no event has more than {MOST_BYTES:,}"),
+        (b"\x81\xad\xe2\x04abc", "the next has 3 bytes of 10,000,001"),
     ],
 )
 def test_where_records_end_no_more_the_rest_is_told(rest: bytes, problem: str) -> None:

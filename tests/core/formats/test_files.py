@@ -1,11 +1,13 @@
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from pipeline.core.events import Event
 from pipeline.core.formats.files import Columns, Record, Refusal, UnreadableFile, open_records
-from tests.core.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals
+from tests.core.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
+from tests.records import delimited
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
 NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
@@ -128,3 +130,33 @@ def test_what_is_no_gzip_is_an_error(tmp_path: Path) -> None:
     records, problem = read_until_it_fails(path)
     assert events(records) == [EVENT]
     assert problem.startswith("can't be read beyond line 2: CRC check failed")
+
+
+DELIMITED = delimited(EVENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "above", "below"),
+    [
+        ("readings.csv.gz", CSV.encode(), b"\n" + CSV.splitlines()[1].encode()),
+        ("readings.ndjson.gz", NDJSON.encode(), b"\n" + NDJSON.encode()),
+        ("readings.pb.gz", DELIMITED + b"\x80\x84\xaf\x5f", DELIMITED),  # a length of 200,000,000
+    ],
+)
+def test_memory_is_bounded(tmp_path: Path, name: str, above: bytes, below: bytes) -> None:
+    """Of a line or record of 200 MB, in a file of one, no more is held than the limit; what is around it is read."""
+    with gzip.open(path := tmp_path / name, "wb", compresslevel=1) as file:
+        file.write(above)
+        for _ in range(200):
+            file.write(b"x" * 1_000_000)
+        file.write(below)
+    tracemalloc.start()
+    try:
+        with open_records(path, Columns(), lambda: NOW_US, 1_000_000) as records:
+            found = list(records)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [refusal.reason for refusal in refusals(found)] == [too_long(1_000_000)]
+    assert events(found) == [EVENT, EVENT]
+    assert most < 10_000_000

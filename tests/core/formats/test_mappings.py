@@ -2,11 +2,12 @@ import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.core.formats.mappings import event_of
+from pipeline.core.formats.mappings import Bad, event_of
 from pipeline.core.formats.values import InvalidEvent, Malformed
 from tests.core.formats.reading import MORNING, MORNING_US, events, maker
 
@@ -27,11 +28,11 @@ def test_each_type_has_its_meaning() -> None:
             "room": "attic",
             "since": date(2020, 2, 29),
             "gone": None,
+            "id": UUID(int=7),
         }
     )
-    assert made == Event(
-        "A-1", MORNING_US, {"a": 1.0, "b": -2.5, "c": 0.1}, {"on": "true", "room": "attic", "since": "2020-02-29"}
-    )
+    metadata = {"on": "true", "room": "attic", "since": "2020-02-29", "id": str(UUID(int=7))}
+    assert made == Event("A-1", MORNING_US, {"a": 1.0, "b": -2.5, "c": 0.1}, metadata)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,10 @@ def test_a_number_can_name_a_sensor() -> None:
         ({"a": {"b": 1}}, "'a' is nested"),
         ({"a": [1]}, "'a' is nested"),
         ({"a": b"x"}, "'a' is bytes, neither a number nor text"),
+        ({"a": Bad("is no uuid")}, "'a' is no uuid"),
+        ({"a": timedelta(1)}, "'a' is a timedelta, neither a number nor text"),
+        ({"event_time": Bad("is no time")}, "'event_time' is no time"),
+        ({"sensor_id": Bad("is no text")}, "'sensor_id' is no text"),
         ({"a": 10**400}, "'a' is beyond what a double can hold"),
         ({"a": Decimal("1e400")}, "'a' is beyond what a double can hold"),
         ({"sensor_id": None}, "'sensor_id' is missing"),

@@ -5,13 +5,13 @@ import pytest
 from pipeline.core.events import Event
 from pipeline.core.formats.lines import Lines, Record, Refusal, UnreadableFile
 from pipeline.core.formats.ndjson_records import ndjson_records
-from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals
+from tests.core.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long
 
 GOOD = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1}}'
 
 
-def read(text: str, **columns: str) -> list[Record]:
-    return list(ndjson_records(Lines(io.StringIO(text, newline="")), maker(**columns)))
+def read(text: str, limit: int = 10_000_000, **columns: str) -> list[Record]:
+    return list(ndjson_records(Lines(io.StringIO(text, newline=""), limit), maker(**columns)))
 
 
 def test_a_json_object_becomes_an_event() -> None:
@@ -100,3 +100,24 @@ def test_nothing_at_all_is_an_error_at_once(text: str) -> None:
     """A text without a record is told before any record is asked for."""
     with pytest.raises(UnreadableFile, match=r"^it is empty$"):
         ndjson_records(Lines(io.StringIO(text, newline="")), maker())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("more", [1, 2, 3, 100, 70_000, 200_000])
+def test_a_line_that_is_too_long_is_passed_over(end: str, more: int) -> None:
+    """It is refused with its number, wherever reading it is cut; the others are read, up to the very limit."""
+    limit = len(GOOD) + len(end) + 10
+    longest = GOOD + " " * 10
+    records = read(end.join([GOOD, "x" * (limit + more), longest, "x" * (limit + more + 1), longest, "bad"]), limit)
+    assert len(events(records)) == 3
+    assert [(each.line, each.reason) for each in refusals(records)][:2] == [(2, too_long(limit)), (4, too_long(limit))]
+    assert refusals(records)[2].line == 6
+
+
+def test_the_limit_is_one_of_bytes() -> None:
+    """Not of characters; and it is one of the first line and the last, too."""
+    line = GOOD.replace("A-1", "é" * 40)
+    size = len(line.encode())
+    assert len(line) < size - 1
+    assert [each.reason for each in refusals(read(line, size - 1))] == [too_long(size - 1)]
+    assert too_long(size) not in [each.reason for each in refusals(read(line, size))]

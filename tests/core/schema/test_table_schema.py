@@ -3,14 +3,15 @@ from datetime import UTC, datetime
 
 import pytest
 from apache_beam.internal import pickler
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from pipeline.core.events import BadData, Event, Reason
+from pipeline.core.events import BadData, Event, Reason, sensor_event, serialized, validate
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.routes import Routes
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier, canonical
+from pipeline.core.schema.table_schema import MOST_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values, format_value
@@ -358,6 +359,71 @@ def test_what_the_key_asks():
     """What the key can't be made of is a dead letter of the schema's too."""
     promoted = schema(key="{metadata.place}#{sensor_id}#{iso_s}")
     assert refusal(promoted, EVENT)[0] is Reason.MISSING_KEY_FIELD
+
+
+ROW_A_METRIC = [
+    schema("{sensor_id}#{metric}#{reverse_us}", "tall"),
+    schema("{metric}#{sensor_id}#{bucket:1d}", "bucket_columns", Values.FLOAT64),
+]
+
+
+def event_of(metrics, entries, value_bytes, sensor_id="balloon-7"):
+    metadata = {f"k{i}": "x" * value_bytes for i in range(entries)}
+    return Event(sensor_id, TEN_THIRTY, {f"m{i}": 23.5 for i in range(metrics)}, metadata)
+
+
+def growth(table, event):
+    rows = table.encoded_rows([event])
+    return sum(len(row.key) + len(row.mutations) for row in rows) / len(serialized(event))
+
+
+@pytest.mark.parametrize("table", ROW_A_METRIC)
+@pytest.mark.parametrize(
+    ("metrics", "entries", "value_bytes"),
+    [(100, 1, 1000), (100, 10, 100), (100, 50, 20), (100, 100, 10), (1000, 10, 20), (1000, 1, 1000), (8, 100, 2000)],
+)
+def test_ordinary_metadata_of_many_metrics(table, metrics, entries, value_bytes):
+    """What is repeated for each metric is kept, within reason, and always where there are few of them."""
+    table.check(event_of(metrics, entries, value_bytes))
+
+
+@pytest.mark.parametrize("table", ROW_A_METRIC)
+def test_rows_many_times_as_large_as_their_event(table):
+    """An event that its rows would multiply is refused, before they are made."""
+    reason, detail = refusal(table, event_of(1000, 100, 3000))
+    assert reason is Reason.ROWS_TOO_LARGE
+    assert f"are more than {MOST_GROWTH} times the event's 318," in detail
+    assert refusal(table, event_of(1000, 100, 1))[0] is Reason.ROWS_TOO_LARGE
+    assert not table.holds_all
+    proto = sensor_event(*event_of(1000, 100, 3000)[:4])
+    assert refusal(table, validate(proto, TEN_THIRTY))[0] is Reason.ROWS_TOO_LARGE
+
+
+@pytest.mark.parametrize("layout", ["wide", "serialized"])
+def test_layouts_that_repeat_nothing(layout):
+    """Where an event is one row, every valid event has its place."""
+    schema(layout=layout, metadata=Routes() if layout == "serialized" else META).check(event_of(1000, 100, 4096))
+
+
+@given(
+    st.sampled_from(ROW_A_METRIC),
+    st.integers(9, 300),
+    st.integers(1, 100),
+    st.integers(1, 300),
+    st.sampled_from(["a", "x" * 256]),
+)
+@example(ROW_A_METRIC[0], 9, 100, 1, "x" * 256)
+def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
+    """Of more than a few metrics, the rows that are made are never more than so many times the event."""
+    event = event_of(metrics, entries, value_bytes, sensor_id)
+    grown = growth(table, event)
+    try:
+        table.check(event)
+    except BadData as problem:
+        assert problem.reason is Reason.ROWS_TOO_LARGE  # noqa: PT017
+        assert grown > MOST_GROWTH * 0.9
+    else:
+        assert grown <= MOST_GROWTH
 
 
 # Travelling

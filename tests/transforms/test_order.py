@@ -1,0 +1,72 @@
+"""Rows of the work list are written when the raw rows of their bundle are there, whichever sink writes them.
+
+A repair that finds such a row, and takes it off the list, has then seen every event that it is about.
+"""
+
+import uuid
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from grpc import StatusCode
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.mutation_bytes import encoded
+from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row
+from pipeline.core.schema.policies import Never
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows import HOURLY
+from pipeline.core.work_list import work_row
+from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.write import WriteRows
+from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction
+
+T = 1_771_329_600_000_000
+LISTED = EncodedRows([encoded(work_row(Tier(HOURLY, "stats"), "a", T))])
+RAW = [EncodedRows([encoded(Row(b"a#%03d" % n, [Cell("raw", b"t", T, b"1")]))]) for n in range(30)]
+
+
+@pytest.mark.parametrize("sink", [WriteRows, BulkWriteRows])
+def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
+    """However often raw rows are sent before Bigtable takes them, and wherever in the bundle the list's row came."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, {"raw": Never(), "stats": Never()})
+    tried, taken, there = set(), set(), []
+
+    def refusing_once(entries):
+        refused = {}
+        for index, entry in enumerate(entries):
+            if entry.row_key.startswith(b"repair#"):
+                there.append(len(taken))
+            elif entry.row_key in tried:
+                taken.add(entry.row_key)
+            else:
+                tried.add(entry.row_key)
+                refused[index] = StatusCode.UNAVAILABLE
+        return MutationsAction(refused)
+
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        proxy.mutations = refusing_once
+        with beam.Pipeline(FnApiRunner()) as pipeline:
+            rows = pipeline | beam.Create([*RAW[:10], LISTED, *RAW[10:]], reshuffle=False)
+            _ = rows | sink(name.project, name.instance, name.table)
+    assert there == [30]
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
+    with RowReader.open(name) as reader:
+        assert sum(1 for _ in reader.read(KeyRange(b"", b""))) == 31
+
+
+def test_nothing_is_listed_before_its_event_is_there(bigtable):
+    """Where raw rows can't be written, neither is the row of the work list: the bundle comes again, with both."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, {"stats": Never()})
+    pipeline = beam.Pipeline(FnApiRunner())
+    rows = pipeline | beam.Create([LISTED, *RAW], reshuffle=False)
+    _ = rows | WriteRows(name.project, name.instance, name.table)
+    with pytest.raises(Exception, match="rows could not be written"):
+        pipeline.run().wait_until_finish()
+    with RowReader.open(name) as reader:
+        assert not list(reader.read(KeyRange(b"", b"")))
