@@ -4,7 +4,7 @@ Little-endian, without padding:
 
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
                 events, 32: whose times are wide, 64: there are statistics at least; 128, the form), statistics,
-                [those recalled], [those at least], [columns], [events]
+                [those recalled], [those at least], [columns], [events]; of too many metrics: flags (8; 128) alone
     statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, average and deviation
     columns     number of groups, base in µs, bytes of a time behind it (wide: 16); first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
@@ -33,7 +33,7 @@ _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-_FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 
 _NUMBERS = "I"
 _SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
@@ -65,7 +65,7 @@ class Reader:
     def flags(self) -> int:
         """The flags that :func:`flags_byte` wrote. Raises ValueError where another release wrote what follows."""
         found = self.byte()
-        if found & -_FORM != _FORM:
+        if found & -FORM != FORM:
             raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
         return found
 
@@ -92,7 +92,7 @@ class Reader:
 
 def flags_byte(flags: int) -> bytes:
     """What an accumulator begins with."""
-    return bytes([_FORM | flags])
+    return bytes([FORM | flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:

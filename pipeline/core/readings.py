@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulator_bytes import (
+    FORM,
     Reader,
     columns_bytes,
     events_bytes,
@@ -28,20 +29,29 @@ from pipeline.core.accumulator_bytes import (
 from pipeline.core.columns import Columns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
+MOST_METRICS = 10_000
+"""Of a window, by their distinct names. Six cells for each make a row of some 10 MB; without a bound, events that bring
+new names again and again would make one that Bigtable never takes."""
+
 _MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
+_TOO_WIDE = 8  # columns, and no readings that are kept: what no other has
 _FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
 
 
 class Pane(NamedTuple):
     """What a window has seen so far.
 
+    One with more than :data:`MOST_METRICS` metrics has nothing else to tell.
+
     Attributes:
         stats: of all of it.
         whole: whether what the table held of it was recalled, and nothing of that is missing.
+        too_wide: whether it has too many metrics to be told.
     """
 
     stats: WindowStats
     whole: bool
+    too_wide: bool = False
 
 
 class WindowReadings:
@@ -54,7 +64,7 @@ class WindowReadings:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_whole")
+    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_too_wide", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         # What was added and is not counted yet: by time, or just numbered, where nobody tells readings apart.
@@ -64,6 +74,7 @@ class WindowReadings:
         self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
         self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
         self._whole = False
+        self._too_wide = False
 
     def add(self, time_us: int, readings: Mapping[str, float], apart: str = "") -> None:
         """Adds an event's readings as far as they are new.
@@ -101,6 +112,9 @@ class WindowReadings:
         Raises:
             ValueError: one keeps readings and the other does not.
         """
+        if self._too_wide or other._too_wide:
+            self._give_up()
+            return
         if (self._kept is None) != (other._kept is None):
             raise ValueError("accumulators with and without de-duplication can't be merged")
         if self._kept is None or other._kept is None:
@@ -115,16 +129,21 @@ class WindowReadings:
         self._recalled = _larger(self._recalled, other._recalled)
         self._least = _larger(self._least, other._least)
         self._whole |= other._whole
+        self._bound()
 
     def pane(self) -> Pane:
         """What the window has seen: a copy, since it goes on accumulating."""
         self._settle()
+        if self._too_wide:
+            return Pane(WindowStats(), whole=False, too_wide=True)
         total = WindowStats()
         if self._recalled is not None:
             total.merge(self._recalled)
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
+        if len(total.metrics) > MOST_METRICS:
+            return Pane(WindowStats(), whole=False, too_wide=True)
         return Pane(total, self._whole and (self._least is None or at_least([total], self._least)))
 
     def magnitudes(self) -> dict[str, float]:
@@ -165,8 +184,11 @@ class WindowReadings:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
+        if self._too_wide:
+            return
         if self._kept is None:
             _take(fresh, self._stats)
+            self._bound()
             return
         more: dict[int, Mapping[str, float]] = {}  # readings of events that are counted already
         for time_us, metrics in self._kept.known(fresh).items():
@@ -176,6 +198,18 @@ class WindowReadings:
         _take(more, self._stats, self._kept)
         self._stats.events -= len(more)
         _take(fresh, self._stats, self._kept)
+        self._bound()
+
+    def _bound(self) -> None:
+        if len(self._stats.metrics) > MOST_METRICS:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Forgets everything: what accumulates has to end somewhere."""
+        self._fresh, self._stats = {}, WindowStats()
+        self._kept = None if self._kept is None else Columns()
+        self._recalled = self._least = None
+        self._whole, self._too_wide = False, True
 
     def _merge_kept(self, kept: Columns, other: Columns, stats: WindowStats) -> None:
         self._count()  # what is here already comes first
@@ -189,6 +223,8 @@ class WindowReadings:
     def to_bytes(self) -> bytes:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
+        if self._too_wide:
+            return flags_byte(_TOO_WIDE)
         columns = self._kept if self._kept is not None and self._kept.groups else None
         wide = any(map(is_wide, self._fresh))
         flags = (
@@ -217,6 +253,10 @@ class WindowReadings:
         reader = Reader(data)
         flags = reader.flags()
         found = cls(deduplicate=bool(flags & 1))
+        if flags & ~FORM == _TOO_WIDE:
+            found._too_wide = True
+            reader.end()
+            return found
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)
         if flags & 4:

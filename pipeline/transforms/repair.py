@@ -365,5 +365,5 @@ class _RewriteFn(_ReplaceFn):
 class _ListFn(_ReplaceFn):
     def process(self, element: Untouched) -> None:
         # In place of this repair's own claim too, which would be taken off.
-        row = work_row(*element)
+        row = work_row(element.tier, element.sensor_id, element.start_us)
         self._replacements.append(Replacement(row.key, element.tier.family, tuple(row.cells)))

@@ -296,3 +296,27 @@ def test_accumulators_of_two_kinds(deduplicate):
     """What keeps readings can't be merged with what does not: it could not tell what both have."""
     with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
         WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_too_many_metrics(monkeypatch, deduplicate):
+    """Beyond the most that a row has, a window keeps and tells nothing any more, whatever it is merged with."""
+    monkeypatch.setattr("pipeline.core.readings.MOST_METRICS", 10)
+    accumulators = []
+    for part in range(4):
+        found = WindowReadings(deduplicate=deduplicate)
+        for i in range(4):
+            found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
+        accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
+    merged = WindowReadings(deduplicate=deduplicate)
+    told = []
+    for each in accumulators:
+        merged.merge(each)
+        told.append(merged.pane().too_wide)
+    assert told == [False, False, True, True]
+    assert (merged.pane().stats.events, merged.pane().whole) == (0, False)
+    merged.add(99, {"m0": 1.0})
+    assert len(merged.to_bytes()) == 1
+    assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide
+    accumulators[0].merge(merged)
+    assert accumulators[0].pane().too_wide
