@@ -93,7 +93,7 @@ class WindowReadings:
                 self._count()
         else:
             if apart:
-                time_us = wide_time(time_us, apart)
+                time_us = time_us << 64 | _digest(apart)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
@@ -303,16 +303,6 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
-
-
-def wide_time(time_us: int, apart: str) -> int:
-    """A time that tells the event apart from others of the same: itself, where there is nothing else to tell it by."""
-    return time_us << 64 | _digest(apart) if apart else time_us
-
-
-def narrow_time(time_us: int) -> int:
-    """The time in µs of one that may be wide."""
-    return time_us >> 64 if is_wide(time_us) else time_us
 
 
 @lru_cache(maxsize=1024)  # metadata is mostly the same

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.readings import Pane, Recalled, WindowReadings, narrow_time, wide_time
+from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 from tests.core.exact_stats import GREATEST, assert_exact, kinds
 
@@ -273,14 +273,6 @@ def test_the_size_of_events_told_apart():
     for i in range(3600):
         found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
     assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
-
-
-def test_wide_times():
-    """They keep the time, and tell apart what is not the same."""
-    time_us = 1_771_324_200_123_456
-    assert wide_time(time_us, "") == narrow_time(time_us) == time_us
-    assert narrow_time(wide_time(time_us, "north")) == time_us
-    assert len({wide_time(at, apart) for at in (time_us, time_us + 1) for apart in ("", "north", "south")}) == 6
 
 
 def test_without_deduplication_nothing_is_told_apart():

@@ -340,7 +340,12 @@ def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord])
     """Raises ValueError for events that would be in another row: nobody finds them here."""
     start_us, end_us = raw_key.time_us - raw_key.time_us % 1000, schema.key.end_us(raw_key.time_us)
     for record in records:
-        if record.sensor_id != raw_key.sensor_id or not start_us <= record.event_time_us < end_us:
+        if not (
+            record.sensor_id == raw_key.sensor_id
+            and start_us <= record.event_time_us < end_us
+            and raw_key.metadata.items() <= record.metadata.items()
+            and raw_key.event_id in ("", record.event_id)
+        ):
             raise ValueError(f"it holds an event of {record.sensor_id} at {record.event_time_us} µs, of another row")
 
 
