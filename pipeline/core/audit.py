@@ -8,7 +8,7 @@ from sys import float_info
 from typing import Any, NamedTuple
 
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
-from pipeline.core.readings import WindowReadings
+from pipeline.core.readings import MOST_METRICS, WindowReadings
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
@@ -22,6 +22,7 @@ _GREATEST = float_info.max
 _LEAST = 5e-324
 
 FOREIGN = "foreign raw rows"
+TOO_WIDE = "too many metrics"
 
 Stored = Mapping[str, bytes]  # an aggregate row's values by qualifier
 
@@ -49,21 +50,25 @@ class Recomputed:
     Args:
         stats: what the aggregate has to be.
         magnitudes: Σ|x| by metric: what the tolerance is measured by.
+        too_wide: whether there are more metrics than a row has.
     """
 
     stats: WindowStats = field(default_factory=WindowStats)
     magnitudes: dict[str, float] = field(default_factory=dict)
+    too_wide: bool = False
 
     @classmethod
     def of(cls, readings: WindowReadings) -> "Recomputed":
         """Of all the window's readings."""
-        return cls(readings.pane().stats, readings.magnitudes())
+        stats, _, too_wide = readings.pane()
+        return cls(stats, readings.magnitudes(), too_wide)
 
     def merge(self, other: "Recomputed") -> None:
         """Adds the readings of another window."""
         self.stats.merge(other.stats)
         for metric, magnitude in other.magnitudes.items():
             self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
+        self.too_wide |= other.too_wide or len(self.stats.metrics) > MOST_METRICS
 
 
 class Difference(NamedTuple):
@@ -119,11 +124,12 @@ class Finding:
 
 
 class Untouched(NamedTuple):
-    """A window that is left as it is: some of its raw rows may be foreign, so nobody knows what it has to be."""
+    """A window that is left as it is: some of its raw rows may be foreign, or it has too many metrics for a row."""
 
     tier: Tier
     sensor_id: str
     start_us: int
+    problem: str = FOREIGN
 
     def record(self) -> dict[str, Any]:
         """The window as JSON has it, with what a finding's record has."""
@@ -131,7 +137,7 @@ class Untouched(NamedTuple):
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
             "start": format_time(self.start_us),
-            "problem": FOREIGN,
+            "problem": self.problem,
             "differences": {},
         }
 
@@ -152,8 +158,9 @@ def audit(
 ) -> Iterator[Audited | Untouched]:
     """Every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
 
-    Nothing can be told of a window that foreign raw rows may be part of. With one of them come all of the shortest
-    tier that have such rows, also those that are not looked at: what the work list has to have.
+    Nothing can be told of a window that has too many metrics, or that foreign raw rows may be part of. With one of
+    the latter come all of the shortest tier that have such rows, also those that are not looked at: what the work list
+    has to have.
 
     Args:
         sensor_id: whose windows.
@@ -173,6 +180,11 @@ def audit(
         recomputed = _rolled_up(extent, shortest)
         starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
         for start_us in sorted((starts | recomputed.keys()) - left):
+            if start_us in recomputed and recomputed[start_us].too_wide:
+                yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
+                if extent is not extents[0]:  # which is what the work list has
+                    yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
+                continue
             row = stored.get((extent.tier, start_us), {})
             yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, recomputed.get(start_us), row))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cloud.names import TableName
-from pipeline.core.audit import FOREIGN
+from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
@@ -171,7 +171,7 @@ def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
 
 def _line(finding: Mapping[str, Any]) -> str:
     line = f"{finding['sensor_id']} {finding['window']} {finding['start']} {finding['problem']}"
-    if finding["problem"] == FOREIGN:
+    if finding["problem"] in (FOREIGN, TOO_WIDE):
         return f"{line}: not touched"
     if finding["problem"] == "no raw rows":
         return line
@@ -207,9 +207,9 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
     click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
     if sums["foreign"]:
-        click.echo(
-            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows not touched, which they may be part of"
-        )
+        click.echo(f"{sums['foreign']:,} foreign rows")
+    if sums["untouched"]:
+        click.echo(f"{sums['untouched']:,} windows not touched: foreign rows may be part of them, or they are too wide")
     for line in _skipped_lines(planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:

@@ -210,7 +210,7 @@ class _ReadRawFn(_ReadFn):
         self._events = metrics.counter(EVENTS)
 
     def process(self, element: Part) -> Iterator[Any]:
-        window = self._schema.tiers[0].window
+        window, identity = self._schema.tiers[0].window, self._schema.identity
         span = self._spans[element.span]
         gathered: dict[_Key, WindowReadings] = {}
         held = 0
@@ -222,8 +222,9 @@ class _ReadRawFn(_ReadFn):
             held_up.update(self._windows_of(problem, span))
 
         for record in events_within(self._schema, self._read, element.keys, span, leave_out):
-            key = record.sensor_id, window.start_of(record.event_time_us)
-            gathered.setdefault(key, WindowReadings()).add(record.event_time_us, record.readings)
+            time_us, apart = identity.of_record(record)
+            key = record.sensor_id, window.start_of(time_us)
+            gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
             held += 1
             if held == _MOST_HELD:
                 self._events.inc(held)
@@ -364,5 +365,5 @@ class _RewriteFn(_ReplaceFn):
 class _ListFn(_ReplaceFn):
     def process(self, element: Untouched) -> None:
         # In place of this repair's own claim too, which would be taken off.
-        row = work_row(*element)
+        row = work_row(element.tier, element.sensor_id, element.start_us)
         self._replacements.append(Replacement(row.key, element.tier.family, tuple(row.cells)))

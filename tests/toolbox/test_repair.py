@@ -351,6 +351,31 @@ def test_every_schema(bigtable, kind, monkeypatch):
     assert {row.key for row in raw} <= rows_of(name).keys()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key = '{sensor_id}#{reverse_ms}#{event_id}'",
+        "key = '{sensor_id}#{reverse_s}#{event_id}'\nlayout = 'serialized'",
+        "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
+        "key = '{metadata.location}#{sensor_id}#{reverse_us}#{metric}'\nlayout = 'tall'",
+    ],
+)
+def test_events_of_one_moment(bigtable, text):
+    """Those that the table tells apart count each: the aggregate of both is right, and that of one is not."""
+    name, schema = table_of(f"{text}\n{BOTH_TIERS}")
+    given = [
+        event._replace(event_id=event.event_id + place, metadata={"location": place})
+        for event in events()
+        for place in ("north", "south")
+    ]
+    write(name, [*raw_rows(schema, given), *aggregates(schema, given)])
+    assert repaired(name, *TWO_DAYS)[0] == []
+    spoilt = [row for row in aggregates(schema, given[::2]) if row.key == aggregate_key(HOURLY, "a", T)]
+    write(name, spoilt)
+    assert [finding["start"] for finding in repaired(name, *TWO_DAYS)[0]] == [format_time(T)]
+    assert_right(name, schema, given)
+
+
 @pytest.mark.parametrize("kind", ["wide", "wide time first", "wide by location"])
 def test_the_work_list(bigtable, kind):
     """The listed windows are settled with their days, and taken off the list; other days are not looked at."""

@@ -17,7 +17,7 @@ from pipeline.core.events import LATEST_US, Event
 from pipeline.core.readings import Recalled, WindowReadings
 from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
-from pipeline.core.schema.layouts import Wanted, merged
+from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.reading import Query, events_of, sensors_of
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.template import KeyTemplate
@@ -83,7 +83,7 @@ def test_rows_with_other_keys(schema, events, data):
         table.write(Row(key, [Cell(family, b"t", START_US - START_US % 1000, b"1")]))
     foreign = ForeignRows()
     expected = {(event.sensor_id, event.event_time_us) for event in (kept(schema, each) for each in events)}
-    found = merged(events_within(schema, table, WHOLE, ALL_TIME, foreign.add))
+    found = schema.identity.merged(events_within(schema, table, WHOLE, ALL_TIME, foreign.add))
     assert {(record.sensor_id, record.event_time_us) for record in found} == expected
     assert foreign.told.keys() <= others
     if not schema.key.time_first:
@@ -226,6 +226,27 @@ def test_an_event_under_another_rows_key_is_foreign():
         problems = []
         assert not list(events_within(schema, table, WHOLE, ALL_TIME, problems.append))
         assert [problem.raw_key.sensor_id for problem in problems] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("serialized {metadata.location}#{sensor_id}#{reverse_us} text", b"north#a#8228675799999999"),
+        ("serialized {sensor_id}#{reverse_us}#{event_id} text", b"a#8228675799999999#e-1"),
+        ("bucket_serialized {metadata.location}#{sensor_id}#{bucket:15m} text", b"north#a#2026-02-17T10:30:00"),
+    ],
+)
+def test_a_serialized_event_under_a_key_of_another_place_or_id(name, key):
+    """What tells events apart is what the key says, and a cell that contradicts it is nobody's."""
+    schema = SCHEMAS[name]
+    table = table_of(schema, [])
+    other = Event("a", START_US, {"t": 1.0}, {"location": "south"}, "e-2")
+    (row,) = schema.rows(other)
+    assert schema.rows(other._replace(metadata={"location": "north"}, event_id="e-1"))[0].key == key
+    table.write(row._replace(key=key))
+    problems = []
+    assert not list(events_within(schema, table, WHOLE, ALL_TIME, problems.append))
+    assert [problem.raw_key.sensor_id for problem in problems] == ["a"]
 
 
 def replace_time(schema, time_us):
