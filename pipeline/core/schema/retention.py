@@ -79,6 +79,11 @@ class Retention:
         """The start of a window from which on the tier's aggregate rows are surely there."""
         return self._from_us(tier.family, now_us)
 
+    def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
+        """The start of a window from which on a row of the tier that is written now stays for a while."""
+        age = self.ages.get(tier.family)
+        return 0 if age is None else now_us - age // _MICROSECOND
+
     def may_repeat(self, start_us: int, end_us: int) -> bool:
         """Whether the aggregate row of a window may count a reading twice."""
         return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
