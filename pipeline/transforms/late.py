@@ -16,7 +16,8 @@ from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 
 _MICROSECOND = timedelta(microseconds=1)
-# From decoding a late event to having it in its window: a quarter of the allowed lateness, within these.
+# From decoding a late event to having it in its window, behind a backlog: a part of the allowed lateness, within these.
+_SPARE = 1 / 24
 _LEAST_SPARE, _MOST_SPARE = timedelta(minutes=20), timedelta(hours=6)
 
 
@@ -41,7 +42,7 @@ class LateWindows:
         self._tier = schema.tiers[0] if schema.tiers else None
         self._schema = schema
         self._lateness_us = allowed_lateness // _MICROSECOND
-        spare = max(_LEAST_SPARE, min(allowed_lateness / 4, _MOST_SPARE))
+        spare = max(_LEAST_SPARE, min(allowed_lateness * _SPARE, _MOST_SPARE))
         self._spare_us = (spare + ahead) // _MICROSECOND
         self._expiry = Expiry.of(schema, schema.policies)
         spans_us = [self._expiry.shortest_us, self._lateness_us - self._spare_us if self._tier else None]

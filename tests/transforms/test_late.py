@@ -54,15 +54,15 @@ def test_windows_whose_lateness_is_nearly_over():
 
 
 def test_late_events_have_time_on_their_way():
-    """A quarter of the lateness, six hours at most: behind a backlog they may come too late after all."""
-    expected_keys.append("repair#15m#a#2026-02-16T17:30:00")
-    assert "late_events" not in recorded(SHORT, -18.4, -18.2)
+    """An hour of a day of lateness: behind a backlog they may come too late after all."""
+    expected_keys.append("repair#15m#a#2026-02-16T12:30:00")
+    assert "late_events" not in recorded(SHORT, -23.4, -23.2)
 
 
 def test_a_watermark_that_is_ahead():
     """As far as events may be: windows may close as much sooner."""
-    expected_keys.append("repair#15m#a#2026-02-16T18:30:00")
-    recorded(SHORT, -17.4, -17.2, ahead=timedelta(hours=1))
+    expected_keys.append("repair#15m#a#2026-02-16T13:30:00")
+    recorded(SHORT, -22.4, -22.2, ahead=timedelta(hours=1))
 
 
 def test_expired_events_are_counted():
