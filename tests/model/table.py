@@ -34,7 +34,7 @@ class Table(Memory):
     def keys(self, prefix=b""):
         return sorted(key for key in self._cells if key.startswith(prefix))
 
-    def cells(self, key):
+    def newest(self, key):
         """The newest cell of each column of a row, by column."""
         newest = {}
         for cell in self._cells.get(key, {}).values():

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from datetime import timedelta
 
 from tests.model.reference import DAY, HOUR, MINUTE, Published
-from tests.model.specs import HAS_IDENTITY, READING_POLICIES, TIER_POLICIES, specs
+from tests.model.specs import AGES, READING_POLICIES, TIER_POLICIES, specs
 from tests.model.world import World, message
 
 _EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "40"))
@@ -42,7 +42,7 @@ class Tables(RuleBasedStateMachine):
         self.world = World(of, seed)
         self._stack = self.world.stood_in()
         self._stack.__enter__()
-        self.published = []
+        self.published, self.well = [], True
         Tables.sequences += 1
 
     # Messages
@@ -197,7 +197,8 @@ class Tables(RuleBasedStateMachine):
         family = families[family % len(families)]
         policy = of_tier if family.startswith("tier_") else of_readings
         if outside:
-            self.world.shorten(name, family, policy)
+            if shorter(policy, self.world.ages[name][family]):
+                self.world.shorten(name, family, policy)
         else:
             self.world.set_policy(name, family, policy)
         self._done()
@@ -205,7 +206,8 @@ class Tables(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "world"):
             try:
-                self.world.finish()
+                if self.well:
+                    self.world.finish()
             finally:
                 self._stack.__exit__(None, None, None)
 
@@ -236,8 +238,16 @@ class Tables(RuleBasedStateMachine):
 
     def _done(self):
         Tables.steps += 1
+        self.well = False  # so that what fails is told, and not what comes of it
         self.world.look()
         self.world.check()
+        if self.world.job and not self.world.job.busy():
+            self.world.job.history.clear()
+        self.well = True
+
+
+def shorter(policy, age_us):
+    return AGES[policy] is not None and (age_us is None or AGES[policy] < age_us)
 
 
 def _with(event, more):

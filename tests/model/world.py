@@ -186,9 +186,11 @@ class World:
         """The job is gone, and with it all that was on its way."""
         job, self.job = self.job, None
         if redelivered:
-            self.backlog = [message for message in job.history if message.events]
-        else:
-            job.write_sink()
+            self.backlog = job.history
+            for written in job.sink:  # rows of the work list come again with what they are of
+                written.rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
+        job.write_sink()
+        if not redelivered:
             for name, stages in job.stages.items():
                 for number, sensor_id, start_us in job.pending(name):
                     self.abandoned.add((name, stages[number].tier.window.text, sensor_id, start_us))
@@ -368,7 +370,7 @@ class World:
             _, label, sensor_id, start = key.decode().split("#")
             text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
             start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
-            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.cells(key).items()}
+            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
             found[text, sensor_id, start_us] = values
         return found
 
