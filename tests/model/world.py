@@ -375,18 +375,13 @@ class World:
         return found
 
     def listed(self, name):
-        """The windows of its work list, by sensor and start, as the table's shortest tier has them."""
-        tiers = self.schemas[name].tiers
-        if not tiers:
-            return set()
-        shortest = tiers[0].window.text
+        """The windows of its work list, by sensor and start."""
         found = set()
         for key in self.tables[name].keys(b"repair#"):
             _, label, sensor_id, start = key.decode().split("#")
-            text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-            if text == shortest:
-                start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
-                found.add((sensor_id, start_us))
+            _, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+            start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
+            found.add((sensor_id, start_us))
         return found
 
     def check(self):
@@ -565,8 +560,9 @@ class World:
 
 def message(*events):
     """The events in one message."""
-    if any(event.fault == "UNPARSEABLE" for event in events):
-        return Message(events[:1], PubsubMessage(b"\xff", {}))
+    for event in events:
+        if event.fault == "UNPARSEABLE":
+            return Message((event,), PubsubMessage(b"\xff", {}))
     return Message(events, pubsub_message(message_of([proto_of(event) for event in events])))
 
 
