@@ -89,14 +89,14 @@ class Completion:
 
     def completed(
         self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
-    ) -> WindowStats | None:
+    ) -> WindowReadings | None:
         """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts nothing but what is left of them.
+        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh.
 
         Returns:
-            its statistics; None where they would lack something that the aggregate row counts.
+            its readings; None where they would lack something that the aggregate row counts.
 
         Raises:
             ForeignRow: a row is not as the schema writes it.
@@ -105,12 +105,11 @@ class Completion:
         whole = WindowReadings()  # what was given is not ours to change
         whole.merge(fresh)
         whole.merge(readings)
-        stats = whole.pane().stats
         if complete:
-            exact = at_least([stats], row)
+            exact = at_least([whole.pane().stats], row)
         else:
-            exact = not row.events or _same(readings.without(fresh), row) or _same(whole, row)
-        return stats if exact else None
+            exact = not row.events or any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
+        return whole if exact else None
 
     def completed_windows(
         self,
