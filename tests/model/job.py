@@ -24,7 +24,17 @@ from pipeline.transforms.rows import _FormatLastPaneFn
 from tests.model.reference import MINUTE
 
 FOR_EVER_US = 1 << 60
+_now_us = [0]  # outside of everything, since Beam copies what steps are made of
 _MOST_DELAY_US = 10 * MINUTE  # that anything takes from one step to the next, or a writer for its tries
+
+
+def clock():
+    """What time it is, in seconds."""
+    return _now_us[0] / 1_000_000
+
+
+def set_clock(now_us):
+    _now_us[0] = now_us
 
 
 class _Outputs(dict):
@@ -241,7 +251,7 @@ class Job:
             allowed_lateness=settings.allowed_lateness,
             ahead=settings.max_future if settings.timestamp_attribute else settings.max_future * 0,
             deduplicate=settings.deduplicate,
-            clock=lambda: world.now_us / 1_000_000,
+            clock=clock,
         ).expand(messages)
         self.process = messages.fn
         self.rows = {output.tag: target for output, target in zip(process.rows, targets, strict=True)}

@@ -37,7 +37,7 @@ from pipeline.transforms import reading
 from pipeline.transforms import recall as recalling
 from pipeline.transforms import repair as repairing
 from pipeline.transforms.aggregate import GatherReadings
-from tests.model.job import Job, Message
+from tests.model.job import Job, Message, set_clock
 from tests.model.reference import DAY, LENGTHS, Truth, counts_of, less
 from tests.model.specs import AGES
 from tests.model.table import Table
@@ -69,7 +69,7 @@ class World:
     """
 
     def __init__(self, specs, seed=0):
-        self.now_us = START_US
+        self._set_clock(START_US)
         self.random = random.Random(seed)
         self.specs, self.tables, self.truths, self.schemas = {}, {}, {}, {}
         self.names = []
@@ -126,10 +126,14 @@ class World:
 
     # Time
 
+    def _set_clock(self, now_us):
+        self.now_us = now_us
+        set_clock(now_us)
+
     def pass_time(self, by_us):
         if self.job is not None:
             self.job.pass_time()
-        self.now_us += by_us
+        self._set_clock(self.now_us + by_us)
         if self.job is not None:
             self.job.pass_time()
             for stage in self.job.all_stages():  # late panes have fired by then
