@@ -13,7 +13,7 @@ def delimited(*events: Event) -> bytes:
     """Length-delimited protobuf."""
     file = io.BytesIO()
     for event in events:
-        proto.serialize_length_prefixed(sensor_event(*event[:4]), file)
+        proto.serialize_length_prefixed(sensor_event(*event[:5]), file)
     return file.getvalue()
 
 

@@ -3,14 +3,14 @@
 Little-endian, without padding:
 
     readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
-                events, 64: there are statistics at least; 128, the form), statistics, [those recalled],
-                [those at least], [columns], [events]
+                events, 32: whose times are wide, 64: there are statistics at least; 128, the form), statistics,
+                [those recalled], [those at least], [columns], [events]; of too many metrics: flags (8; 128) alone
     statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, average and deviation
-    columns     number of groups, base in µs, bytes of a time behind it; first time, last time; groups
+    columns     number of groups, base in µs, bytes of a time behind it (wide: 16); first time, last time; groups
     group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
                 times; values as doubles, event by event
-    events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs,
-                values as in a group
+    events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs
+                (8 bytes, wide: 16), values as in a group
     windows     flags (1: whole, 64: there are statistics at least; 128, the form), twice the number of windows, those
                 that came and those recalled; for each its start in µs and its statistics; [statistics at least]
     names       bytes of them all; for each its length, UTF-8
@@ -19,10 +19,10 @@ Little-endian, without padding:
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
 
-from pipeline.core.columns import LONG, SHORT, Columns, Group, blocks
+from pipeline.core.columns import LONG, SHORT, WIDE, Columns, Group, blocks
 from pipeline.core.stats import MetricStats, WindowStats
 
 _COUNT = struct.Struct("<I")
@@ -33,12 +33,12 @@ _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-_FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
 
 _NUMBERS = "I"
-_SIZES = {form: array(form).itemsize for form in (SHORT, LONG)}
+_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
 _FORMS = {size: form for form, size in _SIZES.items()}
-if _SIZES != {SHORT: 4, LONG: 8} or array(_NUMBERS).itemsize != 4 or sys.byteorder != "little":
+if [array(form).itemsize for form in (SHORT, LONG, _NUMBERS)] != [4, 8, 4] or sys.byteorder != "little":
     raise ImportError("this machine's integers are not those that accumulators are stored with")
 
 
@@ -65,7 +65,7 @@ class Reader:
     def flags(self) -> int:
         """The flags that :func:`flags_byte` wrote. Raises ValueError where another release wrote what follows."""
         found = self.byte()
-        if found & -_FORM != _FORM:
+        if found & -FORM != FORM:
             raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
         return found
 
@@ -92,7 +92,7 @@ class Reader:
 
 def flags_byte(flags: int) -> bytes:
     """What an accumulator begins with."""
-    return bytes([_FORM | flags])
+    return bytes([FORM | flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
@@ -138,14 +138,14 @@ def columns_bytes(columns: Columns, metrics: Iterable[str]) -> bytes:
     """
     parts = [
         _COLUMNS.pack(len(columns.groups), columns.base_us, _SIZES[columns.form]),
-        array(columns.form, (columns.first, columns.last)).tobytes(),
+        _times_bytes(columns.form, (columns.first, columns.last)),
     ]
     numbers = {metric: number for number, metric in enumerate(metrics)}
     for names, (times, values) in columns.groups.items():
         parts += (
             _GROUP.pack(len(names), len(times)),
             array(_NUMBERS, [numbers[name] for name in names]).tobytes(),
-            times.tobytes(),
+            _times_bytes(columns.form, times),
             values.tobytes(),
         )
     return b"".join(parts)
@@ -156,35 +156,37 @@ def read_columns(reader: Reader, metrics: Iterable[str]) -> Columns:
     columns = Columns()
     groups, columns.base_us, size = reader.unpack(_COLUMNS)
     columns.form = _FORMS[size]
-    columns.first, columns.last = array(columns.form, reader.take(2 * size))
+    columns.first, columns.last = _read_times(columns.form, reader.take(2 * size))
     names = list(metrics)
     for _ in range(groups):
         width, events = reader.unpack(_GROUP)
         of_group = tuple([names[number] for number in array(_NUMBERS, reader.take(4 * width))])
-        times = array(columns.form, reader.take(size * events))
+        times = _read_times(columns.form, reader.take(size * events))
         columns.groups[of_group] = Group(times, array("d", reader.take(8 * width * events)))
     return columns
 
 
-def events_bytes(events: Mapping[int, Mapping[str, float]]) -> bytes:
+def events_bytes(events: Mapping[int, Mapping[str, float]], *, wide: bool) -> bytes:
     """Readings by event time: a few, as they are."""
     parts: list[bytes] = []
     for metrics, times_us, values in blocks(events):
         names = _names_bytes(metrics)
-        form = _block(len(metrics), len(times_us))
-        parts += (_BLOCK.pack(len(names), len(times_us)), names, form.pack(*times_us, *values))
+        form = _block(len(metrics), len(times_us), wide)
+        times = map(_wide_bytes, times_us) if wide else times_us
+        parts += (_BLOCK.pack(len(names), len(times_us)), names, form.pack(*times, *values))
     return b"".join((_COUNT.pack(len(parts) // 3), *parts))
 
 
-def read_events(reader: Reader) -> dict[int, Mapping[str, float]]:
+def read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]]:
     """What :func:`events_bytes` wrote."""
     events: dict[int, Mapping[str, float]] = {}
     for _ in range(reader.count()):
         size, count = reader.unpack(_BLOCK)
         metrics = reader.names(size)
         width = len(metrics)
-        numbers = reader.unpack(_block(width, count))
-        for index, time_us in enumerate(numbers[:count]):
+        numbers = reader.unpack(_block(width, count, wide))
+        times = map(_wide, numbers[:count]) if wide else numbers[:count]
+        for index, time_us in enumerate(times):
             begin = count + index * width
             events[time_us] = dict(zip(metrics, numbers[begin : begin + width], strict=True))
     return events
@@ -203,9 +205,27 @@ def read_windows(reader: Reader) -> dict[int, WindowStats]:
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
 
 
+def _times_bytes(form: str, times: Sequence[int]) -> bytes:
+    return b"".join(map(_wide_bytes, times)) if form == WIDE else array(form, times).tobytes()
+
+
+def _read_times(form: str, data: bytes) -> MutableSequence[int]:
+    if form == WIDE:
+        return [_wide(data[begin : begin + 16]) for begin in range(0, len(data), 16)]
+    return array(form, data)
+
+
+def _wide_bytes(time: int) -> bytes:
+    return time.to_bytes(16, "little", signed=True)
+
+
+def _wide(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
 @lru_cache(maxsize=256)
-def _block(metrics: int, events: int) -> struct.Struct:
-    return struct.Struct(f"<{events}q{events * metrics}d")
+def _block(metrics: int, events: int, wide: bool) -> struct.Struct:
+    return struct.Struct(f"<{'16s' * events if wide else f'{events}q'}{events * metrics}d")
 
 
 # A sensor's metrics are mostly the same, and so are those of sensors of a kind.

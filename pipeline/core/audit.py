@@ -1,14 +1,14 @@
 """Audits: what the aggregates of windows have to be by their raw readings, and how those that are stored differ."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
-from pipeline.core.readings import WindowReadings
+from pipeline.core.readings import MOST_METRICS, WindowReadings
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
@@ -20,6 +20,9 @@ _EXACT = ("count", "min", "max")
 _MOST_EXACT = 2**53  # up to which every whole number is a double
 _GREATEST = float_info.max
 _LEAST = 5e-324
+
+FOREIGN = "foreign raw rows"
+TOO_WIDE = "too many metrics"
 
 Stored = Mapping[str, bytes]  # an aggregate row's values by qualifier
 
@@ -47,21 +50,25 @@ class Recomputed:
     Args:
         stats: what the aggregate has to be.
         magnitudes: Σ|x| by metric: what the tolerance is measured by.
+        too_wide: whether there are more metrics than a row has.
     """
 
     stats: WindowStats = field(default_factory=WindowStats)
     magnitudes: dict[str, float] = field(default_factory=dict)
+    too_wide: bool = False
 
     @classmethod
     def of(cls, readings: WindowReadings) -> "Recomputed":
         """Of all the window's readings."""
-        return cls(readings.pane().stats, readings.magnitudes())
+        stats, _, too_wide = readings.pane()
+        return cls(stats, readings.magnitudes(), too_wide)
 
     def merge(self, other: "Recomputed") -> None:
         """Adds the readings of another window."""
         self.stats.merge(other.stats)
         for metric, magnitude in other.magnitudes.items():
             self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
+        self.too_wide |= other.too_wide or len(self.stats.metrics) > MOST_METRICS
 
 
 class Difference(NamedTuple):
@@ -116,6 +123,25 @@ class Finding:
         }
 
 
+class Untouched(NamedTuple):
+    """A window that is left as it is: some of its raw rows may be foreign, or it has too many metrics for a row."""
+
+    tier: Tier
+    sensor_id: str
+    start_us: int
+    problem: str = FOREIGN
+
+    def record(self) -> dict[str, Any]:
+        """The window as JSON has it, with what a finding's record has."""
+        return {
+            "sensor_id": self.sensor_id,
+            "window": self.tier.window.text,
+            "start": format_time(self.start_us),
+            "problem": self.problem,
+            "differences": {},
+        }
+
+
 class Audited(NamedTuple):
     """One window that was looked at."""
 
@@ -128,21 +154,47 @@ def audit(
     extents: Iterable[Extent],
     shortest: Mapping[int, Recomputed],
     stored: Mapping[tuple[Tier, int], Stored],
-) -> Iterator[Audited]:
+    foreign: Collection[tuple[int, int]] = (),
+) -> Iterator[Audited | Untouched]:
     """Every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
+
+    Nothing can be told of a window that has too many metrics, or that foreign raw rows may be part of. With one of
+    the latter come all of the shortest tier that have such rows, also those that are not looked at: what the work list
+    has to have.
 
     Args:
         sensor_id: whose windows.
         extents: which windows are looked at. All raw rows of such a window have been read.
         shortest: what the windows of the shortest tier have to be, by their starts; the others are made of them.
         stored: what is stored, by tier and start.
+        foreign: the times of foreign raw rows: from the first, inclusive, to the second, exclusive.
     """
-    for extent in extents:
+    extents = list(extents)
+    untouched = [_holding(extent.tier, foreign) for extent in extents]
+    if any(start_us in extent for extent, starts in zip(extents, untouched, strict=True) for start_us in starts):
+        shortest_tier = extents[0].tier
+        yield from (Untouched(shortest_tier, sensor_id, start_us) for start_us in sorted(untouched[0]))
+        for extent, starts in list(zip(extents, untouched, strict=True))[1:]:
+            yield from (Untouched(extent.tier, sensor_id, each) for each in sorted(starts) if each in extent)
+    for extent, left in zip(extents, untouched, strict=True):
         recomputed = _rolled_up(extent, shortest)
         starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
-        for start_us in sorted(starts | recomputed.keys()):
+        for start_us in sorted((starts | recomputed.keys()) - left):
+            if start_us in recomputed and recomputed[start_us].too_wide:
+                yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
+                if extent is not extents[0]:  # which is what the work list has
+                    yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
+                continue
             row = stored.get((extent.tier, start_us), {})
             yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, recomputed.get(start_us), row))
+
+
+def _holding(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
+    """The starts of the windows that have something of these spans of time."""
+    window = tier.window
+    return {
+        each_us for start_us, end_us in spans for each_us in range(window.start_of(start_us), end_us, window.length_us)
+    }
 
 
 def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:

@@ -1,12 +1,12 @@
 """Readings of many events as columns: a tenth of what an object for each of them takes, and far faster to hand on."""
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
 _HOUR_US = 3_600_000_000
-SHORT, LONG = "I", "q"  # type codes of times: four bytes, which reach over an hour, and eight
-_SHORT_END = 1 << 32
+SHORT, LONG, WIDE = "I", "q", "wide"  # forms of times: four bytes, which reach over an hour, eight, and sixteen
+_SHORT_END, _LONG_END = 1 << 32, 1 << 63
 
 
 class Block(NamedTuple):
@@ -59,24 +59,24 @@ class Group(NamedTuple):
     """The columns of events that have the same metrics.
 
     Attributes:
-        times: of the events, in µs behind the base.
+        times: of the events, in µs behind the base: an array, or a list where they are wide.
         values: event by event, in order of the metrics' names.
     """
 
-    times: array  # of SHORT or LONG
+    times: MutableSequence[int]
     values: array  # of doubles
 
 
 class Columns:
     """Readings by event time and metric, each once: their groups by the metrics' names in order.
 
-    A time is in several groups where an event's metrics came in parts.
+    A time is in several groups where an event's metrics came in parts. Times may be wide: any number below 2¹²⁶.
 
     Attributes:
         base_us: what times are behind: the hour of the first event that came, so that those of an hour are short.
         first: the least of all times.
         last: the greatest.
-        form: the type code of times.
+        form: of times.
         groups: the columns.
     """
 
@@ -107,7 +107,8 @@ class Columns:
     def extend(self, block: Block) -> None:
         """Adds a block of which no reading is known."""
         if not self.groups:
-            self.base_us = block.times_us[0] - block.times_us[0] % _HOUR_US
+            first_us = block.times_us[0]
+            self.base_us = first_us - first_us % _HOUR_US if first_us < _LONG_END else 0
         base_us = self.base_us
         times = [time_us - base_us for time_us in block.times_us]
         self._reach(min(times), max(times))
@@ -146,12 +147,17 @@ class Columns:
         self.first = min(self.first, first) if self.groups else first
         self.last = max(self.last, last) if self.groups else last
         if self.form == SHORT and (self.first < 0 or self.last >= _SHORT_END):
-            self.form = LONG
-            for metrics, (times, values) in self.groups.items():
-                self.groups[metrics] = Group(array(LONG, times), values)
+            self._widen(LONG)
+        if self.form == LONG and (self.first < -_LONG_END or self.last >= _LONG_END):
+            self._widen(WIDE)
+
+    def _widen(self, form: str) -> None:
+        self.form = form
+        for metrics, (times, values) in self.groups.items():
+            self.groups[metrics] = Group(in_form(form, times), values)
 
     def _extend(self, metrics: tuple[str, ...], times: Sequence[int], values: array) -> None:
-        more = array(self.form, times)
+        more = in_form(self.form, times)
         group = self.groups.get(metrics)
         if group is None:
             self.groups[metrics] = Group(more, values[:])
@@ -169,6 +175,16 @@ class Columns:
         return self._index
 
 
+def in_form(form: str, times: Iterable[int]) -> MutableSequence[int]:
+    """Times in one of the forms."""
+    return list(times) if form == WIDE else array(form, times)
+
+
+def is_wide(time_us: int) -> bool:
+    """Whether a time does not fit in eight bytes."""
+    return time_us >= _LONG_END
+
+
 def _note(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Sequence[int]) -> None:
     if index.keys().isdisjoint(times):
         index.update(dict.fromkeys(times, metrics))
@@ -177,5 +193,5 @@ def _note(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Se
             index[time] = index.get(time, ()) + metrics
 
 
-def _shifted(times: array, behind: int) -> Sequence[int]:
+def _shifted(times: Sequence[int], behind: int) -> Sequence[int]:
     return [time + behind for time in times] if behind else times

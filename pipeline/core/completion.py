@@ -18,10 +18,14 @@ from pipeline.core.schema.reading import Query, ReadRows, events_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import RecalledWindows
+from pipeline.core.tiers import RecalledWindows, ShorterWindows
 from pipeline.core.windows import Window
 
 _TOLERANCE = 1e-9  # of Σ|x|, within which two sums of the same readings agree
+
+
+class _TooWide(Exception):
+    """A shorter window has too many metrics."""
 
 
 class Held(NamedTuple):
@@ -106,8 +110,11 @@ class Completion:
         whole = WindowReadings()  # what was given is not ours to change
         whole.merge(fresh)
         whole.merge(readings)
+        stats, _, too_wide = whole.pane()
+        if too_wide:
+            return None
         if complete:
-            exact = at_least([whole.pane().stats], row)
+            exact = at_least([stats], row)
         elif row.events:
             exact = any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
         else:
@@ -126,10 +133,10 @@ class Completion:
         shorter = self.held_windows(tiers, sensor_id, start_us, now_us, fresh).shorter
         if shorter is None:
             return None
-        total = WindowStats()
-        for each_us in sorted(shorter):
-            total.merge(shorter[each_us])
-        return total
+        longer = ShorterWindows()
+        longer.recall(shorter)
+        pane = longer.pane()
+        return None if pane.too_wide else pane.stats
 
     def held_windows(
         self,
@@ -152,9 +159,23 @@ class Completion:
         Raises:
             ForeignRow: a row is not as the schema writes it.
         """
+        row = self._row(tiers[1], sensor_id, start_us)
+        try:
+            return self._held_windows(tiers, sensor_id, start_us, now_us, fresh, row)
+        except _TooWide:
+            return HeldWindows(None, row, complete=False)
+
+    def _held_windows(
+        self,
+        tiers: tuple[Tier, Tier],
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: Mapping[int, WindowStats] | None,
+        row: WindowStats,
+    ) -> HeldWindows:
         shorter, tier = tiers
         end_us = start_us + tier.window.length_us
-        row = self._row(tier, sensor_id, start_us)
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
         if self._finds and self._complete(start_us, now_us):
@@ -188,17 +209,23 @@ class Completion:
 
     def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """The readings of raw rows, by the starts of the windows that they are in."""
-        grain_us = self._schema.grain_us
+        identity_of = self._schema.identity.of_record
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._homes is None else self._homes.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
-                of_window.add(record.event_time_us - record.event_time_us % grain_us, record.readings)
+                time_us, apart = identity_of(record)
+                of_window.add(time_us, record.readings, apart)
         return found
 
     def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
-        found = self._readings(sensor_id, start_us, end_us, window)
-        return {each_us: readings.pane().stats for each_us, readings in found.items()}
+        panes = {
+            each_us: readings.pane()
+            for each_us, readings in self._readings(sensor_id, start_us, end_us, window).items()
+        }
+        if any(pane.too_wide for pane in panes.values()):
+            raise _TooWide
+        return {each_us: pane.stats for each_us, pane in panes.items()}
 
     def _row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
         rows = self._rows(tier, sensor_id, start_us, start_us + tier.window.length_us)

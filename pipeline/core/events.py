@@ -117,7 +117,7 @@ _MOST_REMEMBERED = 1024
 
 
 class Event(NamedTuple):
-    """A valid event. Its identity is (sensor_id, event_time_us)."""
+    """A valid event. A table's schema says which two are one: of a sensor and a time, unless its row keys have more."""
 
     sensor_id: str
     event_time_us: int

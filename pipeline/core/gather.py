@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pipeline.core.events import Event
 from pipeline.core.readings import WindowReadings
+from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.windows import Window
 
 
@@ -27,13 +28,13 @@ class Gatherer:
 
     Args:
         window: how long they are.
-        grain_us: how far apart events have to be in time for the table to tell them apart.
+        identity: what the table tells the events of a sensor apart by.
         deduplicate: whether readings are kept, so that one that comes again is known.
     """
 
-    def __init__(self, window: Window, grain_us: int = 1, *, deduplicate: bool = True) -> None:
+    def __init__(self, window: Window, identity: Identity = BY_TIME, *, deduplicate: bool = True) -> None:
         self._length_us = window.length_us
-        self._grain_us = grain_us
+        self._identity = identity
         self._deduplicate = deduplicate
         self.start()
 
@@ -43,7 +44,8 @@ class Gatherer:
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds the events' readings; these must not change later."""
-        length_us, grain_us, gathered = self._length_us, self._grain_us, self._gathered
+        length_us, gathered, identity = self._length_us, self._gathered, self._identity
+        grain_us, by_time_alone = identity.grain_us, identity.by_time_alone
         for event in events:
             sensor_id, time_us = event[0], event[1]
             key = sensor_id, time_us - time_us % length_us
@@ -51,7 +53,11 @@ class Gatherer:
             if found is None:
                 readings = WindowReadings(deduplicate=self._deduplicate)
                 found = gathered[key] = Gathered(sensor_id, time_us, readings)
-            found.readings.add(time_us - time_us % grain_us, event[2])
+            if by_time_alone:
+                found.readings.add(time_us - time_us % grain_us, event[2])
+            else:
+                floored_us, apart = identity.of_event(event)
+                found.readings.add(floored_us, event[2], apart)
 
     def take(self) -> Iterable[Gathered]:
         """All that was gathered since the last time."""

@@ -3,15 +3,20 @@
 Statistics that were counted in parts can't tell which readings two parts have in common; the readings themselves can.
 So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
 
+An event is told by its time, and where more tells it apart, by a wide time: the time, and 64 bits of a digest of that.
+
 What comes is put aside, and counted and told apart from what is kept when somebody looks: many at once are far cheaper.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulator_bytes import (
+    FORM,
     Reader,
     columns_bytes,
     events_bytes,
@@ -21,48 +26,64 @@ from pipeline.core.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
-from pipeline.core.columns import Columns, blocks
+from pipeline.core.columns import Columns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
+MOST_METRICS = 10_000
+"""Of a window, by their distinct names. Six cells for each make a row of some 10 MB; without a bound, events that bring
+new names again and again would make one that Bigtable never takes."""
+
 _MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
+_TOO_WIDE = 8  # columns, and no readings that are kept: what no other has
 _FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
 
 
 class Pane(NamedTuple):
     """What a window has seen so far.
 
+    One with more than :data:`MOST_METRICS` metrics has nothing else to tell.
+
     Attributes:
         stats: of all of it.
         whole: whether what the table held of it was recalled, and nothing of that is missing.
+        too_wide: whether it has too many metrics to be told.
     """
 
     stats: WindowStats
     whole: bool
+    too_wide: bool = False
 
 
 class WindowReadings:
     """What a window has seen of a sensor. The accumulator.
 
-    A reading is told by its event's time and its metric: the first value that comes is the one that counts. For one
+    A reading is told by its event and its metric: the first value that comes is the one that counts. For one
     thread at a time, also where it is only looked at: that may count what was put aside.
 
     Args:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_whole")
+    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_too_wide", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
-        # What was added and is not counted yet: by event time, or just numbered, where nobody tells readings apart.
+        # What was added and is not counted yet: by time, or just numbered, where nobody tells readings apart.
         self._fresh: dict[int, Mapping[str, float]] = {}
         self._stats = WindowStats()  # of what was counted
         self._kept = Columns() if deduplicate else None  # the readings of that
         self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
         self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
         self._whole = False
+        self._too_wide = False
 
-    def add(self, time_us: int, readings: Mapping[str, float]) -> None:
-        """Adds an event's readings, metric name to finite value, as far as they are new; they must not change later."""
+    def add(self, time_us: int, readings: Mapping[str, float], apart: str = "") -> None:
+        """Adds an event's readings as far as they are new.
+
+        Args:
+            time_us: when it was.
+            readings: metric name to finite value; they must not change later.
+            apart: what besides the time tells the event from others; "" where nothing does.
+        """
         if not readings:
             return  # a row of which nothing but metadata is left
         fresh = self._fresh
@@ -71,6 +92,8 @@ class WindowReadings:
             if len(fresh) == _MOST_FRESH:
                 self._count()
         else:
+            if apart:
+                time_us = time_us << 64 | _digest(apart)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
@@ -89,6 +112,9 @@ class WindowReadings:
         Raises:
             ValueError: one keeps readings and the other does not.
         """
+        if self._too_wide or other._too_wide:
+            self._give_up()
+            return
         if (self._kept is None) != (other._kept is None):
             raise ValueError("accumulators with and without de-duplication can't be merged")
         if self._kept is None or other._kept is None:
@@ -103,16 +129,21 @@ class WindowReadings:
         self._recalled = _larger(self._recalled, other._recalled)
         self._least = _larger(self._least, other._least)
         self._whole |= other._whole
+        self._bound()
 
     def pane(self) -> Pane:
         """What the window has seen: a copy, since it goes on accumulating."""
         self._settle()
+        if self._too_wide:
+            return Pane(WindowStats(), whole=False, too_wide=True)
         total = WindowStats()
         if self._recalled is not None:
             total.merge(self._recalled)
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
+        if len(total.metrics) > MOST_METRICS:
+            return Pane(WindowStats(), whole=False, too_wide=True)
         return Pane(total, self._whole and (self._least is None or at_least([total], self._least)))
 
     def magnitudes(self) -> dict[str, float]:
@@ -153,8 +184,11 @@ class WindowReadings:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
+        if self._too_wide:
+            return
         if self._kept is None:
             _take(fresh, self._stats)
+            self._bound()
             return
         more: dict[int, Mapping[str, float]] = {}  # readings of events that are counted already
         for time_us, metrics in self._kept.known(fresh).items():
@@ -164,6 +198,18 @@ class WindowReadings:
         _take(more, self._stats, self._kept)
         self._stats.events -= len(more)
         _take(fresh, self._stats, self._kept)
+        self._bound()
+
+    def _bound(self) -> None:
+        if len(self._stats.metrics) > MOST_METRICS:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Forgets everything: what accumulates has to end somewhere."""
+        self._fresh, self._stats = {}, WindowStats()
+        self._kept = None if self._kept is None else Columns()
+        self._recalled = self._least = None
+        self._whole, self._too_wide = False, True
 
     def _merge_kept(self, kept: Columns, other: Columns, stats: WindowStats) -> None:
         self._count()  # what is here already comes first
@@ -177,13 +223,17 @@ class WindowReadings:
     def to_bytes(self) -> bytes:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         self._settle()
+        if self._too_wide:
+            return flags_byte(_TOO_WIDE)
         columns = self._kept if self._kept is not None and self._kept.groups else None
+        wide = any(map(is_wide, self._fresh))
         flags = (
             (self._kept is not None)
             | self._whole << 1
             | (self._recalled is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
+            | wide << 5
             | (self._least is not None) << 6
         )
         return b"".join(
@@ -193,7 +243,7 @@ class WindowReadings:
                 b"" if self._recalled is None else stats_bytes(self._recalled),
                 b"" if self._least is None else stats_bytes(self._least),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
-                events_bytes(self._fresh) if self._fresh else b"",
+                events_bytes(self._fresh, wide=wide) if self._fresh else b"",
             )
         )
 
@@ -203,6 +253,10 @@ class WindowReadings:
         reader = Reader(data)
         flags = reader.flags()
         found = cls(deduplicate=bool(flags & 1))
+        if flags & ~FORM == _TOO_WIDE:
+            found._too_wide = True
+            reader.end()
+            return found
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)
         if flags & 4:
@@ -212,7 +266,7 @@ class WindowReadings:
         if flags & 8:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:
-            found._fresh = read_events(reader)
+            found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
 
@@ -249,6 +303,11 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
+
+
+@lru_cache(maxsize=1024)  # metadata is mostly the same
+def _digest(apart: str) -> int:
+    return int.from_bytes(blake2b(apart.encode(), digest_size=8).digest(), "little")
 
 
 def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: Columns | None = None) -> None:

@@ -1,8 +1,12 @@
 """What readers give back: one event, and one window of one sensor."""
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pipeline.core.windows import Window
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,35 @@ class RawRecord:
     readings: dict[str, float]
     metadata: dict[str, str] = field(default_factory=dict)
     event_id: str = ""  # where the table keeps it: in its row keys, or with the serialized event
+
+
+def put_together(parts: Iterable[RawRecord], identity_of: Callable[[RawRecord], Hashable]) -> list[RawRecord]:
+    """Events made of their parts, in the order of their first; where two parts have the same, the first counts."""
+    whole: dict[Hashable, RawRecord] = {}
+    for part in parts:
+        identity = identity_of(part)
+        first = whole.get(identity)
+        if first is None:
+            whole[identity] = part
+            continue
+        whole[identity] = RawRecord(
+            first.sensor_id,
+            first.event_time_us,
+            by_name(part.readings | first.readings),
+            by_name(part.metadata | first.metadata),
+            first.event_id or part.event_id,
+        )
+    return list(whole.values())
+
+
+def by_name(values: dict[str, _Value]) -> dict[str, _Value]:
+    """The same, sorted by name."""
+    return dict(sorted(values.items())) if len(values) > 1 else values
+
+
+def newest_first(record: RawRecord) -> int:
+    """What events are sorted by, whosever they are."""
+    return -record.event_time_us
 
 
 @dataclass(frozen=True, slots=True)

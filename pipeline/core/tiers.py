@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipeline.core.accumulator_bytes import Reader, flags_byte, read_stats, read_windows, stats_bytes, windows_bytes
-from pipeline.core.readings import Pane, at_least
+from pipeline.core.readings import MOST_METRICS, Pane, at_least
 from pipeline.core.stats import WindowStats
 
 
@@ -64,6 +64,8 @@ class ShorterWindows:
         total = WindowStats()
         for start_us in sorted(windows):
             total.merge(windows[start_us])
+        if len(total.metrics) > MOST_METRICS:
+            return Pane(WindowStats(), whole=False, too_wide=True)
         return Pane(total, self.whole and at_least([total], self.least))
 
     def _at_least(self, least: WindowStats) -> None:

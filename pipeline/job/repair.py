@@ -5,7 +5,6 @@ A window of the work list is claimed before its raw rows are read, and taken off
 that comes late in between puts it there once more.
 """
 
-import json
 import secrets
 import tempfile
 import time
@@ -14,10 +13,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -32,7 +31,7 @@ from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
-from pipeline.core.audit import Extent, Finding
+from pipeline.core.audit import FOREIGN, Extent
 from pipeline.core.events import LATEST_US
 from pipeline.core.repair_plan import (
     Bounds,
@@ -47,20 +46,22 @@ from pipeline.core.repair_plan import (
 )
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.agreement import Said
-from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.job import bounded
+from pipeline.job.repair_report import line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.job.settings import BadFlag
 from pipeline.transforms.repair import (
+    ROWS_UNNAMED,
     WINDOWS_CHECKED,
     WINDOWS_REWRITTEN,
     WINDOWS_WRONG,
     FindWrongWindows,
+    ListUntouched,
     Part,
     RewriteWindows,
 )
@@ -106,8 +107,7 @@ class Listed(NamedTuple):
     """A window of the work list."""
 
     tier: Tier  # the table's shortest when it was listed: one that was added since may be shorter
-    sensor_id: str
-    start_us: int
+    key: AggregateKey
 
 
 class Plan(NamedTuple):
@@ -121,6 +121,8 @@ class Plan(NamedTuple):
         past: those of them of which no aggregate row is kept any longer, so that there is nothing to repair.
         slices: what is read at a time, each the work of a pipeline.
         samples: of the table's keys.
+        bounds: which windows may be touched; None for all.
+        foreign: the rows among those of the work list that are none.
     """
 
     schema: TableSchema
@@ -131,6 +133,7 @@ class Plan(NamedTuple):
     slices: list[list[Span]]
     samples: list[Sample]
     bounds: Mapping[Tier, Bounds] | None
+    foreign: ForeignRows
 
 
 class Outcome(NamedTuple):
@@ -140,7 +143,11 @@ class Outcome(NamedTuple):
     wrong: int
     rewritten: int
     settled: int  # windows taken off the work list
-    findings: Iterator[dict[str, Any]]
+    findings: Iterator[dict[str, Any]]  # the windows that were wrong, and those that were left untouched
+    listed: int = 0  # windows that are new on the work list: they were left untouched
+    untouched: int = 0  # windows, of every length, that foreign raw rows may be part of
+    foreign: Mapping[str, str] = MappingProxyType({})  # foreign rows by their keys, with what is wrong with them
+    unnamed: int = 0  # further foreign rows; one may be counted more than once
 
 
 def plan(request: Request, options: PipelineOptions, now_us: int | None = None) -> Plan:
@@ -156,7 +163,8 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
         raise ServerProblem(f"table {request.table} has no aggregates that could be repaired: its schema has no tiers")
     bounds = None if request.force else _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
     whole = Span(request.start_us, request.end_us, request.sensors)
-    listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole)]
+    foreign = ForeignRows()
+    listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
     if request.listed:
         if len(listed) > _MOST_LISTED and not bounded.runs_here(options):
             raise BadFlag(
@@ -168,12 +176,12 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     samples = sampled_keys(request.table)
     most = _most_slices(samples, options)
     if request.listed:
-        slices = _grouped(spans_of((AggregateKey(*each[1:]) for each in listed), extents), most)
+        slices = _grouped(spans_of((each.key for each in listed), extents), most)
         skipped = []  # by time alone; what is left of the list tells more
     else:
         slices = [[span] for span in slices_of(extents, most, request.sensors)]
     nothing_left = [each for each in listed if _is_past(each, schema.tiers, bounds)]
-    return Plan(schema, extents, skipped, listed, nothing_left, slices, samples, bounds)
+    return Plan(schema, extents, skipped, listed, nothing_left, slices, samples, bounds, foreign)
 
 
 def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[Outcome]:
@@ -213,24 +221,31 @@ def _repair(
     aggregate row behind them.
     """
     settling = [] if request.dry_run else [each for each in planned.listed if _is_settled_by(each, spans, planned)]
+    shortest = planned.schema.tiers[0]
     with _Claim(request.table, settling):
         looks = []
         for prefix in prefixes:
             looks.append(_look_at(request, planned, spans, options, prefix))
             if not looks[-1].get(WINDOWS_REWRITTEN):
                 break
-            spans = _spans_again(_findings(prefix, in_order=False), spans, planned)
+            spans = _spans_again(read_findings(prefix, in_order=False), spans, planned)
         else:
             raise ServerProblem(
                 f"table {request.table}: windows change while they are repaired; does a job still write them? Pass its "
                 "--allowed-lateness and --late-firing"
             )
+    untouched, foreign = read_foreign(prefixes[: len(looks)])
+    held_up = {window for tier, window in untouched if tier == shortest.window.text}
     return Outcome(
         looks[0].get(WINDOWS_CHECKED, 0),
         looks[0].get(WINDOWS_WRONG, 0),
         sum(look.get(WINDOWS_REWRITTEN, 0) for look in looks),
-        len(settling),
-        _findings(prefixes[0], in_order=bounded.runs_here(options)),
+        sum(each.key not in held_up for each in settling),
+        read_findings(prefixes[0], in_order=bounded.runs_here(options)),
+        0 if request.dry_run else len(held_up.difference(each.key for each in planned.listed)),
+        len(untouched),
+        foreign,
+        looks[0].get(ROWS_UNNAMED, 0),
     )
 
 
@@ -241,27 +256,28 @@ def _look_at(
     parts = list(_parts(planned, spans))
 
     def build(pipeline: beam.Pipeline) -> None:
-        findings = pipeline | "FindWrongWindows" >> FindWrongWindows(
+        found = pipeline | "FindWrongWindows" >> FindWrongWindows(
             request.table, planned.schema, planned.extents, spans, parts
         )
-        lines = findings | "ToJson" >> beam.Map(_line)
+        lines = (
+            found.wrong | "ToJson" >> beam.Map(line_of),
+            found.untouched | "UntouchedToJson" >> beam.Map(line_of),
+            found.foreign | "ForeignToJson" >> beam.MapTuple(line_of_foreign),
+        ) | beam.Flatten()
         _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if bounded.runs_here(options) else 0)
         if not request.dry_run:
-            _ = findings | "RewriteWindows" >> RewriteWindows(request.table)
+            _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
+            _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, planned.schema.tiers[0])
 
     return bounded.run(options, build, [planned.schema])
 
 
 def _spans_again(findings: Iterator[dict[str, Any]], spans: list[Span], planned: Plan) -> list[Span]:
     """Where the windows lie that were rewritten; all of the spans where these are many."""
-    found = list(islice(findings, _MOST_LISTED + 1))
+    found = list(islice((each for each in findings if each["problem"] != FOREIGN), _MOST_LISTED + 1))
     if len(found) > _MOST_LISTED:
         return spans
     return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), planned.extents)
-
-
-def _line(finding: Finding) -> str:
-    return json_line(finding.record())
 
 
 def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:
@@ -297,7 +313,7 @@ class _Claim:
         self._column = f"repair-{secrets.token_hex(4)}".encode()
         self._rows: dict[str, list[Row]] = {}  # by family
         for window in windows:
-            self._rows.setdefault(window.tier.family, []).append(work_row(*window, self._column))
+            self._rows.setdefault(window.tier.family, []).append(work_row(window.tier, *window.key, self._column))
 
     def __enter__(self) -> None:
         if self._rows:
@@ -313,13 +329,15 @@ class _Claim:
 
 
 def _is_past(window: Listed, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
-    last_us = window.start_us + window.tier.window.length_us - tiers[0].window.length_us
-    return all(past(start_us, tiers, bounds) for start_us in (window.start_us, last_us))
+    first_us = window.key.start_us
+    last_us = first_us + window.tier.window.length_us - tiers[0].window.length_us
+    return past(first_us, tiers, bounds) and past(last_us, tiers, bounds)
 
 
 def _is_settled_by(window: Listed, spans: list[Span], planned: Plan) -> bool:
-    inside = any(span.start_us <= window.start_us < span.end_us and span.has(window.sensor_id) for span in spans)
-    return inside and settled(window.start_us, planned.extents, planned.bounds)
+    sensor_id, start_us = window.key
+    inside = any(span.start_us <= start_us < span.end_us and span.has(sensor_id) for span in spans)
+    return inside and settled(start_us, planned.extents, planned.bounds)
 
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
@@ -338,7 +356,7 @@ def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
     return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
 
 
-def _read_listed(table: TableName, tier: Tier, span: Span) -> list[Listed]:
+def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[Listed]:
     """The windows of the work list that are of the span, and were listed when the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
@@ -350,16 +368,14 @@ def _read_listed(table: TableName, tier: Tier, span: Span) -> list[Listed]:
             span,
             lambda key: parse_work_key(tier.window, key),
             lambda *windows: work_range_of(tier.window, *windows),
+            foreign.add,
         )
-        try:
-            return [Listed(tier, *key) for key, _ in rows]
-        except ForeignRow as problem:
-            raise ServerProblem(f"table {table}: {problem}") from problem
+        return [Listed(tier, key) for key, _ in rows]
 
 
 def _around(listed: list[Listed], longest: Tier, sensors: frozenset[str] | None) -> Span:
     """The time of all these windows, widened to whole longest ones."""
-    starts = [longest.window.start_of(each.start_us) for each in listed]
+    starts = [longest.window.start_of(each.key.start_us) for each in listed]
     return Span(min(starts), max(starts) + longest.window.length_us, sensors) if starts else Span(0, 0, sensors)
 
 
@@ -375,21 +391,3 @@ def _check_report(request: Request, options: PipelineOptions) -> None:
         raise BadFlag(
             "--report is needed on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
         )
-
-
-def _findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
-    """What a pipeline has found; by sensor and time where it is little enough to be sorted."""
-    try:
-        (found,) = FileSystems.match([f"{prefix}-[0-9]*"])  # its shards
-        records = (json.loads(line) for file in found.metadata_list for line in _lines(file.path))
-        if in_order:
-            yield from sorted(records, key=lambda record: (record["sensor_id"], record["start"], record["window"]))
-        else:
-            yield from records
-    except (BeamIOError, OSError) as error:
-        raise ServerProblem(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
-
-
-def _lines(path: str) -> Iterator[bytes]:
-    with FileSystems.open(path) as file:
-        yield from file

@@ -19,7 +19,7 @@ class Aggregates(NamedTuple):
 
     Attributes:
         panes: ``(sensor_id, WindowStats)`` of each tier's windows.
-        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at; one collection for each tier.
+        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at.
     """
 
     panes: dict[Tier, PCollection]
@@ -58,8 +58,7 @@ def aggregate(
             )
         parts, unsure = parts | label >> step
         made.panes[tier] = parts
-        if unsure is not None:
-            made.unsure.append(unsure)
+        made.unsure.extend(unsure)
         before = tier
     return made
 

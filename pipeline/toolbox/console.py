@@ -38,18 +38,19 @@ def print_json_line(record: dict[str, Any]) -> None:
     sys.stdout.write(json_line(record) + "\n")
 
 
-def tell_foreign(lines: Iterable[str], count: int) -> None:
-    """Tells on standard error that rows were left out, because their table's schema never writes them.
+def tell_foreign(lines: Iterable[str], count: int, what: str) -> None:
+    """Tells on standard error of rows that their table's schema never writes; nothing where there are none.
 
     Args:
         lines: about the first of them, or more.
-        count: how many there were.
+        count: how many there are.
+        what: was done with them.
     """
     if not count:
         return
     for line in islice(lines, _MOST_FOREIGN):
-        click.echo(f"{plain(line)}; left out", err=True)
-    click.echo(f"foreign rows left out: {count:,}", err=True)
+        click.echo(f"{plain(line)}; {what}", err=True)
+    click.echo(f"foreign rows {what}: {count:,}", err=True)
 
 
 @contextmanager

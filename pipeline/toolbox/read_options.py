@@ -103,7 +103,7 @@ def reading_options(command: Command) -> Command:
                 try:
                     yield opened
                 finally:
-                    tell_foreign(opened.foreign.told.values(), opened.foreign.count)
+                    tell_foreign(opened.foreign.told.values(), opened.foreign.count, "left out")
                     left_out = opened.foreign.count > 0
 
         returned = command(*args, open_table=open_table, **kwargs)

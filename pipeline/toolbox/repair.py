@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cloud.names import TableName
+from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.agreement import Said
 from pipeline.core.text import plain
 from pipeline.core.times import format_time, parse_time
-from pipeline.toolbox.console import print_json_line, progress_bar
+from pipeline.toolbox.console import print_json_line, progress_bar, tell_foreign
 from pipeline.toolbox.options import Parsed, schema_options, table_options
 
 if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
@@ -90,6 +91,9 @@ def repair(
     explain; an aggregate without raw rows is deleted. Run again, it changes nothing more. Windows that may be
     collected in part, and those that a running job may still write, are left alone and told.
 
+    A row that somebody else wrote, and the schema never does, is told and left as it is. A window that it may be part
+    of is not touched, and goes on the work list; an aggregate row is written anew all the same.
+
     The work list has the windows of events that came too late for their aggregates. What a repair has settled is taken
     off it, whether it was asked for by --listed or by its time.
 
@@ -99,7 +103,7 @@ def repair(
     \b
     Exit code:
       0    every aggregate that was looked at is right now
-      1    with --dry-run, some differ; or the table or a server had a problem
+      1    with --dry-run, some differ; there were foreign rows; or the table or a server had a problem
       2    the command line is wrong
       130  Ctrl-C: what was repaired by then stays, and the same once more does the rest
     """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
@@ -120,7 +124,7 @@ def repair(
         click.echo("Interrupted: what was repaired by now stays; the same once more does the rest", err=True)
         ctx.exit(130)
     _sum_up(request, planned, sums, as_json=as_json)
-    ctx.exit(1 if dry_run and sums["wrong"] else 0)
+    ctx.exit(1 if (dry_run and sums["wrong"]) or sums["foreign"] else 0)
 
 
 def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple[int, int]:
@@ -137,17 +141,22 @@ def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple
 
 def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bool) -> dict[str, int]:
     from pipeline.job.repair import carry_out
+    from pipeline.job.repair_report import shown_row
 
-    sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0}
+    sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
+    foreign = {shown_row(key): line for key, line in planned.foreign.told.items()}
     with progress_bar() as progress:
         task = progress.add_task("checking" if request.dry_run else "repairing", total=len(planned.slices))
         for outcome in carry_out(request, planned, options):
             for name in sums:
                 sums[name] += getattr(outcome, name)
+            foreign |= outcome.foreign
             progress.stop()  # which would take what is printed for its own, and put it on standard error
             _print_findings(outcome, as_json=as_json)
             progress.start()
             progress.advance(task)
+    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.told) + sums["unnamed"]
+    tell_foreign(foreign.values(), sums["foreign"], "left alone")
     return sums
 
 
@@ -162,6 +171,8 @@ def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
 
 def _line(finding: Mapping[str, Any]) -> str:
     line = f"{finding['sensor_id']} {finding['window']} {finding['start']} {finding['problem']}"
+    if finding["problem"] in (FOREIGN, TOO_WIDE):
+        return f"{line}: not touched"
     if finding["problem"] == "no raw rows":
         return line
     differences = finding["differences"]
@@ -180,13 +191,14 @@ def _shown(value: float | str | None) -> str:
 
 
 def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_json: bool) -> None:
-    left = len(planned.listed) - sums["settled"]
+    left = len(planned.listed) - sums["settled"] + sums["listed"]
     if as_json:
         print_json_line(
             {
                 "table": str(request.table),
                 **{name: sums[name] for name in ("checked", "wrong", "rewritten")},
                 "dry_run": request.dry_run,
+                "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
                 "skipped": [_skipped_record(each) for each in planned.skipped],
                 "work_list": {"settled": sums["settled"], "left": left},
             }
@@ -194,9 +206,13 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
         return
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
     click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
+    if sums["foreign"]:
+        click.echo(f"{sums['foreign']:,} foreign rows")
+    if sums["untouched"]:
+        click.echo(f"{sums['untouched']:,} windows not touched: foreign rows may be part of them, or they are too wide")
     for line in _skipped_lines(planned.skipped):
         click.echo(line)
-    if planned.listed:
+    if planned.listed or sums["listed"]:
         click.echo(f"work list: {sums['settled']:,} windows settled, {left:,} left")
 
 

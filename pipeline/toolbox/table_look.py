@@ -214,7 +214,7 @@ class Look:
                 values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
                 stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = values
         recomputed = {window_us: Recomputed.of(readings) for window_us, readings in shortest.items()}
-        return list(audit(sensor_id, extents, recomputed, stored))
+        return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]
 
     def _read(
         self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import Coder
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.trigger import (
     AccumulationMode,
     AfterCount,
@@ -22,12 +22,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.core.events import Event
 from pipeline.core.gather import Gatherer
 from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.schema.identity import Identity
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import RecalledWindows, ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
 from pipeline.transforms.recall import RecallWindows
+
+_PANES, _TOO_WIDE = "panes", "too_wide"
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,11 @@ class Aggregated(NamedTuple):
 
     Attributes:
         panes: ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
-        unsure: ``(sensor_id, start in µs)`` of windows whose panes may lack something; None where nothing was recalled.
+        unsure: ``(sensor_id, start in µs)`` of windows whose panes may lack something, or have too many metrics.
     """
 
     panes: PCollection
-    unsure: PCollection | None
+    unsure: list[PCollection]
 
 
 class GatherReadings(beam.PTransform):
@@ -70,12 +73,12 @@ class GatherReadings(beam.PTransform):
 
     Args:
         window: how long windows are.
-        grain_us: how far apart events have to be in time for the table to tell them apart.
+        identity: what the table tells the events of a sensor apart by.
     """
 
-    def __init__(self, window: Window, grain_us: int) -> None:
+    def __init__(self, window: Window, identity: Identity) -> None:
         super().__init__()
-        self._gatherer = Gatherer(window, grain_us)
+        self._gatherer = Gatherer(window, identity)
 
     def expand(self, events: PCollection) -> PCollection:
         return events | "Gather" >> beam.ParDo(_GatherFn(self._gatherer)).with_output_types(tuple[str, WindowReadings])
@@ -147,27 +150,35 @@ class RollUp(beam.PTransform):
 
 def _whole_panes(parts: PCollection, combine: beam.CombineFn, recall: RecallWindows | None) -> Aggregated:
     """Combines the parts, and those that tables hold, and lets no pane pass that lacks these."""
-    unsure = None
+    unsure = []
     if recall is not None:
-        held, unsure = parts | "Recall" >> recall
+        held, of_recall = parts | "Recall" >> recall
+        unsure.append(of_recall)
         parts = (parts, held) | "WithRecalled" >> beam.Flatten()
     panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
     hold_back = _HoldBackFn(None if recall is None else recall.before_us)
-    return Aggregated(panes | "HoldBack" >> beam.ParDo(hold_back).with_output_types(tuple[str, WindowStats]), unsure)
+    outputs = panes | "HoldBack" >> beam.ParDo(hold_back).with_outputs(_TOO_WIDE, main=_PANES)
+    outputs[_PANES].element_type = KV[str, WindowStats]
+    return Aggregated(outputs[_PANES], [*unsure, outputs[_TOO_WIDE]])
 
 
 class _HoldBackFn(beam.DoFn):
-    """Panes of windows that began before the job go on only with what the table held: they replace it."""
+    """Panes of windows that began before the job go on only with what the table held: they replace it.
+
+    Those with too many metrics never do.
+    """
 
     def __init__(self, before_us: int | None) -> None:
         self._before_us = before_us
         self._held_back = metrics.counter(metrics.PANES_HELD_BACK)
+        self._too_wide = metrics.counter(metrics.PANES_TOO_WIDE)
 
-    def process(
-        self, element: tuple[str, Pane], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[str, WindowStats]]:
+    def process(self, element: tuple[str, Pane], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         sensor_id, pane = element
-        if self._before_us is None or pane.whole or window.start.micros >= self._before_us:
+        if pane.too_wide:
+            self._too_wide.inc()
+            yield TaggedOutput(_TOO_WIDE, (sensor_id, window.start.micros))
+        elif self._before_us is None or pane.whole or window.start.micros >= self._before_us:
             yield sensor_id, pane.stats
         else:
             self._held_back.inc()

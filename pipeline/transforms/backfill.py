@@ -115,7 +115,7 @@ class CompleteWindows(beam.PTransform):
         complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
         outputs = (
             events
-            | "GatherReadings" >> GatherReadings(window, schema.grain_us)
+            | "GatherReadings" >> GatherReadings(window, schema.identity)
             | "Window" >> _windows(window)
             | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
             | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)

@@ -10,7 +10,8 @@
 | ``raw_rows`` | raw rows handed to the writers |
 | ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
 | ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
-| ``panes_held_back`` | panes of windows that began before the job, before what the table holds was recalled |
+| ``panes_held_back`` | panes of windows that began before the job, while they lack something that the table holds |
+| ``panes_too_wide`` | panes of windows with more than 10,000 metrics: never written, and put on the work list |
 | ``windows_recalled`` | windows that began before the job, of which it read what the table holds |
 | ``windows_unsure`` | those of them of which that may not be all: they are put on the work list |
 | ``late_events`` | events later than the allowed lateness: in no aggregate until a repair; for each table |
@@ -39,6 +40,7 @@ PANES = {
     PaneInfoTiming.LATE: "panes_late",
 }
 PANES_HELD_BACK = "panes_held_back"
+PANES_TOO_WIDE = "panes_too_wide"
 WINDOWS_RECALLED = "windows_recalled"
 WINDOWS_UNSURE = "windows_unsure"
 LATE_EVENTS = "late_events"

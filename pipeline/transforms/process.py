@@ -84,7 +84,7 @@ class ProcessMessages(beam.PTransform):
         decoder = Decoder(self.label, self._max_future, schemas)
         late = [LateWindows(schema, self._allowed_lateness, self._ahead) for schema in schemas]
         # Tables that count alike share what is gathered of a bundle.
-        alike = [(schema.tiers[0].window, schema.grain_us) if schema.tiers else None for schema in schemas]
+        alike = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]
         kinds = list(dict.fromkeys(kind for kind in alike if kind))
         gatherers = [Gatherer(*kind, deduplicate=self._deduplicate) for kind in kinds]
         process_fn = _ProcessFn(decoder, schemas, late, gatherers, self._clock)

@@ -9,7 +9,9 @@ from pipeline.core.tiers import ShorterWindows
 names = st.text(min_size=1, max_size=32)
 values = st.floats(allow_nan=False, allow_infinity=False)
 events = st.dictionaries(
-    st.integers(0, 9_999_999_999_999_999), st.dictionaries(names, values, min_size=1, max_size=4), max_size=12
+    st.integers(0, 9_999_999_999_999_999) | st.integers(1 << 62, 1 << 118),
+    st.dictionaries(names, values, min_size=1, max_size=4),
+    max_size=12,
 )
 
 

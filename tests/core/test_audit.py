@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.aggregates import STATISTICS, aggregate_row
-from pipeline.core.audit import Difference, Extent, Recomputed, audit, differences
+from pipeline.core.audit import TOO_WIDE, Difference, Extent, Recomputed, Untouched, audit, differences
 from pipeline.core.readings import WindowReadings
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
@@ -193,3 +193,17 @@ def test_the_record():
         "differences": {"count_t": {"stored": 1.0, "recomputed": None}},
     }
     assert (nothing.key, nothing.cells) == (b"agg#hourly#a#2026-02-17T01", ())
+
+
+def test_too_many_metrics(monkeypatch):
+    """A window with more metrics than a row has is not touched, and listed; another beside it is looked at."""
+    monkeypatch.setattr("pipeline.core.audit.MOST_METRICS", 3)
+    shortest = {}
+    for hour in range(4):
+        readings = WindowReadings()
+        readings.add(T + hour * HOUR_US, {f"m{hour}": 1.0})
+        shortest[T + hour * HOUR_US] = Recomputed.of(readings)
+    found = list(audit("a", EXTENTS, shortest, {}))
+    assert [each.finding.start_us for each in found[:4]] == sorted(shortest)
+    assert found[4:] == [Untouched(tier, "a", T, TOO_WIDE) for tier in (DAYS, HOURS)]
+    assert found[4].record()["problem"] == "too many metrics"

@@ -1,5 +1,6 @@
 from pipeline.core.events import Event
 from pipeline.core.gather import Gatherer
+from pipeline.core.schema.identity import Identity
 from pipeline.core.windows import HOURLY
 
 HOUR_US = HOURLY.length_us
@@ -26,9 +27,26 @@ def test_by_sensor_and_window():
 
 def test_times_of_a_coarser_grain():
     """Where the table can't tell events apart, they are one."""
-    gatherer = Gatherer(HOURLY, 1000)
+    gatherer = Gatherer(HOURLY, Identity(1000))
     gatherer.add([event("a", 1001), event("a", 1999), event("a", 2000)])
     assert taken(gatherer) == {("a", 0): 2}
+
+
+def test_events_of_one_time():
+    """Where the table tells them apart by their place or their id, so do aggregates; by anything else, nobody does."""
+    events = [
+        Event("a", 5, {"t": 1.0}, {"place": place, "model": model}, event_id)
+        for place, model, event_id in (("n", "x", "1"), ("s", "x", "1"), ("n", "y", "1"), ("n", "x", "2"))
+    ]
+    for identity, count in (
+        (Identity(), 1),
+        (Identity(metadata=("place",)), 2),
+        (Identity(event_id=True), 2),
+        (Identity(metadata=("model", "place"), event_id=True), 4),
+    ):
+        gatherer = Gatherer(HOURLY, identity)
+        gatherer.add([*events, *events])
+        assert taken(gatherer) == {("a", 0): count}
 
 
 def test_without_deduplication():

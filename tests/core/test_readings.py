@@ -13,10 +13,14 @@ from pipeline.core.readings import Pane, Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 from tests.core.exact_stats import GREATEST, assert_exact, kinds
 
-# Events as they are: each time has one value of each metric, however often and in whichever parts it comes.
+# Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
+# whichever parts it comes.
 truths = kinds.flatmap(
     lambda values: st.dictionaries(
-        st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+        st.tuples(
+            st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+            st.sampled_from(["", "north", "é#1"]),
+        ),
         st.dictionaries(st.sampled_from("tuvw"), values, min_size=1),
         min_size=1,
         max_size=12,
@@ -34,8 +38,9 @@ def parts_of(readings, rng):
 
 def accumulated(deliveries):
     found = WindowReadings()
-    for time_us, readings in deliveries:
-        found.add(time_us, readings)
+    for identity, readings in deliveries:
+        time_us, apart = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, apart)
     return found
 
 
@@ -262,8 +267,48 @@ def test_the_state_s_size(hertz, metrics):
     assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
 
 
+def test_the_size_of_events_told_apart():
+    """Where more than the time tells events apart, a time takes sixteen bytes."""
+    found = WindowReadings()
+    for i in range(3600):
+        found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
+    assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
+
+
+def test_without_deduplication_nothing_is_told_apart():
+    """There is nothing to compare with."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5}, "north")
+    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
+
+
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_accumulators_of_two_kinds(deduplicate):
     """What keeps readings can't be merged with what does not: it could not tell what both have."""
     with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
         WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_too_many_metrics(monkeypatch, deduplicate):
+    """Beyond the most that a row has, a window keeps and tells nothing any more, whatever it is merged with."""
+    monkeypatch.setattr("pipeline.core.readings.MOST_METRICS", 10)
+    accumulators = []
+    for part in range(4):
+        found = WindowReadings(deduplicate=deduplicate)
+        for i in range(4):
+            found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
+        accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
+    merged = WindowReadings(deduplicate=deduplicate)
+    told = []
+    for each in accumulators:
+        merged.merge(each)
+        told.append(merged.pane().too_wide)
+    assert told == [False, False, True, True]
+    assert (merged.pane().stats.events, merged.pane().whole) == (0, False)
+    merged.add(99, {"m0": 1.0})
+    assert len(merged.to_bytes()) == 1
+    assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide
+    accumulators[0].merge(merged)
+    assert accumulators[0].pane().too_wide

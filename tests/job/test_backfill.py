@@ -169,6 +169,29 @@ def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
     assert found_in(table) == rows_of(schema, events)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key = '{sensor_id}#{reverse_us}#{event_id}'",
+        "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'",
+        "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
+        "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
+        "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
+    ],
+)
+def test_events_of_one_moment(bigtable, tmp_path, text):
+    """Those that the table tells apart count each, whether they come together or one finds the other there."""
+    schema = lasting(parse_schema(f"{text}\ntiers = {{ 1h = 'hours' }}\n"))
+    table = table_of(schema)
+    events = [
+        Event("a", T + n // 2 * MINUTE, {"t": 20.0 + n}, {"location": ("north", "south")[n % 2]}, f"e-{n % 2}")
+        for n in range(20)
+    ]
+    load(plan(table, schema, write_delimited(tmp_path / "north.pb", events[::2])))
+    load(plan(table, schema, write_delimited(tmp_path / "both.pb", [*events[:4], *events[1::2]])))
+    assert found_in(table) == rows_of(schema, events)
+
+
 def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
     """A day has the hours that came, recomputed, and of the others what their aggregate rows say."""
     schema = schema_called("wide")

@@ -218,3 +218,17 @@ def test_the_clock_decides_what_is_in_the_future():
         .arrive(event_at(5 * HOUR, 1.0), event_at(5 * HOUR + 0.000_001, 2.0))
         .run(raw=[key_at(5 * HOUR)], dead_letters=["EVENT_TIME_IN_FUTURE"])
     )
+
+
+def test_too_many_metrics(monkeypatch):
+    """A window that no row holds is listed, and its row stays as it was; raw rows are written, other windows too."""
+    monkeypatch.setattr("pipeline.core.readings.MOST_METRICS", 3)
+    script = Script().arrive(event_at(0)).watermark(HOUR)
+    for second in range(1, 5):
+        script.arrive(event_at(second, metric=f"m{second}"))
+    script.arrive(event_at(0, sensor_id="b")).run(
+        raw=[*(key_at(second) for second in range(5)), key_at(0, "b")],
+        aggregates=[*((NOON_ROW, f"{count}", "1") for count in (1, 2, 3)), ("agg#hourly#b#2026-02-17T12", "1", "1")],
+        late=[NOON_ROW.replace("agg#", "repair#")] * 2,
+        dead_letters=[],
+    )

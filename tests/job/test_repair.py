@@ -19,7 +19,7 @@ from tests.job.google_cloud import BUCKET
 from tests.job.test_bounded import dataflow  # noqa: F401 (a fixture)
 from tests.toolbox.test_repair import DAY, HOURLY, T, events, raw_rows, table_of
 
-FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h"}
+FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h", "problem": "differs"}
 
 
 @pytest.fixture

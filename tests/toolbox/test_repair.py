@@ -20,12 +20,12 @@ from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.aggregates import aggregate_key, aggregate_row
 from pipeline.core.events import Event
-from pipeline.core.rows import KeyRange
+from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import format_time, parse_time
-from pipeline.core.windows import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY, Window
 from pipeline.core.work_list import work_key, work_row
 from pipeline.job import repair as job
 from pipeline.toolbox.cli import main
@@ -146,6 +146,7 @@ def test_a_table_that_is_right(written):
         "wrong": 0,
         "rewritten": 0,
         "dry_run": False,
+        "foreign": {"rows": 0, "windows": 0},
         "skipped": [],
         "work_list": {"settled": 0, "left": 0},
     }
@@ -350,6 +351,31 @@ def test_every_schema(bigtable, kind, monkeypatch):
     assert {row.key for row in raw} <= rows_of(name).keys()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key = '{sensor_id}#{reverse_ms}#{event_id}'",
+        "key = '{sensor_id}#{reverse_s}#{event_id}'\nlayout = 'serialized'",
+        "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
+        "key = '{metadata.location}#{sensor_id}#{reverse_us}#{metric}'\nlayout = 'tall'",
+    ],
+)
+def test_events_of_one_moment(bigtable, text):
+    """Those that the table tells apart count each: the aggregate of both is right, and that of one is not."""
+    name, schema = table_of(f"{text}\n{BOTH_TIERS}")
+    given = [
+        event._replace(event_id=event.event_id + place, metadata={"location": place})
+        for event in events()
+        for place in ("north", "south")
+    ]
+    write(name, [*raw_rows(schema, given), *aggregates(schema, given)])
+    assert repaired(name, *TWO_DAYS)[0] == []
+    spoilt = [row for row in aggregates(schema, given[::2]) if row.key == aggregate_key(HOURLY, "a", T)]
+    write(name, spoilt)
+    assert [finding["start"] for finding in repaired(name, *TWO_DAYS)[0]] == [format_time(T)]
+    assert_right(name, schema, given)
+
+
 @pytest.mark.parametrize("kind", ["wide", "wide time first", "wide by location"])
 def test_the_work_list(bigtable, kind):
     """The listed windows are settled with their days, and taken off the list; other days are not looked at."""
@@ -495,7 +521,7 @@ def test_wrong_usage(bigtable, arguments, told):
 
 
 def test_problems_are_one_line(bigtable):
-    """A table that is not there, has no tiers, or a row of somebody else's."""
+    """A table that is not there, or has no tiers."""
     result = run(TableName("test-project", "test-instance", "none"), *TWO_DAYS)
     assert (result.exit_code, result.stderr) == (
         1,
@@ -505,12 +531,147 @@ def test_problems_are_one_line(bigtable):
     result = run(name, *TWO_DAYS)
     assert result.exit_code == 1
     assert result.stderr.endswith("has no aggregates that could be repaired: its schema has no tiers\n")
-    name, schema = table_of()
-    write(name, [row._replace(key=b"not#ours") for row in raw_rows(schema, events(1, ("a",)))[:1]])
-    result = run(name, *TWO_DAYS)
+
+
+ODD_KEYS = [
+    b"!",
+    b"a",
+    b"a#",
+    b"a#8228",
+    b"a-1#x",
+    b"b#9",
+    b"not#ours",
+    b"user-7",
+    b"zzz",
+    b"\xff\xfe",
+    b"agg",
+    "ü#1".encode(),
+]
+ODD_WINDOWS = [
+    b"agg#hourly#a#",
+    b"agg#hourly##2026-02-17T00",
+    b"agg#hourly#a#2026-2-17T1",
+    b"agg#daily#a#x",
+    b"agg#hourly#a-0",
+]
+ODD_LISTED = [b"repair#hourly#a#", b"repair#hourly#x", b"repair#hourly#z#2026-02-17T00:30"]
+
+
+def test_foreign_rows(written):
+    """What somebody else wrote is named, counted and left as it is; its window too, and all others are made right."""
+    name, schema = written
+    hours = schema.tiers[0]
+    given = events()
+    spoil(name, schema)
+    odd = given[9]  # the second event of a's second day
+    (odd_row,) = schema.rows(odd)
+    odd_hour = HOURLY.start_of(odd.event_time_us)
+    foreign = [
+        Row(odd_row.key, [Cell("raw", b"t", odd.event_time_us, b"\0\0\0\0\0\0\0\7")]),
+        *(Row(key, [Cell("raw", b"t", 0, b"1")]) for key in ODD_KEYS),
+        *(Row(key, [Cell(hours.family, b"reading_count", 0, b"1")]) for key in [*ODD_WINDOWS, *ODD_LISTED]),
+    ]
+    write(name, foreign)
+    wrong = {"reading_count": b"inf", "count_t": b"-1", "stddev_t": b"1e200", "x" * 300: b"1"}
+    # Odd cells under a key of ours are a wrong row, which raw rows make right.
+    write(name, [Row(aggregate_key(HOURLY, "b", T + 3 * HOUR), [
+        Cell(hours.family, column.encode(), T + 3 * HOUR, value) for column, value in wrong.items()
+    ])])  # fmt: skip
+    write(name, [work_row(hours, "a", T), work_row(hours, "a", odd_hour)])
+    before = rows_of(name)
+    result = run(name, *TWO_DAYS, "--json")
+    *found, sums = map(json.loads, result.stdout.splitlines())
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: table {name}: row b'not#ours' is not one of this schema")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.count(" is not one of this schema: ") == 3
+    assert result.stderr.endswith(f"foreign rows left alone: {sums['foreign']['rows']}\n")
+    seen = [*ODD_WINDOWS[:3], *ODD_LISTED]
+    assert len(seen) < sums["foreign"]["rows"] <= len(foreign)
+    untouched = [each for each in found if each["problem"] == "foreign raw rows"]
+    assert of(untouched) == [
+        ("a", "1d", "2026-02-18T00:00:00Z", "foreign raw rows"),
+        ("a", "1h", format_time(odd_hour), "foreign raw rows"),
+    ]
+    assert sums["foreign"]["windows"] == 2
+    assert sorted(of(each for each in found if each not in untouched)) == sorted(
+        [*WRONG, ("b", "1h", "2026-02-17T03:00:00Z", "differs")]
+    )
+    assert sums["work_list"] == {"settled": 1, "left": 1}
+    after = rows_of(name)
+    left = [row.key for row in foreign]
+    left += [aggregate_key(HOURLY, "a", odd_hour), aggregate_key(DAILY, "a", T + DAY), work_key(HOURLY, "a", odd_hour)]
+    assert {key: after[key] for key in left} == {key: before[key] for key in left}
+    assert work_key(HOURLY, "a", T) not in after
+    # All others are right; and where the foreign cell is put right, so is its window.
+    again = run(name, *TWO_DAYS, "--json", "--dry-run")
+    assert json.loads(again.stdout.splitlines()[-1])["wrong"] == 0
+    assert again.exit_code == 1
+    write(name, [odd_row])
+    result = run(name, "--listed", "--json")
+    assert json.loads(result.stdout.splitlines()[-1])["work_list"] == {"settled": 1, "left": 0}
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows(
+            [data.RowMutationEntry(row.key, [data.DeleteAllFromRow()]) for row in foreign[1:]]
+        )
+    assert repaired(name, *TWO_DAYS)[1]["wrong"] == 0
+    assert_right(name, schema, given)
+
+
+def test_windows_of_foreign_rows_are_listed(written):
+    """A window that could not be looked at goes on the work list, unless nothing is written."""
+    name, schema = written
+    (row,) = schema.rows(events()[0])
+    write(name, [Row(row.key, [Cell("raw", b"x" * 300, T, b"1")])])
+    sums = json.loads(run(name, *TWO_DAYS, "--json", "--dry-run").stdout.splitlines()[-1])
+    assert sums["work_list"] == {"settled": 0, "left": 0}
+    lines = run(name, *TWO_DAYS).stdout.splitlines()
+    assert lines == [
+        "a 1d 2026-02-17T00:00:00Z foreign raw rows: not touched",
+        "a 1h 2026-02-17T00:00:00Z foreign raw rows: not touched",
+        "52 windows checked, 0 wrong, 0 rewritten",
+        "1 foreign rows; 2 windows not touched, which they may be part of",
+        "work list: 0 windows settled, 1 left",
+    ]
+    assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells
+    assert run(name, "--listed", "--json").exit_code == 1
+    assert work_key(HOURLY, "a", T) in rows_of(name)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_foreign_rows_of_every_schema(bigtable, kind, monkeypatch):
+    """Whatever rows look like, one foreign cell holds up the windows of its row, and no others."""
+    layout, _, more = kind.partition(" ")
+    name, schema = table_of(
+        f"key = '{SCHEMAS[kind]}'\nlayout = '{layout}'\n"
+        + ("values = 'float64'\n" if more == "float64" else "")
+        + BOTH_TIERS
+    )
+    given = events()
+    write(name, raw_rows(schema, given))
+    odd = given[9]
+    row = schema.rows(odd)[0]
+    cell = row.cells[0]
+    value, qualifier = (
+        (cell.value, b"x" * 300) if layout.startswith("bucket_columns") else (b"\xff\xff", cell.qualifier)
+    )
+    write(name, [Row(row.key, [cell._replace(qualifier=qualifier, value=value)])])
+    write(name, [Row(key, [Cell("raw", b"t", 0, b"1")]) for key in ODD_KEYS])
+    keys = sorted(rows_of(name))
+    monkeypatch.setattr(job, "cuts", lambda _: keys[5::20])
+    result = run(name, *TWO_DAYS, "--json")
+    assert result.exit_code == 1
+    *found, sums = map(json.loads, result.stdout.splitlines())
+    held_up = {
+        (each["window"], each["start"])
+        for each in found
+        if each["problem"] == "foreign raw rows" and each["sensor_id"] == "a"
+    }
+    assert ("1d", "2026-02-18T00:00:00Z") in held_up
+    assert ("1h", format_time(HOURLY.start_of(odd.event_time_us))) in held_up
+    assert len(held_up) == 2 or ("{bucket:1d}" in SCHEMAS[kind] and layout.startswith("bucket"))
+    assert sums["foreign"]["windows"] == len(held_up)
+    left = {aggregate_key(Window.parse(window), "a", parse_time(start)) for window, start in held_up}
+    stored = {key for key in rows_of(name) if key.startswith(b"agg#")}
+    assert stored == {row.key for row in aggregates(schema, given)} - left
 
 
 def test_what_it_writes_is_what_readers_read(written):

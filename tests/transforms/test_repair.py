@@ -66,7 +66,8 @@ def find(table, at, times=1):
     FOUND.clear()
 
     def build(pipeline):
-        _ = pipeline | FindWrongWindows(name, schema, *parts_of(schema, at, times)) | beam.Map(keep)
+        found = pipeline | FindWrongWindows(name, schema, *parts_of(schema, at, times))
+        _ = found.wrong | beam.Map(keep)
 
     totals = run(beam_options([], name.project), build, [schema])
     return [finding.record() for finding in sorted(FOUND, key=lambda finding: finding.key)], totals
@@ -100,8 +101,8 @@ def test_a_bundle_that_is_repeated(table):
     for _ in range(2):
 
         def build(pipeline):
-            findings = pipeline | FindWrongWindows(name, schema, *parts_of(schema, []))
-            twice = (findings, findings) | beam.Flatten()
+            found = pipeline | FindWrongWindows(name, schema, *parts_of(schema, []))
+            twice = (found.wrong, found.wrong) | beam.Flatten()
             _ = twice | RewriteWindows(name)
 
         totals = run(beam_options([], name.project), build, [schema])

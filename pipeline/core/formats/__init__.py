@@ -1,1 +1,1 @@
-"""Files of records as sensor events: CSV, NDJSON, length-delimited protobuf; and records of any format as mappings."""
+"""Files of records as sensor events: CSV, NDJSON, length-delimited protobuf, Avro, Parquet."""

@@ -12,22 +12,19 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Context, Decimal
 from typing import Any, BinaryIO, cast
-from uuid import UUID
 
 from fastavro import parse_schema, schemaless_reader
-from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 
 from pipeline.core.events import shown
+from pipeline.core.formats.avro_types import with_own_types
 from pipeline.core.formats.lines import Record, Refusal, UnreadableFile, attempt, check_columns, one_line, too_long
-from pipeline.core.formats.mappings import Bad, date_of, event_of, instant_of, time_of
+from pipeline.core.formats.mappings import event_of
 from pipeline.core.formats.values import EventMaker, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MOST_HEADER = 1 << 20  # bytes
-_MOST_DECIMAL = 512  # bytes: more digits than any double has
 _AT_ONCE = 1 << 16  # bytes that are passed over
 _MAGIC, _SYNC = b"Obj\x01", 16
 _HEADER = parse_schema(
@@ -76,7 +73,7 @@ class AvroFile:
             header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
             schema = json.loads(header["meta"]["avro.schema"])
             codec = header["meta"].get("avro.codec", b"null").decode()
-            self._schema = cast(dict[str, Any], parse_schema(_with_own_types(schema), self._types))
+            self._schema = cast(dict[str, Any], parse_schema(with_own_types(schema), self._types))
         except _DAMAGE as error:
             raise UnreadableFile(f"can't be read: its header is not that of an Avro file: {one_line(error)}") from error
         if header["magic"] != _MAGIC:
@@ -333,58 +330,3 @@ class _Tape:
         else:
             self.copy.clear()
         return data
-
-
-# Types of values whose decoding may fail: ours make Bad of such a value, under names that nobody else uses. fastavro
-# asks for them by the type that they stand on and their own.
-
-
-def _decimal(raw: bytes, schema: Any, _: Any = None) -> Decimal | Bad:
-    scale = schema.get("scale", 0)
-    if len(raw) > _MOST_DECIMAL or not isinstance(scale, int) or not 0 <= scale <= _MOST_DECIMAL:
-        return Bad(f"is a decimal of {len(raw):,} bytes and a scale of {scale}, beyond what a double can hold")
-    return Decimal(int.from_bytes(raw, signed=True)).scaleb(-scale, Context(prec=3 * _MOST_DECIMAL))
-
-
-def _uuid(raw: Any, *_: Any) -> str | Bad:
-    try:
-        return str(UUID(raw) if isinstance(raw, str) else UUID(bytes=raw))
-    except ValueError:
-        return Bad(f"{shown(str(raw))} is no uuid")
-
-
-def _instant(kind: str, numerator: int, denominator: int = 1, *, naive: bool = False) -> Callable[..., Any]:
-    return lambda raw, *_: instant_of(raw * numerator // denominator, kind, naive=naive)
-
-
-_OWN: dict[str, Callable[..., Any]] = {
-    "int-date": lambda raw, *_: date_of(raw, "date"),
-    "int-time-millis": lambda raw, *_: time_of(raw * 1000, "time-millis"),
-    "long-time-micros": lambda raw, *_: time_of(raw, "time-micros"),
-    "string-uuid": _uuid,
-    "fixed-uuid": _uuid,
-    "bytes-decimal": _decimal,
-    "fixed-decimal": _decimal,
-    "fixed-duration": lambda *_: Bad("is a duration of months, days and milliseconds, neither a number nor text"),
-    **{
-        f"long-{local}timestamp-{unit}": _instant(f"{local}timestamp-{unit}", *factor, naive=bool(local))
-        for local in ("", "local-")
-        for unit, factor in {"millis": (1000,), "micros": (1,), "nanos": (1, 1000)}.items()
-    },
-}
-_PREFIX = "tidetable-"
-LOGICAL_READERS.update({key.replace("-", f"-{_PREFIX}", 1): read for key, read in _OWN.items()})
-
-
-def _with_own_types(schema: Any) -> Any:
-    """The schema with our names for the types that we decode; of others, what they stand on is decoded."""
-    if isinstance(schema, list):
-        return [_with_own_types(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = ("type", "items", "values", "fields")
-    own = {name: _with_own_types(value) if name in inner else value for name, value in schema.items()}
-    logical = own.pop("logicalType", None)
-    if f"{own.get('type')}-{logical}" in _OWN:
-        own["logicalType"] = _PREFIX + logical
-    return own

@@ -105,19 +105,20 @@ class Lines:
         line = self._given_back.pop() if self._given_back else next(self._source)
         self._record.append(line)
         self.last += 1
-        self._record_length += len(line or "")
-        if line is None or self._record_length > self._limit:
-            raise TooLong(too_long(self._limit))
-        return line
+        if line is not None:
+            self._record_length += len(line)
+            if self._record_length <= self._limit:
+                return line
+        raise TooLong(too_long(self._limit))
 
     def _read(self, text: TextIO) -> Iterator[str | None]:
-        most = self._limit + 1
+        short = self._limit // 4  # characters, of which each has four bytes at the most
         cut = False  # whether the line before may have been cut between \r and \n
         try:
-            for line in iter(partial(text.readline, most), ""):
+            for line in iter(partial(text.readline, self._limit + 1), ""):
                 if cut and line == "\n":
                     cut = False
-                elif len(line) * 4 <= most or _bytes_of(line) < most:  # a character has four bytes at the most
+                elif len(line) <= short or _bytes_of(line) <= self._limit:
                     cut = False
                     yield line
                 else:

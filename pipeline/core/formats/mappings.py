@@ -28,25 +28,7 @@ class Bad(NamedTuple):
 NESTED = Bad("is nested")
 BYTES = Bad("is bytes, neither a number nor text")
 
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
-
-
-def instant_of(time_us: int, kind: str, *, naive: bool = False) -> datetime | Bad:
-    """The time so many microseconds after the epoch, of a field of that kind: UTC, or without a zone."""
-    try:
-        instant = to_datetime(time_us)
-    except OverflowError:
-        return Bad(f"is outside the years 1 to 9999: a {kind} of {time_us:,} µs since 1970")
-    return instant.replace(tzinfo=None) if naive else instant
-
-
-def date_of(days: int, kind: str) -> date | Bad:
-    """The day so many days after the epoch, of a field of that kind."""
-    try:
-        return date.fromordinal(_EPOCH_DAY + days)
-    except (OverflowError, ValueError):
-        return Bad(f"is outside the years 1 to 9999: a {kind} of {days:,} days since 1970")
 
 
 def time_of(time_us: int, kind: str) -> time | Bad:
@@ -54,11 +36,6 @@ def time_of(time_us: int, kind: str) -> time | Bad:
     if 0 <= time_us < _DAY_US:
         return to_datetime(time_us).time()
     return Bad(f"is no time of a day: a {kind} of {time_us:,} µs since midnight")
-
-
-def not_utf8(error: UnicodeDecodeError) -> Bad:
-    """For bytes that are no text."""
-    return Bad(f"is not UTF-8: byte 0x{error.object[error.start]:02x} is no part of a character")
 
 
 def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:

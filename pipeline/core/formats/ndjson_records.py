@@ -38,16 +38,15 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
         return event_of(_json_object(line, _EXACT), maker)
 
     while True:
-        lines.begin_record()
         try:
-            line = next(lines)
-        except StopIteration:
+            for line in lines:
+                if line.strip():
+                    yield attempt(lines.last, event, line)
+                lines.begin_record()
             return
         except TooLong as problem:
             yield Refusal(lines.last, str(problem))
-            continue
-        if line.strip():
-            yield attempt(lines.last, event, line)
+            lines.begin_record()
 
 
 def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:

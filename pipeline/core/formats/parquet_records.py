@@ -12,12 +12,13 @@ from pyarrow import types
 
 from pipeline.core.events import shown
 from pipeline.core.formats.lines import Record, Refusal, UnreadableFile, attempt, check_columns, one_line, too_long
-from pipeline.core.formats.mappings import BYTES, NESTED, Bad, event_of, not_utf8, time_of
+from pipeline.core.formats.mappings import BYTES, NESTED, Bad, event_of, time_of
 from pipeline.core.formats.values import EventMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _ROWS = 1000  # that are Python's at a time
 _LIMITS_AT_ONCE = 16  # of a record: what a column of texts in a row group may come to. A page of it is read as a whole
+_WIDEST = 1 << 16  # bytes of a type whose values have so many, whatever they are: no number or UUID has
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAMAGE = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
 """What pyarrow raises for bytes that are not what they should be."""
@@ -39,17 +40,20 @@ class ParquetFile:
         self._size = file.seek(0, os.SEEK_END)
         try:
             metadata = pyarrow.parquet.read_metadata(file)
-            schema = metadata.schema.to_arrow_schema()
+            leaves = [metadata.schema.column(index) for index in range(len(metadata.schema))]
+            names = metadata.schema.to_arrow_schema().names
             self._file = pyarrow.parquet.ParquetFile(
                 file,
                 metadata=metadata,
                 # A text that a thousand rows share stays one text.
-                read_dictionary=[field.name for field in schema if _is_text(field.type) or _is_bytes(field.type)],
+                read_dictionary=[leaf.path for leaf in leaves if _is_of_bytes(leaf)],
                 coerce_int96_timestamp_unit="us",
             )
         except _DAMAGE as error:
             raise UnreadableFile(f"can't be read: {one_line(error)}") from error
-        check_columns(schema.names, maker.columns)
+        check_columns(names, maker.columns)
+        if wide := [leaf for leaf in leaves if leaf.length > _WIDEST]:
+            raise UnreadableFile(f"can't be read: a value of {shown(wide[0].path)} has {wide[0].length:,} bytes")
 
     def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
         """The records of the row groups in a range of the file's bytes; the line of a refusal is the record's number.
@@ -96,8 +100,13 @@ class ParquetFile:
         limit = self._maker.max_record_bytes
         for batch in self._file.iter_batches(_ROWS, [group]):
             columns = [_values(column, limit) for column in batch.columns]
+            names = batch.schema.names
             for values in zip(*columns, strict=True):
-                yield dict(zip(batch.schema.names, values, strict=True))
+                yield dict(zip(names, values, strict=True))
+
+
+def _is_of_bytes(leaf: Any) -> bool:
+    return leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"
 
 
 def _too_large(group: Any, most: int) -> str | None:
@@ -160,7 +169,7 @@ def _value(value: pyarrow.Scalar) -> Any:
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
-        return not_utf8(error)
+        return Bad(f"is not UTF-8: byte 0x{error.object[error.start]:02x} is no part of a character")
     except (ValueError, OverflowError):
         return Bad(f"is outside the years 1 to 9999: a {value.type} of {value.value:,} since 1970")
     except LookupError as error:  # a time zone that is none

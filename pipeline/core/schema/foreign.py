@@ -24,7 +24,7 @@ class ForeignRow(Exception):
         self.raw_key = raw_key
 
 
-OnForeign = Callable[[ForeignRow], None]
+OnForeign = Callable[[ForeignRow], object]
 """What is told of a row that the schema does not write: it raises, or the row is left out."""
 
 

@@ -7,19 +7,19 @@ A cell's timestamp is its event's time in every layout, so that age-based collec
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import md5
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pipeline.core.events import Event, deserialized, name_of, serialized
 from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
-from pipeline.core.records import RawRecord
+from pipeline.core.records import RawRecord, by_name, put_together
 from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
 from pipeline.core.values import Values
-
-EVENT_QUALIFIER = b"event"  # of a serialized event's one column
 
 _MOST_COLUMNS = 1 << 14  # that are remembered
 _new = tuple.__new__  # makes a Cell in half the time that its own constructor takes
@@ -110,7 +110,10 @@ class Layout:
         return [encoded(row) for event in events for row in self.rows(columns, event)]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        """The events in a row, or their parts in it, in no order. Raises ValueError for cells that are no such."""
+        """The events in a row, or what of them lies in it: each once, in no order.
+
+        Where two cells have the same reading, the first counts. Raises ValueError for cells of another layout.
+        """
         raise NotImplementedError
 
     def wanted(
@@ -133,6 +136,11 @@ class Layout:
     def grain_us(self, columns: Columns) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
         return 1 if self.by_key_alone(columns) else 1000
+
+    def identity(self, columns: Columns) -> Identity:
+        """What rows and their cells tell the events of a sensor apart by."""
+        key = columns.key
+        return Identity(self.grain_us(columns), tuple(sorted(key.metadata_names)), key.tells_events)
 
     def versions_are_events(self, columns: Columns) -> bool:
         """Whether a cell may have a version for each of several events."""
@@ -212,16 +220,27 @@ class Tall(Wide):
 
 
 class Serialized(Layout):
-    """A row an event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised."""
+    """A row an event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised.
+
+    An event whose metrics come in several messages has a column for each set of metrics, or one message would replace
+    the other. Column and timestamp together tell the event's time to the microsecond. Cells of the column ``event``,
+    or in a bucket of the time alone, as earlier releases wrote them, are read all the same.
+    """
 
     name = "serialized"
     serializes = True
 
     def rows(self, columns: Columns, event: Event) -> list[Row]:
-        return [Row(columns.key.render(event), [_serialized_cell(columns, EVENT_QUALIFIER, event)])]
+        qualifier = f"{self._called(columns, event.event_time_us)}#{_digest(tuple(event.readings))}".encode()
+        timestamp_us = _to_ms(event.event_time_us)
+        cell = Cell(columns.metrics.families[0], qualifier, timestamp_us, serialized(event))
+        return [Row(columns.key.render(event), [cell])]
 
     def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
-        return [_deserialized_record(cell.value) for cell in cells]
+        return put_together(
+            (_deserialized_record(cell.value) for cell in cells),
+            lambda part: (part.sensor_id, part.event_time_us),  # a row's key is of one event at any time
+        )
 
     def wanted(
         self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
@@ -232,6 +251,13 @@ class Serialized(Layout):
         times_us = wanted.times_us and (_to_ms(start_us), wanted.times_us[1])
         versions = wanted.versions if self.by_key_alone(columns) else limit and metrics is None and limit + 1
         return wanted._replace(qualifiers=None, times_us=times_us, versions=versions or None)
+
+    def grain_us(self, columns: Columns) -> int:  # noqa: ARG002
+        return 1
+
+    def _called(self, columns: Columns, time_us: int) -> str:
+        """What an event's column begins with: what neither the key nor the timestamp tells of its time."""
+        return "event" if self.by_key_alone(columns) else f"event.{time_us % 1000:03}"
 
 
 class BucketCells(Wide):
@@ -282,13 +308,6 @@ class BucketSerialized(Serialized):
     name = "bucket_serialized"
     bucketed = True
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
-        qualifier = ISO_US.render(event.event_time_us).encode()
-        return [Row(columns.key.render(event), [_serialized_cell(columns, qualifier, event)])]
-
-    def grain_us(self, columns: Columns) -> int:  # noqa: ARG002
-        return 1
-
     def versions_are_events(self, columns: Columns) -> bool:  # noqa: ARG002
         return False  # each event has a column of its own
 
@@ -298,6 +317,9 @@ class BucketSerialized(Serialized):
         start, end = (ISO_US.render(time_us).encode() for time_us in (start_us, end_us))
         wanted = super().wanted(columns, metrics, start_us, end_us, limit)
         return wanted._replace(qualifier_range=(start, end), times_us=None, versions=1)
+
+    def _called(self, columns: Columns, time_us: int) -> str:  # noqa: ARG002
+        return ISO_US.render(time_us)
 
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -310,46 +332,27 @@ def layout_called(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-def merged(parts: Iterable[RawRecord]) -> list[RawRecord]:
-    """Events put together from their parts, the newest first."""
-    whole: dict[tuple[str, int, str], RawRecord] = {}
-    for part in parts:
-        identity = part.sensor_id, part.event_time_us, part.event_id
-        known = whole.get(identity)
-        if known is not None:
-            readings, metadata = known.readings | part.readings, known.metadata | part.metadata
-            part = RawRecord(*identity[:2], _sorted(readings), _sorted(metadata), part.event_id)
-        whole[identity] = part
-    return sorted(whole.values(), key=newest_first)
-
-
-def newest_first(record: RawRecord) -> tuple[int, str]:
-    """What events of one sensor are sorted by."""
-    return -record.event_time_us, record.event_id
-
-
 def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
     in_metadata, unpack = columns.metadata.families, columns.values.unpack
+    families: dict[str, str] = {}  # that the readings are of
     for family, qualifier, _, value in cells:
         if family in in_metadata:
-            metadata[name_of(qualifier)] = value.decode()
+            metadata.setdefault(name_of(qualifier), value.decode())
         else:
             name = name_of(qualifier)
+            first = families.get(name)
             # In two families where the routes have changed since: the family that takes it now has the later word.
-            if name not in readings or columns.metrics.family_of(name) == family:
+            if first is None or (first != family and columns.metrics.family_of(name) == family):
+                families[name] = family
                 readings[name] = unpack(value)
-    return RawRecord(key.sensor_id, time_us, _sorted(readings), _sorted(metadata), key.event_id)
-
-
-def _serialized_cell(columns: Columns, qualifier: bytes, event: Event) -> Cell:
-    return Cell(columns.metrics.families[0], qualifier, _to_ms(event.event_time_us), serialized(event))
+    return RawRecord(key.sensor_id, time_us, by_name(readings), by_name(metadata), key.event_id)
 
 
 def _deserialized_record(data: bytes) -> RawRecord:
     event = deserialized(data)
     return RawRecord(
-        event.sensor_id, event.event_time_us, _sorted(event.readings), _sorted(event.metadata), event.event_id
+        event.sensor_id, event.event_time_us, by_name(event.readings), by_name(event.metadata), event.event_id
     )
 
 
@@ -369,8 +372,10 @@ def _by_timestamp(cells: Iterable[Cell]) -> dict[int, list[Cell]]:
     return by_timestamp
 
 
-def _sorted(values: dict) -> dict:
-    return dict(sorted(values.items())) if len(values) > 1 else values
+@lru_cache(maxsize=128)  # sensors are of a few kinds
+def _digest(metrics: tuple[str, ...]) -> str:
+    """What tells a set of metrics from every other, whatever their order: 16 hexadecimal digits."""
+    return md5("#".join(sorted(metrics)).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def _to_ms(time_us: int) -> int:

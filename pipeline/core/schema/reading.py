@@ -11,10 +11,10 @@ from itertools import chain, groupby, islice
 from typing import Protocol, TypeVar
 
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
-from pipeline.core.records import RawRecord
+from pipeline.core.records import RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
-from pipeline.core.schema.layouts import Wanted, merged, newest_first
+from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.scans import Known, Scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
@@ -87,7 +87,7 @@ def events_of(
             f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
         )
-    return islice(_events_of(schema, read, known, query, on_foreign), query.limit)
+    return _as_asked_for(islice(_events_of(schema, read, known, query, on_foreign), query.limit), query)
 
 
 def events_of_prefix(
@@ -119,7 +119,7 @@ def events_of_prefix(
         wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
     known = replace(known, metrics=query.metrics or ())
     scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
-    return islice(_records(schema, read, scan, wanted, query, known, on_foreign), query.limit)
+    return _as_asked_for(islice(_records(schema, read, scan, wanted, query, known, on_foreign), query.limit), query)
 
 
 def sensors_of(
@@ -235,8 +235,9 @@ def _events_of(
     if len(streams) == 1:
         yield from streams[0]
         return
-    for _, parts in groupby(merge(*streams, key=newest_first), key=newest_first):
-        yield from merged(parts)
+    order = schema.identity.order
+    for _, parts in groupby(merge(*streams, key=order), key=order):
+        yield from schema.identity.merged(parts)
 
 
 def _by_metric(
@@ -297,11 +298,12 @@ def _records(
     """The events of a scan, those of a sensor the newest first."""
     together = schema.keys.shares_times(known)
     page_rows = _page_rows(schema, query, known, together=together)
+    asked_for = _asked_for(query)
     for key_range in scan.ranges:
         rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
         parsed = each_parsed(schema, rows, on_foreign)
-        for parts in _side_by_side(parsed) if together else _row_by_row(parsed):
-            yield from _asked_for(parts, query)
+        for parts in _side_by_side(schema, parsed) if together else _row_by_row(parsed):
+            yield from filter(asked_for, parts)
 
 
 def _page_rows(schema: TableSchema, query: Query, known: Known, *, together: bool) -> int | None:
@@ -338,31 +340,44 @@ def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord])
     """Raises ValueError for events that would be in another row: nobody finds them here."""
     start_us, end_us = raw_key.time_us - raw_key.time_us % 1000, schema.key.end_us(raw_key.time_us)
     for record in records:
-        if record.sensor_id != raw_key.sensor_id or not start_us <= record.event_time_us < end_us:
+        if not (
+            record.sensor_id == raw_key.sensor_id
+            and start_us <= record.event_time_us < end_us
+            and raw_key.metadata.items() <= record.metadata.items()
+            and raw_key.event_id in ("", record.event_id)
+        ):
             raise ValueError(f"it holds an event of {record.sensor_id} at {record.event_time_us} µs, of another row")
 
 
 def _row_by_row(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
     """The events of each row, the newest first."""
     for _, records in parsed:
-        yield records if len(records) < 2 else merged(records)
+        yield records if len(records) < 2 else sorted(records, key=newest_first)
 
 
-def _side_by_side(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
+def _side_by_side(schema: TableSchema, parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
     """The events of the rows of one time, of which each may hold a part; the newest first."""
     for _, same in groupby(parsed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
-        yield merged(chain.from_iterable(records for _, records in same))
+        yield schema.identity.merged(chain.from_iterable(records for _, records in same))
 
 
-def _asked_for(records: list[RawRecord], query: Query) -> Iterator[RawRecord]:
-    """Those that are, with what of them is: rows hold events of other times where keys are coarse."""
-    for record in records:
-        if not query.start_us <= record.event_time_us < query.end_us:
-            continue
-        if query.metrics is None:
-            yield record
-        elif readings := {name: record.readings[name] for name in query.metrics if name in record.readings}:
-            yield replace(record, readings=readings, metadata={})
+def _asked_for(query: Query) -> Callable[[RawRecord], bool]:
+    """Whether an event is: rows hold events of other times where keys are coarse, and may hold other metrics."""
+    start_us, end_us, metrics = query.start_us, query.end_us, query.metrics
+    if metrics is None:
+        return lambda record: start_us <= record.event_time_us < end_us
+    return lambda record: start_us <= record.event_time_us < end_us and not record.readings.keys().isdisjoint(metrics)
+
+
+def _as_asked_for(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
+    """What is asked of them; only now that they are whole, for metadata tells events apart."""
+    if query.metrics is None:
+        return events
+    return (replace(event, readings=_some(event.readings, query.metrics), metadata={}) for event in events)
+
+
+def _some(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
+    return {metric: readings[metric] for metric in metrics if metric in readings}
 
 
 def _wanted(schema: TableSchema, query: Query) -> Wanted:

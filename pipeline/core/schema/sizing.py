@@ -17,7 +17,7 @@ MOST_CELL_BYTES = 10_000_000
 _NAME_BYTES = 16
 _VALUE_BYTES = 8
 _TIMESTAMP_BYTES = 8
-_EVENT_COLUMN_BYTES = 26  # the time that calls a serialized event's column in a bucket
+_EVENT_COLUMN_BYTES = 43  # the name of a serialized event's column in a bucket: its time, and 16 digits for its metrics
 _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
@@ -31,7 +31,8 @@ def refuse_sizes(schema: TableSchema) -> None:
         return
     grain_us, layout = schema.key.grain_us, schema.layout
     every, grain = format_interval(rate.every_us), format_interval(grain_us)
-    if not layout.bucketed and grain_us > rate.every_us and not schema.key.tells_events:
+    shares_rows = layout.bucketed or layout.serializes  # where events of one key are told apart by their columns
+    if not shares_rows and grain_us > rate.every_us and not schema.key.tells_events:
         raise SchemaError(
             "key",
             f"{schema.key} tells events apart by {grain}, and there is one every {every}: two would fall on one cell; "
@@ -49,7 +50,7 @@ def refuse_sizes(schema: TableSchema) -> None:
             f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MOST_CELL_BYTES)} that "
             "Bigtable recommends at most; take a layout with a column a metric",
         )
-    events = -(-grain_us // rate.every_us) if layout.bucketed else 1
+    events = -(-grain_us // rate.every_us) if shares_rows and not schema.key.tells_events else 1
     row_bytes = events * _bytes_an_event(schema, rate)
     if row_bytes > MOST_ROW_BYTES:
         raise SchemaError(
@@ -76,16 +77,16 @@ def warnings(schema: TableSchema) -> Iterator[str]:
         yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
     yield from _hidden_globs("metrics", schema.metrics)
     yield from _hidden_globs("metadata", schema.metadata)
-    if schema.rate is None and layout.bucketed:
+    many = layout.bucketed or (layout.serializes and key.grain_us >= _TELLING_US and not key.tells_events)
+    if schema.rate is None and many:
         yield f"rate: is not declared, so that nothing says how large a row of {format_interval(key.grain_us)} becomes"
     elif schema.rate is None and key.grain_us >= _TELLING_US and not key.tells_events:
         yield (
             f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
             "told apart by their cells' timestamps alone, to the millisecond"
         )
-    elif schema.rate is None and key.grain_us > 1 and not key.tells_events:
-        told = "the later written replaces the other" if layout.serializes else "the readings become one event's"
-        yield f"rate: is not declared; of two events of a sensor within 1ms {told}"
+    elif schema.rate is None and key.grain_us > 1 and not key.tells_events and not layout.serializes:
+        yield "rate: is not declared; of two events of a sensor within 1ms the readings become one event's"
 
 
 def _hidden_globs(key: str, routes: Routes) -> Iterator[str]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pipeline.core.durations import format_interval
 from pipeline.core.events import BadData, Event, Reason, serialized, shown
 from pipeline.core.rows import EncodedRow, Row
+from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.routes import Routes
@@ -142,6 +143,11 @@ class TableSchema:
     def grain_us(self) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
         return self.layout.grain_us(self.columns)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What its rows tell the events of a sensor apart by; its aggregates count the same events."""
+        return self.layout.identity(self.columns)
 
     @property
     def versions_are_events(self) -> bool:

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.core.formats.lines import Record, UnreadableFile
+from pipeline.core.formats.lines import Record, Refusal, UnreadableFile
 from pipeline.core.formats.parquet_records import ParquetFile
 from tests.core.formats.reading import MORNING_US, events, maker, read_until_damage, refusals, too_long
 
@@ -163,17 +163,26 @@ def test_ranges_part_a_file() -> None:
     assert [refusal.line for refusal in refusals(records)] == list(range(1, 400, 50))
 
 
-def test_a_text_that_many_records_share_is_held_once() -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_text_that_many_records_share_is_held_once(nested: bool) -> None:
     """So many records of a megabyte each are one megabyte."""
     shared = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 300, pyarrow.int32()), ["x" * 1_000_000])
-    content = parquet(shared, 300)
+    content = parquet(pyarrow.ListArray.from_arrays(list(range(301)), shared) if nested else shared, 300)
     before = pyarrow.total_allocated_bytes()
     file = ParquetFile(io.BytesIO(content), maker())
-    most = 0
+    most = count = 0
     for record in file.records():
-        del record
+        assert isinstance(record, Refusal)
+        count += 1
         most = max(most, pyarrow.total_allocated_bytes() - before)
+    assert count == 300
     assert most < 20_000_000
+
+
+def test_values_of_a_type_too_wide_are_not_read() -> None:
+    """A thousand of them would be, for one that the file holds once."""
+    with pytest.raises(UnreadableFile, match="can't be read: a value of 'more' has 100,000 bytes"):
+        read(parquet(of([b"x" * 100_000], pyarrow.binary(100_000))))
 
 
 def test_a_row_group_of_giants_is_refused_unread() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.events import Event, deserialized
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.layouts import LAYOUTS, merged
+from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate
@@ -63,7 +63,7 @@ def read(table, rows):
     parts = [
         part for key, cells in rows for part in table.layout.records(table.columns, table.key.parse_key(key), cells)
     ]
-    return merged(parts)[::-1]
+    return table.identity.merged(parts)[::-1]
 
 
 def records(events):
@@ -121,7 +121,7 @@ def test_single_timestamp_rows_serialized():
         b"us-west2#3698#2021-03-05-1203",
     ]
     assert [[cell[:3] for cell in row.cells] for row in rows] == [
-        [("measurements", b"event", time_us)] for time_us in (NOON, NOON_01, NOON_02, NOON_03)
+        [("measurements", b"event.000#d291adaa9857547d", time_us)] for time_us in (NOON, NOON_01, NOON_02, NOON_03)
     ]
     assert [deserialized(row.cells[0].value)[:4] for row in rows] == [each[:4] for each in events]
     assert read(table, rows) == records(events)

@@ -12,7 +12,7 @@ from pipeline.core.events import Event, deserialized, sensor_event
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called, merged
+from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called
 from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
@@ -107,17 +107,18 @@ def test_bucket_columns():
 
 
 @pytest.mark.parametrize(
-    ("layout", "key", "row_key", "qualifier"),
+    ("layout", "key", "row_key", "called"),
     [
         ("serialized", "{sensor_id}#{reverse_us}", b"balloon-7#8228675799876543", b"event"),
+        ("serialized", "{sensor_id}#{reverse_ms}", b"balloon-7#8228675799876", b"event.456"),
         ("bucket_serialized", "{sensor_id}#{bucket:1h}", b"balloon-7#2026-02-17T10", b"2026-02-17T10:30:00.123456"),
     ],
 )
-def test_serialized(layout, key, row_key, qualifier):
-    """One column with the whole event; in a bucket it is called by the event's time to the microsecond."""
+def test_serialized(layout, key, row_key, called):
+    """One column with the whole event, called by what the key does not tell of its time, and by its metrics."""
     ((actual_key, (cell,)),) = rows(layout, key, metrics=EVENTS, metadata=Routes())
     assert actual_key == row_key
-    assert cell[:3] == ("raw", qualifier, AT)
+    assert cell[:3] == ("raw", called + b"#4168d32cb614042b", AT)
     assert deserialized(cell.value)[:5] == EVENT[:5]
 
 
@@ -195,14 +196,70 @@ def test_unknown_fields_survive(layout):
     assert deserialized(row.cells[0].value).message == message
 
 
-def test_events_of_one_millisecond_in_a_bucket():
-    """Serialized events of a bucket are told apart by the microsecond."""
-    shape = columns_of(LAYOUTS["bucket_serialized"], "{sensor_id}#{bucket:1h}")
-    layout = LAYOUTS["bucket_serialized"]
-    (one,), (other,) = (layout.rows(shape, EVENT._replace(event_time_us=TEN_THIRTY + us)) for us in (0, 1))
+@pytest.mark.parametrize(
+    ("layout", "key"), [("bucket_serialized", "{sensor_id}#{bucket:1h}"), ("serialized", "{sensor_id}#{reverse_ms}")]
+)
+def test_events_of_one_millisecond(layout, key):
+    """Serialized events are told apart by the microsecond, whatever the key."""
+    layout = LAYOUTS[layout]
+    shape = columns_of(layout, key)
+    feed = [EVENT._replace(event_time_us=TEN_THIRTY + us) for us in (0, 1, -456)]
+    (one,), (other,), _ = written = [layout.rows(shape, event) for event in feed]
     assert one.key == other.key
     assert one.cells[0].qualifier < other.cells[0].qualifier
     assert one.cells[0].timestamp_us == other.cells[0].timestamp_us
+    records = read(layout, shape, stored(row for rows in written for row in rows))
+    assert [record.event_time_us - TEN_THIRTY for record in records] == [1, 0, -456]
+
+
+SERIALIZED = [(layout, key) for layout in ("serialized", "bucket_serialized") for key in KEYS[layout]]
+
+
+@pytest.mark.parametrize(("layout", "key"), SERIALIZED)
+def test_parts_of_a_serialized_event(layout, key):
+    """Metrics that come in several messages are one event; of a reading that comes in two, the first cell's counts."""
+    layout = LAYOUTS[layout]
+    shape = columns_of(layout, key)
+    parts = [
+        EVENT._replace(readings={"t": 1.0}, metadata={"location": "x", "model": "y"}),
+        EVENT._replace(readings={"h": 2.0}, metadata={"location": "x", "place": "z"}, event_id="e-2"),
+        EVENT._replace(readings={"h": 2.0, "t": 3.0}, metadata={"location": "x"}),
+    ]
+    table = stored(row for part in parts for row in layout.rows(shape, part))
+    ((row_key, cells),) = table.items()
+    assert len(cells) == 3
+    by_name = sorted(cells)
+    (record,) = layout.records(shape, shape.key.parse_key(row_key), by_name)
+    first = next(readings for cell in by_name if "t" in (readings := deserialized(cell.value).readings))
+    assert record.event_time_us == TEN_THIRTY
+    assert list(record.readings.items()) == [("h", 2.0), ("t", first["t"])]
+    assert list(record.metadata.items()) == [("location", "x"), ("model", "y"), ("place", "z")]
+
+
+@pytest.mark.parametrize(("layout", "key"), SERIALIZED)
+def test_cells_of_an_earlier_release(layout, key):
+    """A column without the metrics' digest, and without microseconds, is read beside those of today."""
+    layout = LAYOUTS[layout]
+    shape = columns_of(layout, key)
+    (row,) = layout.rows(shape, EVENT._replace(readings={"t": 1.0}))
+    called = b"2026-02-17T10:30:00.123456" if layout.bucketed else b"event"
+    (older,) = layout.rows(shape, EVENT._replace(readings={"h": 2.0}))
+    cells = [older.cells[0]._replace(qualifier=called), *row.cells]
+    (record,) = layout.records(shape, shape.key.parse_key(row.key), cells)
+    assert record.readings == {"h": 2.0, "t": 1.0}
+    wanted = layout.wanted(shape, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
+    if wanted.qualifier_range:
+        assert all(wanted.qualifier_range[0] <= cell.qualifier < wanted.qualifier_range[1] for cell in cells)
+
+
+def test_two_values_in_a_bucket_of_columns():
+    """Of two values for one reading the first column counts, as it does wherever parts are put together."""
+    layout = LAYOUTS["bucket_columns"]
+    shape = columns("{sensor_id}#{metric}#{bucket:1w}")
+    table = stored(row for x in (2.5, 1.5) for row in layout.rows(shape, EVENT._replace(readings={"t": x})))
+    ((row_key, cells),) = table.items()
+    (record,) = layout.records(shape, shape.key.parse_key(row_key), sorted(cells))
+    assert record.readings == {"t": 1.5}
 
 
 # What was written is read
@@ -221,7 +278,7 @@ def read(layout, shape, table):
     parts = [
         record for key, cells in table.items() for record in layout.records(shape, shape.key.parse_key(key), cells)
     ]
-    return merged(parts)
+    return layout.identity(shape).merged(parts)
 
 
 @st.composite
@@ -317,6 +374,7 @@ def test_a_value_twice_in_a_bucket_of_columns():
         ("bucket_columns", [Cell("raw", b"warm", AT, b"")]),
         ("wide", [Cell("meta", b"place", AT, b"\xff")]),
         ("serialized", [Cell("raw", b"event", AT, b"\xff")]),
+        ("serialized", [Cell("raw", b"event#0123456789abcdef", AT, b"\xff")]),
         ("bucket_serialized", [Cell("raw", b"2026", AT, b"\xff")]),
     ],
 )
@@ -331,25 +389,6 @@ def test_a_row_without_cells(layout):
     """A row whose cells are all collected or filtered away holds no readings."""
     records = LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
     assert [record.readings for record in records] in ([], [{}])
-
-
-def test_merged():
-    """Parts of one event are one record with all they have; others stay apart; the newest is first."""
-    parts = [
-        RawRecord("a", 1, {"t": 1.0}, {"b": "x"}),
-        RawRecord("a", 2, {"t": 2.0}),
-        RawRecord("a", 1, {"h": 3.0}, {"a": "y"}),
-        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
-        RawRecord("b", 1, {"t": 5.0}),
-    ]
-    assert merged(parts) == [
-        RawRecord("a", 2, {"t": 2.0}),
-        RawRecord("a", 1, {"h": 3.0, "t": 1.0}, {"a": "y", "b": "x"}),
-        RawRecord("b", 1, {"t": 5.0}),
-        RawRecord("a", 1, {"t": 4.0}, event_id="e"),
-    ]
-    assert list(merged(parts)[1].readings) == ["h", "t"]
-    assert merged([]) == []
 
 
 # What a query needs

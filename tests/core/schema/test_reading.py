@@ -188,6 +188,28 @@ def test_metrics(schema, events, metrics):
         assert all(record.metadata == {} for record in records)
 
 
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@settings(max_examples=3, deadline=None)
+@given(events=feeds(), limit=st.none() | st.integers(1, 5), random=st.randoms(use_true_random=False))
+def test_events_in_parts(schema, events, limit, random):
+    """An event whose metrics come in several messages, some of them twice, reads as if it had come in one."""
+    parts = []
+    for event in events:
+        names = random.sample(sorted(event.readings), len(event.readings))
+        cut = random.randrange(len(names))
+        each = filter(None, (names[:cut], names[cut:], names[cut:] + names[:cut][:1]))
+        parts += [event._replace(readings={name: event.readings[name] for name in some}) for some in each]
+    random.shuffle(parts)
+    table = table_of(schema, parts)
+    for sensor in SENSORS:
+        expected = sorted(
+            (kept(schema, event) for event in events if event.sensor_id == sensor),
+            key=lambda record: -record.event_time_us,
+        )
+        query = Query(limit=limit, metadata=location_of(sensor))
+        assert same(list(events_of(schema, table, sensor, query)), expected[:limit])
+
+
 @pytest.mark.parametrize("schema", LISTED.values(), ids=LISTED.keys())
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())

@@ -39,7 +39,10 @@ def problem_with(*parts, **more):
         ("{sensor_id}#{reverse_s}#{event_id}", "wide", Rate(1)),
         ("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)),
         ("{sensor_id}#{reverse_s}", "bucket_cells", Rate(1000)),
-        ("{sensor_id}#{reverse_s}", "bucket_serialized", Rate(1)),
+        ("{sensor_id}#{reverse_s}", "bucket_serialized", Rate(2)),
+        ("{sensor_id}#{reverse_ms}", "serialized", Rate(1)),
+        ("{sensor_id}#{reverse_s}", "serialized", Rate(100_000)),
+        ("{sensor_id}#{reverse_s}#{event_id}", "serialized", Rate(1)),
     ],
 )
 def test_events_that_are_told_apart(key, layout, rate):
@@ -70,6 +73,14 @@ def test_a_bucket_of_events_faster_than_timestamps():
 # Rows and cells that are too large
 
 
+def test_serialized_events_of_one_key():
+    """Each has a column of its own: a key coarser than the rate makes a row as large as a bucket's."""
+    assert problem_with("{sensor_id}#{time:%Y-%m-%d}", "serialized", Rate(100_000, event_bytes=1000)) == (
+        "key: a row of {sensor_id}#{time:%Y-%m-%d} would be 864,000 events × 1,051 bytes = 908.06 MB, over the 100 MB "
+        "that Bigtable recommends at most; {bucket:2h} would fit, with 75.67 MB"
+    )
+
+
 def test_no_rate_no_refusal():
     """Without a rate nothing is known of sizes, and nothing refused."""
     refuse_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
@@ -82,15 +93,15 @@ def test_arithmetic():
         "Bigtable recommends at most; {bucket:2h} would fit, with 69.12 MB"
     )
     assert problem_with("{sensor_id}#{time:%Y}", "bucket_serialized", Rate(SECOND_US, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,034 bytes = 32.7 GB, over the 100 MB that "
-        "Bigtable recommends at most; {bucket:1d} would fit, with 89.34 MB"
+        "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,051 bytes = 33.24 GB, over the 100 MB that "
+        "Bigtable recommends at most; {bucket:1d} would fit, with 90.81 MB"
     )
 
 
 def test_nothing_would_fit():
     """Where not even a second fits, that is said."""
     assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,034 bytes = 3.72 TB, over the 100 MB "
+        "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,051 bytes = 3.78 TB, over the 100 MB "
         "that Bigtable recommends at most; no bucket would fit; keep less of each event"
     )
 
@@ -98,10 +109,10 @@ def test_nothing_would_fit():
 def test_the_limit_itself_fits():
     """A row of a hundred million bytes fits, one event more does not."""
     key = "{sensor_id}#{bucket:1d}"
-    # 86,400 events a day of 34 bytes and the event
-    refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 34)))
+    # 86,400 events a day of 51 bytes and the event
+    refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 51)))
     with pytest.raises(SchemaError, match=r"86,400 events × 1,158 bytes = 100\.05 MB, over the 100 MB"):
-        refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 33)))
+        refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 50)))
 
 
 def test_a_cell_too_large():
@@ -207,6 +218,11 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
         (
             schema("{sensor_id}#{reverse_ms}", "wide"),
             ["rate: is not declared; of two events of a sensor within 1ms the readings become one event's"],
+        ),
+        (schema("{sensor_id}#{reverse_ms}", "serialized"), []),
+        (
+            schema("{sensor_id}#{time:%Y-%m-%d}", "serialized"),
+            ["rate: is not declared, so that nothing says how large a row of 1d becomes"],
         ),
     ],
 )

@@ -14,7 +14,7 @@ from pipeline.core.aggregates import (
 from pipeline.core.events import Event
 from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.layouts import Wanted, merged
+from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges, window_rows, within
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
@@ -74,7 +74,7 @@ def test_every_event_of_the_span(schema, events, data):
         for record in events_within(schema, table, both, span)
     ]
     assert sum(len(record.readings) for record in found) == sum(map(len, expected(schema, events, span).values()))
-    whole = {(record.sensor_id, record.event_time_us): record.readings for record in merged(found)}
+    whole = {(record.sensor_id, record.event_time_us): record.readings for record in schema.identity.merged(found)}
     assert whole == expected(schema, events, span)
     assert all(
         set(record.metadata) <= set(schema.key.metadata_names) for record in found if not schema.layout.serializes

@@ -1,0 +1,67 @@
+"""The report of a repair: a line of JSON for each window that is wrong or left untouched, and for each foreign row."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.core.aggregates import AggregateKey
+from pipeline.core.audit import FOREIGN, Finding, Untouched
+from pipeline.core.text import json_line
+from pipeline.core.times import parse_time
+
+
+def line_of(found: Finding | Untouched) -> str:
+    """A window that is wrong, or left untouched."""
+    return json_line(found.record())
+
+
+def line_of_foreign(key: bytes, detail: str) -> str:
+    """A foreign row, with what is wrong with it."""
+    return json_line({"row": shown_row(key), "problem": "foreign row", "detail": detail})
+
+
+def shown_row(key: bytes) -> str:
+    """A foreign row's key as text."""
+    return key.decode(errors="backslashreplace")
+
+
+def read_findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
+    """The windows that a pipeline found; by sensor and time where they are few enough to be sorted."""
+    windows = (record for record in _records(prefix) if "row" not in record)
+    yield from sorted(windows, key=_in_order) if in_order else windows
+
+
+def read_foreign(prefixes: Iterable[str]) -> tuple[set[tuple[str, AggregateKey]], dict[str, str]]:
+    """The windows that several pipelines left untouched, with their lengths; and foreign rows by their keys."""
+    untouched: set[tuple[str, AggregateKey]] = set()
+    foreign: dict[str, str] = {}
+    for record in chain.from_iterable(map(_records, prefixes)):
+        if "row" in record:
+            foreign[record["row"]] = record["detail"]
+        elif record["problem"] == FOREIGN:
+            window = AggregateKey(record["sensor_id"], parse_time(record["start"]))
+            untouched.add((record["window"], window))
+    return untouched, foreign
+
+
+def _records(prefix: str) -> Iterator[dict[str, Any]]:
+    try:
+        (found,) = FileSystems.match([f"{prefix}-[0-9]*"])  # its shards
+        for file in found.metadata_list:
+            yield from map(json.loads, _lines(file.path))
+    except (BeamIOError, OSError) as error:
+        raise ServerProblem(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _in_order(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    return record["sensor_id"], record["start"], record["window"]
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    with FileSystems.open(path) as file:
+        yield from file
