@@ -66,7 +66,7 @@ class _Parts:
 
     def __or__(self, step):
         self.steps.append(step.transform)
-        return Aggregated(self, self)
+        return Aggregated(self, [])
 
 
 @dataclass

@@ -5,11 +5,8 @@ from functools import cached_property
 
 from hypothesis import strategies as st
 
-from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.model.reference import DAY, HOUR, MS, Kind
-
-HAS_IDENTITY = hasattr(TableSchema, "identity")
 
 AGES = {
     "never": None,
@@ -94,8 +91,8 @@ class Spec:
 @st.composite
 def specs(draw):
     """Any table."""
-    layout = draw(st.sampled_from(sorted(layout for layout in _KEYS if HAS_IDENTITY or "serialized" not in layout)))
-    key, grain_us, apart = draw(st.sampled_from(_keys(layout)))
+    layout = draw(st.sampled_from(sorted(_KEYS)))
+    key, grain_us, apart = draw(st.sampled_from(_KEYS[layout]))
     serializes = "serialized" in layout
     logs = not serializes and draw(st.booleans())
     kind = Kind(grain_us, apart == "location", apart == "event_id", logs)
@@ -109,11 +106,3 @@ def specs(draw):
     policies += [(f"tier_{text}", draw(st.sampled_from(TIER_POLICIES))) for text in tiers]
     values = "text" if serializes else draw(st.sampled_from(["text", "float64"]))
     return Spec(layout, key, kind, values, tiers, tuple(policies))
-
-
-def _keys(layout):
-    """Without what the project does not tell apart yet."""
-    if HAS_IDENTITY:
-        return _KEYS[layout]
-    plain = [key for key in _KEYS[layout] if not key[2]]
-    return [(key, MS, apart) if layout == "serialized" and not key.endswith("us}") else (key, grain, apart) for key, grain, apart in plain]

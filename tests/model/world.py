@@ -113,7 +113,8 @@ class World:
             (kept, "_note", lambda name, key, columns: self.tables[name].noted.setdefault(key, {}).update(columns)),
             (repair, "sampled_keys", lambda _: []),
             (repair, "_look_at", self._look_at),
-            (repair, "_findings", lambda prefix, **_: iter(self._found[prefix])),
+            (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
+            (repair, "read_foreign", lambda _: (set(), {})),
         ]
         with ExitStack() as stack:
             for module, name, value in patches:
@@ -238,7 +239,7 @@ class World:
         self.look()
 
     def _complete(self, name, schema, events, lateness):
-        gather = GatherReadings(schema.tiers[0].window, schema.identity if hasattr(schema, "identity") else schema.grain_us)
+        gather = GatherReadings(schema.tiers[0].window, schema.identity)
         gather._gatherer.start()
         gather._gatherer.add(events)
         held = {}
@@ -304,9 +305,9 @@ class World:
         raw.setup()
         stored.setup()
         readings = defaultdict(list)
-        joined = defaultdict(lambda: {"recomputed": [], "stored": []})
+        joined = defaultdict(lambda: {"recomputed": [], "stored": [], repairing._HELD_UP: []})
         for part in parts:
-            for key, element in (raw if part.extent is None else stored).process(part):
+            for key, element in (raw if part.extent is None else stored).process(part):  # none of them is foreign
                 if part.extent is None:
                     readings[key].append(element)
                 else:
