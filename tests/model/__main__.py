@@ -25,6 +25,7 @@ def main():
         deadline=None,
         database=None,
         phases=phases,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     began, number = time.monotonic(), arguments.seed

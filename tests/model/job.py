@@ -6,6 +6,8 @@ allowed lateness; accumulating panes; queues between steps, which a watermark do
 
 from collections import deque
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from unittest import mock
 
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.pvalue import TaggedOutput
@@ -17,6 +19,7 @@ from pipeline.core.readings import WindowReadings
 from pipeline.core.tiers import ShorterWindows
 from pipeline.core.work_list import work_row
 from pipeline.job.windows import aggregate
+from pipeline.transforms import process as processing
 from pipeline.transforms.aggregate import AggregateReadings, Aggregated, RollUpFn, WindowReadingsFn, _HoldBackFn
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.recall import _ReadFn
@@ -24,17 +27,7 @@ from pipeline.transforms.rows import _FormatLastPaneFn
 from tests.model.reference import MINUTE
 
 FOR_EVER_US = 1 << 60
-_now_us = [0]  # outside of everything, since Beam copies what steps are made of
 _MOST_DELAY_US = 10 * MINUTE  # that anything takes from one step to the next, or a writer for its tries
-
-
-def clock():
-    """What time it is, in seconds."""
-    return _now_us[0] / 1_000_000
-
-
-def set_clock(now_us):
-    _now_us[0] = now_us
 
 
 class _Outputs(dict):
@@ -50,11 +43,24 @@ class _Output:
         self.tag = tag
 
 
+class _Step:
+    """Stands for a ParDo."""
+
+    def __init__(self, fn):
+        self.fn = fn
+
+    def with_outputs(self, *_):
+        return self
+
+    def __rrshift__(self, label):
+        return self
+
+
 class _Messages:
     """Stands for the collection of messages, and keeps the DoFn that it is given to."""
 
     def __or__(self, step):
-        self.fn = step.transform._do_transform.fn
+        self.fn = step.fn
         return _Outputs()
 
 
@@ -251,8 +257,10 @@ class Job:
             allowed_lateness=settings.allowed_lateness,
             ahead=settings.max_future if settings.timestamp_attribute else settings.max_future * 0,
             deduplicate=settings.deduplicate,
-            clock=clock,
-        ).expand(messages)
+            clock=lambda: world.now_us / 1_000_000,
+        )
+        with mock.patch.object(processing, "beam", SimpleNamespace(ParDo=_Step)):
+            process = process.expand(messages)
         self.process = messages.fn
         self.rows = {output.tag: target for output, target in zip(process.rows, targets, strict=True)}
         self.stages, self.firsts = {}, {}

@@ -6,7 +6,7 @@ The project's own functions do it; only servers, Beam and the time are stood in 
 import math
 import random
 from collections import defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ from pipeline.transforms import reading
 from pipeline.transforms import recall as recalling
 from pipeline.transforms import repair as repairing
 from pipeline.transforms.aggregate import GatherReadings
-from tests.model.job import Job, Message, set_clock
+from tests.model.job import Job, Message
 from tests.model.reference import DAY, LENGTHS, Truth, counts_of, less
 from tests.model.specs import AGES
 from tests.model.table import Table
@@ -46,7 +46,7 @@ from tests.streams import flags, pubsub_message
 START_US = round(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp()) * 1_000_000
 _LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
 _SETTINGS = settings_of(parse_flags(flags()))
-_OPTIONS = PipelineOptions(["--runner=FnApiRunner"])
+_OPTIONS = PipelineOptions([])
 _NO_JOB = timedelta(0)
 
 
@@ -69,7 +69,7 @@ class World:
     """
 
     def __init__(self, specs, seed=0):
-        self._set_clock(START_US)
+        self.now_us = START_US
         self.random = random.Random(seed)
         self.specs, self.tables, self.truths, self.schemas = {}, {}, {}, {}
         self.names = []
@@ -112,6 +112,8 @@ class World:
             (kept, "_noted", lambda name: self.tables[name].noted),
             (kept, "_note", lambda name, key, columns: self.tables[name].noted.setdefault(key, {}).update(columns)),
             (repair, "sampled_keys", lambda _: []),
+            (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
+            (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
             (repair, "_look_at", self._look_at),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
             (repair, "read_foreign", lambda _: (set(), {})),
@@ -127,14 +129,10 @@ class World:
 
     # Time
 
-    def _set_clock(self, now_us):
-        self.now_us = now_us
-        set_clock(now_us)
-
     def pass_time(self, by_us):
         if self.job is not None:
             self.job.pass_time()
-        self._set_clock(self.now_us + by_us)
+        self.now_us += by_us
         if self.job is not None:
             self.job.pass_time()
             for stage in self.job.all_stages():  # late panes have fired by then
@@ -356,6 +354,11 @@ class World:
         self.stored_ages[name][family] = AGES[policy]
         self.ages[name] = dict(self.stored_ages[name])
         self._apply(name, wanted)
+        self.abandoned |= {
+            (name, text, sensor_id, _start(start_us, text))
+            for each, shorter, sensor_id, start_us in self.abandoned
+            if each == name and LENGTHS[shorter] < LENGTHS[text]
+        }
         self.grown |= {(name, text, *window) for window in self.truths[name].windows(LENGTHS[text])}
 
     def _apply(self, name, wanted):
