@@ -92,7 +92,10 @@ def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
     events = 0.0
     statistics: dict[str, dict[str, float]] = defaultdict(dict)
     for cell in row.cells:
-        value = parse_statistic(cell.qualifier, cell.value)
+        try:
+            value = parse_statistic(cell.qualifier, cell.value)
+        except ValueError as error:
+            raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
         if cell.qualifier == _READING_COUNT:
             events = value
         else:
@@ -129,7 +132,7 @@ def parse_statistic(qualifier: bytes, value: bytes) -> float:
             if deviation < 0:
                 raise ValueError(f"{shown_bytes(value)} is no deviation")
             return deviation
-    raise ValueError(f"column {shown_bytes(qualifier)} is none of an aggregate")
+    raise ValueError(f"an aggregate has no column {shown_bytes(qualifier)}")
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:

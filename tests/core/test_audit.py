@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.aggregates import STATISTICS, aggregate_row
-from pipeline.core.audit import TOO_WIDE, Difference, Extent, Recomputed, Untouched, audit, differences
+from pipeline.core.audit import TOO_WIDE, Audited, Difference, Extent, Recomputed, Untouched, audit, differences
 from pipeline.core.readings import WindowReadings
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
@@ -193,6 +193,33 @@ def test_the_record():
         "differences": {"count_t": {"stored": 1.0, "recomputed": None}},
     }
     assert (nothing.key, nothing.cells) == (b"agg#hourly#a#2026-02-17T01", ())
+
+
+def test_windows_of_foreign_rows_are_left():
+    """Nothing is said of a window that foreign raw rows may be part of, nor of a longer one that holds it."""
+    shortest = {T + hour * HOUR_US: recomputed_of([1.0]) for hour in (0, 1, 24)}
+    stored = {(DAYS, T): stored_of([2.0])}
+    foreign = [(T + HOUR_US, T + HOUR_US + 1), (T + 2 * HOUR_US, T + 4 * HOUR_US)]
+    two_days = [extent._replace(end_us=T + 2 * DAY_US) for extent in EXTENTS]
+    audited = list(audit("a", two_days, shortest, stored, foreign))
+    untouched = [each for each in audited if isinstance(each, Untouched)]
+    assert untouched == [
+        *(Untouched(HOURS, "a", T + hour * HOUR_US) for hour in (1, 2, 3)),
+        Untouched(DAYS, "a", T),
+    ]
+    assert untouched[0].record()["problem"] == "foreign raw rows"
+    found = [each.finding for each in audited if isinstance(each, Audited)]
+    assert [(each.tier, each.start_us) for each in found] == [
+        (HOURS, T), (HOURS, T + 24 * HOUR_US), (DAYS, T + 24 * HOUR_US),
+    ]  # fmt: skip
+
+
+def test_foreign_rows_of_windows_that_are_not_looked_at():
+    """They hold nothing up; unless a longer window is looked at, which is listed by the shortest of them."""
+    days = [Extent(HOURS, T + 12 * HOUR_US, T + 24 * HOUR_US), Extent(DAYS, T, T + 24 * HOUR_US)]
+    foreign = [(T + HOUR_US, T + HOUR_US + 1)]
+    assert list(audit("a", days, {}, {}, foreign)) == [Untouched(HOURS, "a", T + HOUR_US), Untouched(DAYS, "a", T)]
+    assert list(audit("a", days[:1], {}, {}, foreign)) == []
 
 
 def test_too_many_metrics(monkeypatch):

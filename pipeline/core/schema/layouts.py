@@ -340,12 +340,12 @@ def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) 
         if family in in_metadata:
             metadata.setdefault(name_of(qualifier), value.decode())
         else:
-            name = name_of(qualifier)
+            name, reading = name_of(qualifier), unpack(value)  # also of one that does not count: it may be foreign
             first = families.get(name)
             # In two families where the routes have changed since: the family that takes it now has the later word.
             if first is None or (first != family and columns.metrics.family_of(name) == family):
                 families[name] = family
-                readings[name] = unpack(value)
+                readings[name] = reading
     return RawRecord(key.sensor_id, time_us, by_name(readings), by_name(metadata), key.event_id)
 
 
