@@ -93,14 +93,15 @@ class Completion:
 
     def completed(
         self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
-    ) -> WindowStats | None:
+    ) -> WindowReadings | None:
         """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts nothing but what is left of them.
+        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or where it has none,
+        if longer windows count nothing that the aggregate rows of others don't, as a tier that was added does not.
 
         Returns:
-            its statistics; None where they would lack something that the aggregate row counts.
+            its readings; None where they would lack something that the aggregate row counts.
 
         Raises:
             ForeignRow: a row is not as the schema writes it.
@@ -114,9 +115,11 @@ class Completion:
             return None
         if complete:
             exact = at_least([stats], row)
+        elif row.events:
+            exact = any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
         else:
-            exact = not row.events or _same(readings.without(fresh), row) or _same(whole, row)
-        return stats if exact else None
+            exact = self._others_count_all(tier, sensor_id, start_us)
+        return whole if exact else None
 
     def completed_windows(
         self,
@@ -186,6 +189,16 @@ class Completion:
         if not at_least(found.values(), row) or not (kept or not row.events):
             return HeldWindows(None, row, complete=False)
         return HeldWindows(found, row, kept and self._retention.known)
+
+    def _others_count_all(self, tier: Tier, sensor_id: str, start_us: int) -> bool:
+        """Whether longer windows that hold this one count nothing but what aggregate rows of the tier do."""
+        for longer in self._schema.tiers:
+            if longer.window.length > tier.window.length:
+                first_us = longer.window.start_of(start_us)
+                rows = self._rows(tier, sensor_id, first_us, first_us + longer.window.length_us)
+                if not at_least([stats for _, stats in rows], self._row(longer, sensor_id, first_us)):
+                    return False
+        return True
 
     @property
     def _finds(self) -> bool:

@@ -44,7 +44,7 @@ from pipeline.core.repair_plan import (
     slices_of,
     spans_of,
 )
-from pipeline.core.rows import KeyRange, prefix_range
+from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import Wanted
@@ -104,6 +104,13 @@ class Request:
     report: str | None = None
 
 
+class Listed(NamedTuple):
+    """A window of the work list."""
+
+    tier: Tier  # the table's shortest when it was listed: one that was added since may be shorter
+    key: AggregateKey
+
+
 class Plan(NamedTuple):
     """What a repair will do.
 
@@ -122,8 +129,8 @@ class Plan(NamedTuple):
     schema: TableSchema
     extents: list[Extent]
     skipped: list[Skipped]
-    listed: list[AggregateKey]
-    past: list[AggregateKey]
+    listed: list[Listed]
+    past: list[Listed]
     slices: list[list[Span]]
     samples: list[Sample]
     bounds: Mapping[Tier, Bounds] | None
@@ -158,7 +165,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     bounds = None if request.force else _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
     whole = Span(request.start_us, request.end_us, request.sensors)
     foreign = ForeignRows()
-    listed = _read_listed(request.table, schema.tiers[0], whole, foreign)
+    listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
     if request.listed:
         if len(listed) > _MOST_LISTED and not bounded.runs_here(options):
             raise BadFlag(
@@ -170,11 +177,11 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     samples = sampled_keys(request.table)
     most = _most_slices(samples, options)
     if request.listed:
-        slices = _grouped(spans_of(listed, extents), most)
+        slices = _grouped(spans_of((each.key for each in listed), extents), most)
         skipped = []  # by time alone; what is left of the list tells more
     else:
         slices = [[span] for span in slices_of(extents, most, request.sensors)]
-    nothing_left = [each for each in listed if past(each.start_us, schema.tiers, bounds)]
+    nothing_left = [each for each in listed if _is_past(each, schema.tiers, bounds)]
     return Plan(schema, extents, skipped, listed, nothing_left, slices, samples, bounds, foreign)
 
 
@@ -189,7 +196,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         BadFlag: what Beam's own validation found.
     """
     if planned.past and not request.dry_run:
-        with _Claim(request.table, planned.schema.tiers[0], planned.past):
+        with _Claim(request.table, planned.past):
             pass
         yield Outcome(0, 0, 0, len(planned.past), iter(()))
     with ExitStack() as stack:
@@ -216,7 +223,7 @@ def _repair(
     """
     settling = [] if request.dry_run else [each for each in planned.listed if _is_settled_by(each, spans, planned)]
     shortest = planned.schema.tiers[0]
-    with _Claim(request.table, shortest, settling):
+    with _Claim(request.table, settling):
         looks = []
         for prefix in prefixes:
             looks.append(_look_at(request, planned, spans, options, prefix))
@@ -234,9 +241,9 @@ def _repair(
         looks[0].get(WINDOWS_CHECKED, 0),
         looks[0].get(WINDOWS_WRONG, 0),
         sum(look.get(WINDOWS_REWRITTEN, 0) for look in looks),
-        len(set(settling) - held_up),
+        sum(each.key not in held_up for each in settling),
         read_findings(prefixes[0], in_order=bounded.runs_here(options)),
-        0 if request.dry_run else len(held_up.difference(planned.listed)),
+        0 if request.dry_run else len(held_up.difference(each.key for each in planned.listed)),
         len(untouched),
         foreign,
         looks[0].get(ROWS_UNNAMED, 0),
@@ -302,26 +309,36 @@ class _Claim:
     is taken away, and so does another repair's claim.
     """
 
-    def __init__(self, table: TableName, tier: Tier, windows: Sequence[AggregateKey]) -> None:
+    def __init__(self, table: TableName, windows: Sequence[Listed]) -> None:
         self._table = table
-        self._family = tier.family
         self._column = f"repair-{secrets.token_hex(4)}".encode()
-        self._rows = [work_row(tier, *window, self._column) for window in windows]
+        self._rows: dict[str, list[Row]] = {}  # by family
+        for window in windows:
+            self._rows.setdefault(window.tier.family, []).append(work_row(window.tier, *window.key, self._column))
 
     def __enter__(self) -> None:
         if self._rows:
             with Rewriter.open(self._table) as rewriter:
-                rewriter.replace(Replacement(row.key, self._family, tuple(row.cells)) for row in self._rows)
+                for family, rows in self._rows.items():
+                    rewriter.replace(Replacement(row.key, family, tuple(row.cells)) for row in rows)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         if self._rows and failed is None:
             with Rewriter.open(self._table) as rewriter:
-                rewriter.delete_column((row.key for row in self._rows), self._family, self._column)
+                for family, rows in self._rows.items():
+                    rewriter.delete_column((row.key for row in rows), family, self._column)
 
 
-def _is_settled_by(window: AggregateKey, spans: list[Span], planned: Plan) -> bool:
-    inside = any(span.start_us <= window.start_us < span.end_us and span.has(window.sensor_id) for span in spans)
-    return inside and settled(window.start_us, planned.extents, planned.bounds)
+def _is_past(window: Listed, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    first_us = window.key.start_us
+    last_us = first_us + window.tier.window.length_us - tiers[0].window.length_us
+    return past(first_us, tiers, bounds) and past(last_us, tiers, bounds)
+
+
+def _is_settled_by(window: Listed, spans: list[Span], planned: Plan) -> bool:
+    sensor_id, start_us = window.key
+    inside = any(span.start_us <= start_us < span.end_us and span.has(sensor_id) for span in spans)
+    return inside and settled(start_us, planned.extents, planned.bounds)
 
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
@@ -341,8 +358,8 @@ def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
     return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
 
 
-def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[AggregateKey]:
-    """The windows of the work list that are of the span."""
+def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[Listed]:
+    """The windows of the work list that are of the span, and were listed when the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
             lambda keys, wanted, pattern, page_rows, *, reverse: reader.read(
@@ -355,12 +372,12 @@ def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows)
             lambda *windows: work_range_of(tier.window, *windows),
             foreign.add,
         )
-        return [key for key, _ in rows]
+        return [Listed(tier, key) for key, _ in rows]
 
 
-def _around(listed: list[AggregateKey], longest: Tier, sensors: frozenset[str] | None) -> Span:
+def _around(listed: list[Listed], longest: Tier, sensors: frozenset[str] | None) -> Span:
     """The time of all these windows, widened to whole longest ones."""
-    starts = [longest.window.start_of(start_us) for _, start_us in listed]
+    starts = [longest.window.start_of(each.key.start_us) for each in listed]
     return Span(min(starts), max(starts) + longest.window.length_us, sensors) if starts else Span(0, 0, sensors)
 
 

@@ -175,6 +175,13 @@ class _Pending(NamedTuple):
     fresh: Any  # what of it has come
 
 
+class _Completed(NamedTuple):
+    """What a window comes to."""
+
+    stats: WindowStats
+    all_of_it: Any  # which a further look takes for fresh
+
+
 class _WritingFn(CompletingFn):
     """Completes windows and writes their aggregate rows, many at once."""
 
@@ -206,38 +213,38 @@ class _WritingFn(CompletingFn):
     def _write(self) -> Iterator[Any]:
         """Writes the rows of what is pending, and each once more that counts more by then."""
         pending, self._pending, self._size = self._pending, [], 0
-        completed: list[WindowStats | None] = [self._completed(each) for each in pending]
-        changed = {index: stats for index, stats in enumerate(completed) if stats is not None}
+        completed: list[_Completed | None] = [self._completed(each) for each in pending]
+        changed = {index: each for index, each in enumerate(completed) if each is not None}
         while changed:
-            self._replace([(pending[index], stats) for index, stats in changed.items()])
-            again = {index: self._completed(pending[index]) for index in changed}
-            changed = {
-                index: stats
-                for index, stats in again.items()
-                if stats is not None and not at_least([changed[index]], stats)
-            }
-            for index, more in changed.items():
-                completed[index] = more
-        for (sensor_id, window, _), stats in zip(pending, completed, strict=True):
+            self._replace([(pending[index], stats) for index, (stats, _) in changed.items()])
+            written, changed = changed, {}
+            for index, (stats, all_of_it) in written.items():
+                # What was written is among what it has to count: it is fresh by now, wherever it was from.
+                again = self._completed(pending[index]._replace(fresh=all_of_it))
+                if again is None:
+                    completed[index] = None  # somebody wrote what we can't complete
+                elif not at_least([stats], again.stats):
+                    completed[index] = changed[index] = again
+        for (sensor_id, window, _), found in zip(pending, completed, strict=True):
             start_us = window.start.micros
-            if stats is not None:
+            if found is not None:
                 self._aggregate_rows.inc()
-                yield WindowedValue((sensor_id, (start_us, stats)), window.max_timestamp(), (window,))
+                yield WindowedValue((sensor_id, (start_us, found.stats)), window.max_timestamp(), (window,))
             else:
                 self._left.inc()
-            if stats is None or self._may_be_written(start_us):
+            if found is None or self._may_be_written(start_us):
                 self._listed.inc()
                 row = work_row(self._schema.tiers[0], sensor_id, start_us)
                 yield TaggedOutput(_LISTED, WindowedValue(row, window.max_timestamp(), (window,)))
 
-    def _completed(self, pending: _Pending) -> WindowStats | None:
-        """The window's statistics; None where it is left as it is."""
+    def _completed(self, pending: _Pending) -> _Completed | None:
+        """What the window comes to; None where it is left as it is."""
         try:
             return self._compute(pending)
         except ForeignRow:
             return None
 
-    def _compute(self, pending: _Pending) -> WindowStats | None:
+    def _compute(self, pending: _Pending) -> _Completed | None:
         raise NotImplementedError
 
     def _may_be_written(self, start_us: int) -> bool:
@@ -278,9 +285,10 @@ class _CompleteFn(_WritingFn):
         sensor_id, gathered = element
         yield from self._add(_Pending(sensor_id, window, gathered), gathered.pane().stats.events)
 
-    def _compute(self, pending: _Pending) -> WindowStats | None:
+    def _compute(self, pending: _Pending) -> _Completed | None:
         sensor_id, window, gathered = pending
-        return self._completion.completed(self._tier, sensor_id, window.start.micros, now_us(), gathered)
+        whole = self._completion.completed(self._tier, sensor_id, window.start.micros, now_us(), gathered)
+        return None if whole is None else _Completed(whole.pane().stats, whole)
 
     def _may_be_written(self, start_us: int) -> bool:
         end_us = self._longest.start_of(start_us) + self._longest.length_us
@@ -298,9 +306,10 @@ class _CompleteLongerFn(_WritingFn):
         sensor_id, shorter = element
         yield from self._add(_Pending(sensor_id, window, dict(shorter)), 1)
 
-    def _compute(self, pending: _Pending) -> WindowStats | None:
+    def _compute(self, pending: _Pending) -> _Completed | None:
         sensor_id, window, shorter = pending
-        return self._completion.completed_windows(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
+        stats = self._completion.completed_windows(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
+        return None if stats is None else _Completed(stats, shorter)
 
     def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002
         return False  # the shorter windows in it are listed then

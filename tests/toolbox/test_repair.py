@@ -393,6 +393,17 @@ def test_the_work_list(bigtable, kind):
     assert repaired(name, *TWO_DAYS)[1]["wrong"] == 4 * 9
 
 
+def test_the_work_list_from_before_a_shorter_tier(bigtable):
+    """What was listed when hours were the shortest windows is settled too, and so is what a job from then still lists."""
+    name, schema = table_of("tiers = { 15m = 'quarters', 1h = 'hours', 1d = 'days' }")
+    write(name, [*raw_rows(schema, events()), work_row(schema.tiers[1], "a", T + 3 * HOUR)])
+    findings, sums = repaired(name, "--listed")
+    assert {(each["sensor_id"], each["start"][:10]) for each in findings} == {("a", "2026-02-17")}
+    assert sums["wrong"] == 2 * 8 + 1
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+    assert not [key for key in rows_of(name) if key.startswith(b"repair#")]
+
+
 def test_the_work_list_of_a_range(written):
     """A range settles what is listed in it, if it has the whole day; the rest stays on the list."""
     name, schema = written

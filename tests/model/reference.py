@@ -1,0 +1,195 @@
+"""What a table has to hold, from first principles: plain sets, lists and fractions, and none of the project's code."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+
+MS, SECOND = 1000, 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+MAX_FUTURE_US = HOUR
+
+LENGTHS = {"15m": 15 * MINUTE, "1h": HOUR, "90m": 90 * MINUTE, "6h": 6 * HOUR, "1d": DAY}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One event as somebody published it, good or bad.
+
+    The value of a reading follows from its sensor, its millisecond and its metric: two values for one reading are a
+    publisher's error, of which nothing is promised.
+    """
+
+    sensor_id: str
+    time_us: int
+    metrics: tuple[str, ...]
+    location: str = ""  # metadata, where it is not empty
+    event_id: str = ""
+    fault: str = ""  # the reason why it is refused
+
+    @property
+    def readings(self):
+        return {metric: value_of(self.time_us, metric) for metric in self.metrics}
+
+    def refused(self, now_us, kinds):
+        """Why a job that writes these kinds of tables refuses it; "" where it does not."""
+        if self.fault in ("UNPARSEABLE", "MISSING_SENSOR_ID"):
+            return self.fault
+        if self.time_us > now_us + MAX_FUTURE_US:
+            return "EVENT_TIME_IN_FUTURE"
+        if self.fault:
+            return self.fault
+        if any((kind.location and not self.location) or (kind.event_id and not self.event_id) for kind in kinds):
+            return "MISSING_KEY_FIELD"
+        return ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What there is to know of how a table tells events apart and where it keeps them, said by hand.
+
+    Attributes:
+        grain_us: what event times are floored to.
+        location: whether row keys have the metadata "location".
+        event_id: whether they have the event_id.
+        logs: whether the metric "u" is kept in a family of its own.
+    """
+
+    grain_us: int
+    location: bool = False
+    event_id: bool = False
+    logs: bool = False
+
+    def identity(self, event):
+        """What tells the event from every other."""
+        return (
+            event.sensor_id,
+            event.time_us - event.time_us % self.grain_us,
+            event.location if self.location else "",
+            event.event_id if self.event_id else "",
+        )
+
+    def family(self, metric):
+        return "logs" if self.logs and metric == "u" else "raw"
+
+
+class Truth:
+    """The readings of one table: all that it ever took, and those of them that are still there.
+
+    Attributes:
+        accepted: identities with their metrics.
+        held: the same of what was not collected.
+    """
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.accepted = defaultdict(set)
+        self.held = defaultdict(set)
+        self._windows = {}
+
+    def accept(self, event):
+        """Takes an event; returns whether any of it was there already."""
+        identity = self.kind.identity(event)
+        known = identity in self.accepted
+        self.accepted[identity] |= set(event.metrics)
+        self.held[identity] |= set(event.metrics)
+        self._windows.clear()
+        return known
+
+    def collect(self, ages_us, now_us):
+        """Forgets the readings that are older than their family keeps: ages by family, None for ever."""
+        for identity in list(self.held):
+            cell_us = identity[1] - identity[1] % MS
+            left = set()
+            for metric in self.held[identity]:
+                age_us = ages_us[self.kind.family(metric)]
+                if age_us is None or cell_us >= now_us - age_us:
+                    left.add(metric)
+            if left:
+                self.held[identity] = left
+            else:
+                del self.held[identity]
+        self._windows.clear()
+
+    def windows(self, length_us, *, held=False):
+        """What the aggregate row of each window has to be, by sensor and start."""
+        found = self._windows.get((length_us, held))
+        if found is None:
+            found = self._windows[length_us, held] = _windows(self.held if held else self.accepted, length_us)
+        return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A window: how many events, and the values of each metric."""
+
+    events: int
+    values: tuple[tuple[str, tuple[float, ...]], ...]
+
+    def counts(self):
+        """Every count of the row."""
+        return {"reading_count": self.events} | {f"count_{metric}": len(values) for metric, values in self.values}
+
+    def agrees(self, row):
+        """Whether an aggregate row, values by column, is this window's."""
+        return _agrees(self, tuple(sorted(row.items())))
+
+
+def value_of(time_us, metric):
+    """Some value with digits behind the point, always the same."""
+    return (time_us // MS % 997 - 400) / 7 + ord(metric) / 10
+
+
+def less(row, other):
+    """Whether a row counts less of anything than another does."""
+    return any(row.get(name, 0) < count for name, count in other.items())
+
+
+def counts_of(row):
+    """The counts among a row's values."""
+    return {name: value for name, value in row.items() if name == "reading_count" or name.startswith("count_")}
+
+
+def _windows(readings, length_us):
+    identities = defaultdict(list)
+    for identity, metrics in readings.items():
+        identities[identity[0], identity[1] - identity[1] % length_us].append((identity, metrics))
+    found = {}
+    for window, members in identities.items():
+        values = defaultdict(list)
+        for identity, metrics in sorted(members):
+            for metric in metrics:
+                values[metric].append(value_of(identity[1], metric))
+        found[window] = Counted(len(members), tuple((metric, tuple(values[metric])) for metric in sorted(values)))
+    return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _agrees(counted, row):
+    row = dict(row)
+    wanted = {"reading_count": Fraction(counted.events)}
+    tolerances = {}
+    for metric, values in counted.values:
+        count, exact = len(values), [Fraction(value) for value in values]
+        total = sum(exact)
+        tolerance = sum(map(abs, exact)) / 10**9
+        variance = sum((value - total / count) ** 2 for value in exact) / count
+        wanted |= {
+            f"count_{metric}": Fraction(count),
+            f"min_{metric}": min(exact),
+            f"max_{metric}": max(exact),
+            f"sum_{metric}": total,
+            f"avg_{metric}": total / count,
+            f"stddev_{metric}": _root(variance),
+        }
+        tolerances |= {f"sum_{metric}": tolerance, f"avg_{metric}": tolerance / count}
+        tolerances[f"stddev_{metric}"] = tolerance / count
+    return row.keys() == wanted.keys() and all(
+        abs(Fraction(row[name]) - value) <= tolerances.get(name, 0) for name, value in wanted.items()
+    )
+
+
+def _root(square):
+    """The square root, to more digits than a double has."""
+    return Fraction(isqrt(int(square * 10**60)), 10**30)

@@ -1,0 +1,127 @@
+"""A Bigtable table in memory: rows that are read, written and rewritten as the project does it, and collected."""
+
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import groupby
+
+from google.cloud.bigtable_v2.types import MutateRowsRequest
+
+from pipeline.core.mutation_bytes import entry_of
+from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.schema.policies import Intersection, MaxAge, MaxVersions, Union
+from tests.core.schema.memory import Memory
+
+_Entry = MutateRowsRequest.Entry.pb()
+_TAG = b"\x12"  # of an entry among those of a request
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Table(Memory):
+    """One table.
+
+    Attributes:
+        policies: of its families, as they are.
+        noted: what it notes of itself, by key and column.
+        before_write: called before the next rewriting, once: what happens at that moment beside it.
+    """
+
+    def __init__(self, policies):
+        super().__init__()
+        self.policies = dict(policies)
+        self.noted = {}
+        self.before_write = None
+
+    def keys(self, prefix=b""):
+        return sorted(key for key in self._cells if key.startswith(prefix))
+
+    def newest(self, key):
+        """The newest cell of each column of a row, by column."""
+        newest = {}
+        for cell in self._cells.get(key, {}).values():
+            known = newest.get((cell.family, cell.qualifier))
+            if known is None or cell.timestamp_us > known.timestamp_us:
+                newest[cell.family, cell.qualifier] = cell
+        return newest
+
+    def snapshot(self):
+        return {key: dict(cells) for key, cells in self._cells.items()}
+
+    def write_rows(self, rows):
+        """What a sink does with what goes into it, rows or encoded ones."""
+        for row in rows:
+            self.write(decoded(row) if isinstance(row, EncodedRow) else row)
+
+    # As pipeline.cloud.rewriter.Rewriter
+
+    def replace(self, replacements):
+        replacements = list(replacements)
+        hook, self.before_write = self.before_write, None
+        if hook is not None:
+            hook()
+        for key, family, cells in replacements:
+            self._delete(key, lambda cell, family=family: cell.family == family)
+            self.write(Row(key, list(cells)))
+            self._drop_empty(key)
+
+    def delete_column(self, keys, family, qualifier):
+        for key in list(keys):
+            self._delete(key, lambda cell: (cell.family, cell.qualifier) == (family, qualifier))
+
+    # As pipeline.cloud.row_reader.RowReader, with filters that are what is wanted and a pattern
+
+    def read(self, key_range, filtered, *, page_rows=None, reverse=False):
+        wanted, pattern = filtered
+        return self(key_range, wanted, pattern, page_rows, reverse=reverse)
+
+    @contextmanager
+    def opened(self, *_):
+        yield self
+
+    # Garbage collection
+
+    def collect(self, now_us):
+        """Drops every cell that the policies of now allow to be dropped."""
+        for key in self.keys():
+            cells = sorted(self._cells[key].values(), key=lambda cell: (cell[:2], -cell.timestamp_us))
+            gone = set()
+            for (family, _), versions in groupby(cells, key=lambda cell: cell[:2]):
+                for newer, cell in enumerate(versions):
+                    if family in self.policies and _goes(self.policies[family], cell, newer, now_us):
+                        gone.add(cell)
+            if gone:
+                self._delete(key, gone.__contains__)
+
+    def _delete(self, key, goes):
+        row = self._cells.get(key, {})
+        for column in [column for column, cell in row.items() if goes(cell)]:
+            del row[column]
+        self._drop_empty(key)
+
+    def _drop_empty(self, key):
+        if not self._cells.get(key, True):
+            del self._cells[key]
+
+
+def decoded(row):
+    """The row that was encoded, as the server's own class reads it."""
+    data = entry_of(row.key, [row.mutations])
+    entry = _Entry.FromString(data)
+    cells = [
+        Cell(each.set_cell.family_name, each.set_cell.column_qualifier, each.set_cell.timestamp_micros, each.set_cell.value)
+        for each in entry.mutations
+    ]
+    assert len(cells) == row.cells
+    return Row(entry.row_key, cells)
+
+
+def _goes(policy, cell, newer, now_us):
+    match policy:
+        case MaxAge(age):
+            return cell.timestamp_us < now_us - age // _MICROSECOND
+        case MaxVersions(versions):
+            return newer >= versions
+        case Union(members):
+            return any(_goes(member, cell, newer, now_us) for member in members)
+        case Intersection(members):
+            return bool(members) and all(_goes(member, cell, newer, now_us) for member in members)
+    return False

@@ -1,0 +1,273 @@
+"""Any sequence of what may happen to tables leaves them as a plain model of them says: see :mod:`tests.model.world`."""
+
+import os
+
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from datetime import timedelta
+
+from tests.model.reference import DAY, HOUR, MINUTE, Published
+from tests.model.specs import AGES, READING_POLICIES, TIER_POLICIES, specs
+from tests.model.world import World, message
+
+_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "40"))
+_OFFSETS = [0, 1, 700, 1000, 5 * MINUTE, 16 * MINUTE, 31 * MINUTE + 250, 59 * MINUTE + 59_999_999]
+_AGES = [0, 0, 0, HOUR, 2 * HOUR, 5 * HOUR, 20 * HOUR, 26 * HOUR, 2 * DAY, 3 * DAY, 6 * DAY, -HOUR, -2 * HOUR]
+_STEPS = [MINUTE, 7 * MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 13 * HOUR, DAY, 2 * DAY, 4 * DAY]
+_FAULTS = ["UNPARSEABLE", "MISSING_SENSOR_ID", "NO_READINGS", "NON_FINITE_VALUE"]
+_LATENESSES = [timedelta(minutes=30), timedelta(hours=2), timedelta(days=1), timedelta(days=4)]
+_LATE_FIRINGS = [timedelta(0), timedelta(minutes=1), timedelta(hours=3)]
+
+metrics = st.sampled_from([("t",), ("t", "h"), ("h", "u"), ("t", "h", "u"), ("u",)])
+times = st.tuples(st.sampled_from(_AGES), st.sampled_from(_OFFSETS))
+drawn = st.builds(
+    lambda *parts: parts,
+    st.sampled_from("aab"),
+    times,
+    metrics,
+    st.sampled_from(["x", "x", "y", ""]),
+    st.sampled_from(["e", "e", "f", ""]),
+    st.sampled_from([""] * 20 + _FAULTS),
+)
+batches = st.lists(drawn, min_size=1, max_size=4)
+
+
+class Tables(RuleBasedStateMachine):
+    """One table or two, and everything that may happen to them."""
+
+    sequences = steps = 0
+
+    @initialize(of=st.lists(specs(), min_size=1, max_size=2), seed=st.integers(0, 999))
+    def begin(self, of, seed):
+        self.world = World(of, seed)
+        self._stack = self.world.stood_in()
+        self._stack.__enter__()
+        self.published, self.well = [], True
+        Tables.sequences += 1
+
+    # Messages
+
+    @precondition(lambda self: self.world.job)
+    @rule(batch=batches, fails_first=st.booleans(), flow=st.integers(0, 3))
+    def publish(self, batch, fails_first, flow):
+        """New events, in one message or several; then they go on as far as is said."""
+        events = self._events(batch)
+        messages = [message(*events)] if fails_first else [message(event) for event in events]
+        self._publish(messages, flow, fails_first=fails_first)
+
+    @precondition(lambda self: self.world.job and self.published)
+    @rule(which=st.integers(0, 1000), flow=st.integers(0, 3))
+    def again(self, which, flow):
+        """A message comes again, just so."""
+        self._publish([self.published[which % len(self.published)]], flow)
+
+    @precondition(lambda self: self.world.job and self.published)
+    @rule(which=st.integers(0, 1000), more=metrics, flow=st.integers(0, 3))
+    def more_of(self, which, more, flow):
+        """Another part of an event that was there before."""
+        event = self.published[which % len(self.published)].events[0]
+        if not event.fault:
+            self._publish([message(_with(event, more))], flow)
+
+    @precondition(lambda self: self.world.job)
+    @rule(what=st.sampled_from(["gather", "gather later", "answer", "fire", "write some", "write", "settle"]))
+    def go_on(self, what):
+        """Something in the job goes on a step."""
+        job = self.world.job
+        match what:
+            case "gather":
+                job.gather()
+            case "gather later":
+                job.gather(at_once=False)
+            case "answer":
+                for stage in job.all_stages():
+                    stage.receive()
+                    stage.answer()
+            case "fire":
+                for stage in job.all_stages():
+                    stage.fire_dirty()
+            case "write some":
+                for stage in job.all_stages():
+                    stage.write(1)
+            case "write":
+                job.write()
+            case "settle":
+                job.settle()
+        self._done()
+
+    # Time
+
+    @rule(by=st.sampled_from(_STEPS), lag=st.sampled_from([0, 0, MINUTE, HOUR, DAY]))
+    def wait(self, by, lag):
+        """The clock goes on, and the watermark behind it."""
+        self.world.pass_time(by)
+        if self.world.job:
+            self.world.job.advance(self.world.now_us + HOUR - lag)
+        self._done()
+
+    @rule(which=st.integers(0, 1))
+    def collect(self, which):
+        self.world.collect(self._name(which))
+        self._done()
+
+    # Jobs
+
+    @precondition(lambda self: not self.world.job)
+    @rule(
+        which=st.sampled_from([(0, 1), (1, 0), (0,), (1,)]),
+        deduplicate=st.sampled_from([True, True, True, False]),
+        checks_on=st.sampled_from([True, True, True, False]),
+        lateness=st.sampled_from(_LATENESSES),
+        late_firing=st.sampled_from(_LATE_FIRINGS),
+        attribute=st.booleans(),
+    )
+    def launch(self, which, deduplicate, checks_on, lateness, late_firing, attribute):
+        names = list(dict.fromkeys(map(self._name, which)))
+        self.world.launch(
+            names,
+            checks_on=checks_on,
+            deduplicate=deduplicate,
+            allowed_lateness=lateness,
+            late_firing=late_firing,
+            timestamp_attribute="event_time" if attribute else None,
+        )
+        self._done()
+
+    @precondition(lambda self: self.world.job)
+    @rule()
+    def drain(self):
+        self.world.drain()
+        self._done()
+
+    @precondition(lambda self: self.world.job)
+    @rule(redelivered=st.booleans())
+    def crash(self, redelivered):
+        self.world.crash(redelivered=redelivered)
+        self._done()
+
+    # Tools
+
+    @rule(which=st.integers(0, 1), batch=batches, old=st.integers(0, 1000), how=st.sampled_from(["", "", "broken off", "two"]))
+    def backfill(self, which, batch, old, how):
+        """A file of new events and of one that came before; broken off, or two at once."""
+        name, events = self._name(which), [each for each in self._events(batch) if not each.fault]
+        if self.published:
+            events += [each for each in self.published[old % len(self.published)].events if not each.fault]
+        meanwhile = None
+        if how == "two":
+            others = [_with(each, ("t", "u")) for each in events[:2]]
+            others += [_moved(each, 1000) for each in events[-1:]]
+            meanwhile = lambda: self.world.backfill(name, others)  # noqa: E731
+        if events:
+            self.world.backfill(name, events, broken_off=how == "broken off", meanwhile=meanwhile)
+        self.published += [message(each) for each in events]
+        self._done()
+
+    @rule(which=st.integers(0, 1), listed=st.booleans(), dry_run=st.booleans(), batch=batches, beside=st.booleans())
+    def repair(self, which, listed, dry_run, batch, beside):
+        """By the work list or by time; messages may come in between."""
+        meanwhile = None
+        if beside and self.world.job and not dry_run:
+            messages = [message(event) for event in self._events(batch)]
+            meanwhile = lambda: self._publish(messages, 3)  # noqa: E731
+        self.world.repair(self._name(which), listed=listed, dry_run=dry_run, meanwhile=meanwhile)
+        self._done()
+
+    @precondition(lambda self: not self.world.job)
+    @rule(which=st.integers(0, 1), text=st.sampled_from(["15m", "1h", "6h", "1d"]), policy=st.sampled_from(TIER_POLICIES))
+    def add_tier(self, which, text, policy):
+        name = self._name(which)
+        tiers = self.world.schemas[name].tiers
+        if tiers and not any(tier.window.text in (text, "90m") for tier in tiers):
+            self.world.add_tier(name, text, policy)
+        self._done()
+
+    @precondition(lambda self: not self.world.job)
+    @rule(
+        which=st.integers(0, 1),
+        family=st.integers(0, 9),
+        of_readings=st.sampled_from(READING_POLICIES),
+        of_tier=st.sampled_from(TIER_POLICIES),
+        outside=st.booleans(),
+    )
+    def change_policy(self, which, family, of_readings, of_tier, outside):
+        """By the project, which notes what is lost; or by somebody else, to a shorter one."""
+        name = self._name(which)
+        families = sorted(self.world.ages[name])
+        family = families[family % len(families)]
+        policy = of_tier if family.startswith("tier_") else of_readings
+        if outside:
+            if shorter(policy, self.world.ages[name][family]):
+                self.world.shorten(name, family, policy)
+        else:
+            self.world.set_policy(name, family, policy)
+        self._done()
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            try:
+                if self.well:
+                    self.world.finish()
+            finally:
+                self._stack.__exit__(None, None, None)
+
+    # What rules have in common
+
+    def _name(self, which):
+        return self.world.names[which % len(self.world.names)]
+
+    def _events(self, batch):
+        hour_us = self.world.now_us - self.world.now_us % HOUR
+        return [
+            Published(sensor_id, hour_us - age + offset, *others) for sensor_id, (age, offset), *others in batch
+        ]
+
+    def _publish(self, messages, flow, *, fails_first=False):
+        self.published += messages
+        self.world.publish(messages, fails_first=fails_first)
+        job = self.world.job
+        if flow > 0:
+            job.gather()
+        if flow > 1:
+            for stage in job.all_stages():
+                stage.fire_dirty()
+                stage.receive()
+        if flow > 2:
+            job.settle()
+        self._done()
+
+    def _done(self):
+        Tables.steps += 1
+        self.well = False  # so that what fails is told, and not what comes of it
+        self.world.look()
+        self.world.check()
+        if self.world.job and not self.world.job.busy():
+            self.world.job.history.clear()
+        self.well = True
+
+
+def shorter(policy, age_us):
+    return AGES[policy] is not None and (age_us is None or AGES[policy] < age_us)
+
+
+def _with(event, more):
+    """Another part of the same event."""
+    return Published(event.sensor_id, event.time_us, more, event.location, event.event_id)
+
+
+def _moved(event, by_us):
+    return Published(event.sensor_id, event.time_us + by_us, event.metrics, event.location, event.event_id)
+
+
+def test_any_sequence():
+    """No reading is lost or counted twice, and no aggregate is wrong that nobody knows of."""
+    run_state_machine_as_test(
+        Tables,
+        settings=settings(
+            max_examples=_EXAMPLES,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        ),
+    )

@@ -1,0 +1,595 @@
+"""Tables in memory, a clock, and all that is done to tables: jobs, backfills, repairs, changes, collection.
+
+The project's own functions do it; only servers, Beam and the time are stood in for.
+"""
+
+import math
+import random
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from unittest import mock
+
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.cloud import kept
+from pipeline.cloud.names import TableName
+from pipeline.core.events import LATEST_US, sensor_event, validate
+from pipeline.core.outgoing import message_of
+from pipeline.core.rows import KeyRange
+from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.changes import changes
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.sweeps import Span, events_within
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows import Window
+from pipeline.job import checks, repair
+from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.transforms import backfill as backfilling
+from pipeline.transforms import reading
+from pipeline.transforms import recall as recalling
+from pipeline.transforms import repair as repairing
+from pipeline.transforms.aggregate import GatherReadings
+from tests.model.job import Job, Message
+from tests.model.reference import DAY, LENGTHS, Truth, counts_of, less
+from tests.model.specs import AGES
+from tests.model.table import Table
+from tests.streams import flags, pubsub_message
+
+START_US = round(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp()) * 1_000_000
+_LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
+_SETTINGS = settings_of(parse_flags(flags()))
+_OPTIONS = PipelineOptions([])
+_NO_JOB = timedelta(0)
+
+
+class World:
+    """Everything there is.
+
+    Attributes:
+        now_us: the clock.
+        specs: of the tables, by name.
+        tables: the tables.
+        truths: what they have to hold.
+        job: the one that runs, if any.
+        backlog: messages that are to be delivered again.
+        repeats: windows of which a job without de-duplication counted something twice, by table, sensor and start of
+            the shortest window.
+        abandoned: windows whose last pane was lost with a job that nothing was redelivered of, or whose backfill was
+            broken off.
+        beside: windows that were backfilled while a job had them: its next pane is without these events.
+        grown: windows that were there before their tier was.
+    """
+
+    def __init__(self, specs, seed=0):
+        self.now_us = START_US
+        self.random = random.Random(seed)
+        self.specs, self.tables, self.truths, self.schemas = {}, {}, {}, {}
+        self.names = []
+        for number, spec in enumerate(specs):
+            name = TableName("test-project", "instance", f"t{number}")
+            self.names.append(name)
+            self.specs[name], self.schemas[name] = spec, spec.schema
+            self.tables[name] = Table(spec.schema.policies)
+            self.tables[name].noted[b"schema#schema"] = {b"toml": b""}
+            self.truths[name] = Truth(spec.kind)
+        self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
+        self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
+        self.job, self.backlog, self.seen = None, [], {}
+        self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
+        self.look()
+
+    # The servers that are stood in for
+
+    @contextmanager
+    def stood_in(self):
+        """Everything outside of the process is this world's."""
+        rows = SimpleNamespace(open=lambda name, *_: self.tables[name].opened())
+        clock = SimpleNamespace(
+            time=lambda: self.now_us / 1e6, time_ns=lambda: self.now_us * 1000, strftime=lambda *_: "now", gmtime=int
+        )
+        tables = SimpleNamespace(
+            find=lambda name: {**self.tables[name].policies, "tidetable": None},
+            describe=lambda name: {**self.tables[name].policies, "tidetable": None},
+        )
+        patches = [
+            *((module, "RowReader", rows) for module in (reading, repairing, repair)),
+            *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
+            *((module, "row_filter", lambda wanted, pattern=None: (wanted, pattern)) for module in (reading, repairing, repair)),
+            *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
+            *((module, "time", clock) for module in (kept, checks, repair)),
+            *((module, "tables", tables) for module in (checks, repair)),
+            *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
+            (checks, "read_schema", self.schemas.get),
+            (checks, "_warn", lambda _: None),
+            (kept, "_noted", lambda name: self.tables[name].noted),
+            (kept, "_note", lambda name, key, columns: self.tables[name].noted.setdefault(key, {}).update(columns)),
+            (repair, "sampled_keys", lambda _: []),
+            (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
+            (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
+            (repair, "_look_at", self._look_at),
+            (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
+            (repair, "read_foreign", lambda _: (set(), {})),
+        ]
+        with ExitStack() as stack:
+            for module, name, value in patches:
+                stack.enter_context(mock.patch.object(module, name, value))
+            yield self
+
+    def retention(self, name):
+        """What the table's policies, and what it notes, leave of it."""
+        return kept.retention_of(name, self.schemas[name], {**self.tables[name].policies, "tidetable": None})
+
+    # Time
+
+    def pass_time(self, by_us):
+        if self.job is not None:
+            self.job.pass_time()
+        self.now_us += by_us
+        if self.job is not None:
+            self.job.pass_time()
+            for stage in self.job.all_stages():  # late panes have fired by then
+                for key, window in list(stage.open.items()):
+                    if window.dirty and key[1] + stage.length_us <= stage.watermark_us:
+                        stage.fire(key)
+        self.look()
+
+    def collect(self, name):
+        """Bigtable collects what it may."""
+        if self.job is not None:
+            self.job.write_sink()
+        self.tables[name].collect(self.now_us)
+        self.truths[name].collect(self.ages[name], self.now_us)
+        self.look(collected=True)
+
+    # Jobs
+
+    def launch(self, names, *, checks_on, **changes):
+        settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
+        if checks_on:
+            targets = checks.read_targets(settings)
+        else:
+            targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
+        self.job = Job(self, targets, settings, self.random)
+        again, self.backlog = self.backlog, []
+        if again:
+            self.publish(again)
+
+    def publish(self, messages, *, fails_first=False):
+        """Delivers messages to the job, in one bundle; checks what is refused."""
+        job = self.job
+        names = [target.name for target in job.targets]
+        kinds = [self.specs[name].kind for name in names]
+        wanted = []
+        for message in messages:
+            for event in message.events:
+                refused = event.refused(self.now_us, kinds)
+                if refused:
+                    wanted.append(refused)
+                    continue
+                for name in names:
+                    if self.truths[name].accept(event) and not job.settings.deduplicate:
+                        self.repeats.add((name, event.sensor_id, event.time_us))
+                for name in self.names:
+                    if name not in names and self._has(name, event):
+                        self._abandon(name, [event])  # it comes again, but to others
+        letters = job.deliver(messages, fails_first=fails_first)
+        reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
+        assert sorted(reasons) == sorted(wanted), f"dead letters {reasons}, wanted {wanted}"
+        self.look()
+
+    def crash(self, *, redelivered):
+        """The job is gone, and with it all that was on its way."""
+        job, self.job = self.job, None
+        if redelivered:
+            self.backlog = job.history
+            for written in job.sink:  # rows of the work list come again with what they are of
+                written.rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
+        job.write_sink()
+        if not redelivered:
+            for name, stages in job.stages.items():
+                for number, sensor_id, start_us in job.pending(name):
+                    self.abandoned.add((name, stages[number].tier.window.text, sensor_id, start_us))
+        self.look()
+        self.beside.clear()
+
+    def drain(self):
+        self.job.drain()
+        self.job = None
+        self.look()
+        self.beside.clear()
+
+    # Backfill
+
+    def backfill(self, name, events, *, broken_off=False, meanwhile=None):
+        """Writes events as if of files; those that the table refuses are left out. One may be broken off half-way."""
+        table, schema = self.tables[name], self.schemas[name]
+        if self.job is not None:
+            self.job.catch_up()
+        taken = [event for event in events if not event.refused(self.now_us, [self.specs[name].kind])]
+        if not taken:
+            return
+        valid = [validate(proto_of(event), LATEST_US) for event in taken]
+        for event in taken:
+            self.truths[name].accept(event)
+        table.write_rows(row for event in valid for row in schema.rows(event))
+        if broken_off:
+            self._abandon(name, taken)
+            self.look()
+            return
+        if meanwhile is not None:
+            table.before_write = meanwhile
+        if schema.tiers:
+            lateness = (self.job.settings.allowed_lateness, self.job.settings.late_firing) if self.job else (_NO_JOB, _NO_JOB)
+            if self.job is not None and name in self.job.stages:
+                for number, tier in enumerate(schema.tiers):
+                    for event in taken:
+                        self.beside.add((name, tier.window.text, event.sensor_id, _start(event.time_us, tier.window.text)))
+            self._complete(name, schema, valid, lateness)
+        table.before_write = None
+        self.look()
+
+    def _complete(self, name, schema, events, lateness):
+        gather = GatherReadings(schema.tiers[0].window, schema.identity)
+        gather._gatherer.start()
+        gather._gatherer.add(events)
+        held = {}
+        combine = backfilling._KeepFn(deduplicate=True)
+        for each in gather._gatherer.take():
+            key = each.sensor_id, _start(each.time_us, schema.tiers[0].window.text)
+            held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
+        table = name, schema, self.retention(name)
+        windows, before = [], None
+        for tier in schema.tiers:
+            if before is None:
+                fn = backfilling._CompleteFn(*table, tier, *lateness)
+                elements = [((sensor, gathered), start, ([],)) for (sensor, start), gathered in held.items()]
+            else:
+                fn = backfilling._CompleteLongerFn(*table, (before, tier))
+                groups = defaultdict(list)
+                for sensor, (start, stats) in windows:
+                    groups[sensor, _start(start, tier.window.text)].append((start, stats))
+                elements = [((sensor, shorter), start, ()) for (sensor, start), shorter in groups.items()]
+            fn.setup()
+            fn.start_bundle()
+            outputs = []
+            for element, start, more in elements:
+                window = IntervalWindow(Timestamp(micros=start), Timestamp(micros=start + tier.window.length_us))
+                outputs += fn.process(element, *more, window=window)
+            outputs += fn.finish_bundle()
+            fn.teardown()
+            self.tables[name].write_rows(out.value.value for out in outputs if isinstance(out, TaggedOutput))
+            windows = [out.value for out in outputs if not isinstance(out, TaggedOutput)]
+            before = tier
+
+    # Repair
+
+    def repair(self, name, *, listed, dry_run=False, meanwhile=None):
+        """Repairs the work list, or everything; returns how many windows were wrong."""
+        if not self.schemas[name].tiers:
+            return 0
+        job = self.job
+        lateness, late_firing = _NO_JOB, _NO_JOB
+        if job is not None:
+            job.catch_up()
+            lateness, late_firing = job.settings.allowed_lateness, job.settings.late_firing
+        self.look()
+        before = self.tables[name].snapshot()
+        request = repair.Request(
+            name, Said(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
+            end_us=_up(self.now_us + DAY, DAY), start_us=_start(self.now_us - 400 * DAY, "1d"),
+        )  # fmt: skip
+        self._found, self._meanwhile = {}, meanwhile
+        planned = repair.plan(request, _OPTIONS, self.now_us)
+        wrong = sum(outcome.wrong for outcome in repair.carry_out(request, planned, _OPTIONS))
+        if dry_run:
+            assert self.tables[name].snapshot() == before, "a dry run has changed the table"
+        self.look(repaired=name)
+        return wrong
+
+    def _look_at(self, request, planned, spans, options, prefix):  # noqa: ARG002
+        parts = list(repair._parts(planned, spans))
+        extents = tuple(planned.extents)
+        raw = repairing._ReadRawFn(request.table, tuple(spans), planned.schema)
+        stored = repairing._ReadAggregatesFn(request.table, tuple(spans), extents[-1].tier)
+        merge, compare = repairing._MergeFn(), repairing._CompareFn(extents)
+        raw.setup()
+        stored.setup()
+        readings = defaultdict(list)
+        joined = defaultdict(lambda: {"recomputed": [], "stored": [], repairing._HELD_UP: []})
+        for part in parts:
+            for key, element in (raw if part.extent is None else stored).process(part):  # none of them is foreign
+                if part.extent is None:
+                    readings[key].append(element)
+                else:
+                    joined[key]["stored"].append(element)
+        for key, pieces in readings.items():
+            merged = merge.create_accumulator()
+            for piece in pieces:
+                merged = merge.add_input(merged, piece)
+            longest, recomputed = repairing._recomputed((key, merged), extents[-1].tier)
+            joined[longest]["recomputed"].append(recomputed)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        findings = [finding for element in joined.items() for finding in compare.process(element)]
+        self._found[prefix] = [finding.record() for finding in findings]
+        counters = {repair.WINDOWS_CHECKED: len(joined), repair.WINDOWS_WRONG: len(findings)}
+        if not request.dry_run and findings:
+            rewrite = repairing._RewriteFn(request.table)
+            rewrite.setup()
+            rewrite.start_bundle()
+            for finding in findings:
+                rewrite.process(finding)
+            rewrite.finish_bundle()
+            counters[repair.WINDOWS_REWRITTEN] = len(findings)
+        return counters
+
+    # Changes
+
+    def shorten(self, name, family, policy):
+        """Somebody else than the project changes a family's policy."""
+        self.tables[name].policies[family] = parse_policy(policy)
+        self.ages[name][family] = AGES[policy]
+
+    def set_policy(self, name, family, policy):
+        """A family's policy is changed by table create --apply."""
+        schema = self.schemas[name]
+        self._apply(name, replace(schema, policies={**schema.policies, family: parse_policy(policy)}))
+        self.stored_ages[name][family] = AGES[policy]
+        self.ages[name] = dict(self.stored_ages[name])
+
+    def add_tier(self, name, text, policy):
+        """A tier is added by table create --apply."""
+        schema, family = self.schemas[name], f"tier_{text}"
+        tiers = (*schema.tiers, Tier(Window.parse(text), family))
+        wanted = replace(schema, tiers=tiers, policies={**schema.policies, family: parse_policy(policy)})
+        self.stored_ages[name][family] = AGES[policy]
+        self.ages[name] = dict(self.stored_ages[name])
+        self._apply(name, wanted)
+        self.abandoned |= {
+            (name, text, sensor_id, _start(start_us, text))
+            for each, shorter, sensor_id, start_us in self.abandoned
+            if each == name and LENGTHS[shorter] < LENGTHS[text]
+        }
+        self.grown |= {(name, text, *window) for window in self.truths[name].windows(LENGTHS[text])}
+
+    def _apply(self, name, wanted):
+        """As :mod:`pipeline.toolbox.table` does it."""
+        schema = self.schemas[name]
+        assert all(change.safe for change in changes(schema, wanted))
+        kept.note_lost(name, self.retention(name), Retention.of(wanted))
+        self.schemas[name] = wanted
+        self.tables[name].policies = dict(wanted.policies)
+
+    # What must always be so
+
+    def rows(self, name):
+        """The aggregate rows of a table: values by column, by window's length, sensor and start."""
+        table, found = self.tables[name], {}
+        for key in table.keys(b"agg#"):
+            _, label, sensor_id, start = key.decode().split("#")
+            text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+            start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
+            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
+            found[text, sensor_id, start_us] = values
+        return found
+
+    def listed(self, name):
+        """The windows of its work list, by sensor and start."""
+        found = set()
+        for key in self.tables[name].keys(b"repair#"):
+            _, label, sensor_id, start = key.decode().split("#")
+            _, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+            start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
+            found.add((sensor_id, start_us))
+        return found
+
+    def check(self):
+        """Holds every table against what it has to be."""
+        for name in self.names:
+            idle = self.job is None or not any(written.name == name for written in self.job.sink)
+            if idle:
+                self._check_raw(name)
+                self._check_retention(name)
+            self._check_aggregates(name)
+
+    def _check_raw(self, name):
+        assert self._stored(name) == {
+            (identity, metric) for identity, metrics in self.truths[name].held.items() for metric in metrics
+        }
+
+    def _stored(self, name):
+        """The readings that raw rows hold."""
+        schema, kind, found = self.schemas[name], self.specs[name].kind, set()
+        for record in events_within(schema, self.tables[name], KeyRange(b"", b""), Span(0, LATEST_US + 1)):
+            time_us = record.event_time_us - record.event_time_us % kind.grain_us
+            location = record.metadata.get("location", "") if kind.location else ""
+            identity = record.sensor_id, time_us, location, record.event_id if kind.event_id else ""
+            found |= {(identity, metric) for metric in record.readings}
+        return found
+
+    def _check_retention(self, name):
+        """What is said to be there surely is."""
+        from_us = self.retention(name).readings_from_us(self.now_us)
+        truth = self.truths[name]
+        gone = [each for each, metrics in truth.accepted.items() if truth.held.get(each, set()) != metrics and each[1] >= from_us]
+        assert not gone, f"{name}: {gone} are gone, and said to be there"
+
+    def _check_aggregates(self, name):
+        rows, listed = self.rows(name), self._listed_soon(name)
+        pending = self._pending(name)
+        for number, tier in enumerate(self.schemas[name].tiers):
+            text, length_us = tier.window.text, tier.window.length_us
+            truth = self.truths[name].windows(length_us)
+            of_tier = {key[1:] for key in rows if key[0] == text}
+            for sensor_id, start_us in truth.keys() | of_tier:
+                row = rows.get((text, sensor_id, start_us), {})
+                counted = truth.get((sensor_id, start_us))
+                mark = name, text, sensor_id, start_us
+                if counted is not None and row and counted.agrees(row):
+                    self.abandoned.discard(mark)
+                    self.grown.discard(mark)
+                    continue
+                if any(sensor == sensor_id and start_us <= start < start_us + length_us for sensor, start in listed):
+                    continue
+                if (number, sensor_id, start_us) in pending:
+                    continue
+                if mark in self.abandoned or (mark in self.grown and not row):
+                    continue
+                if self.may_be_gone(name, tier, start_us):
+                    continue
+                if counted is not None and self._repeated(name, sensor_id, start_us, length_us) and not less(row, counted.counts()):
+                    continue
+                raise AssertionError(f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} is {row}, not {counted}, and nobody knows")
+
+    def _listed_soon(self, name):
+        """The work list, with what the job is about to add to it."""
+        found = self.listed(name)
+        if self.job is not None and self.schemas[name].tiers:
+            scratch = Table({})
+            for written in self.job.sink:
+                if written.name == name:
+                    scratch.write_rows(row for row in written.rows if row.key.startswith(b"repair#"))
+            if scratch.keys():
+                own, self.tables[name] = self.tables[name], scratch
+                found |= self.listed(name)
+                self.tables[name] = own
+        return found
+
+    def _pending(self, name):
+        pending = self.job.pending(name) if self.job is not None else set()
+        for message in self.backlog:
+            for event in message.events:
+                pending |= {
+                    (number, event.sensor_id, _start(event.time_us, tier.window.text))
+                    for number, tier in enumerate(self.schemas[name].tiers)
+                }
+        return pending
+
+    def may_be_gone(self, name, tier, start_us):
+        """Whether an aggregate row may be collected, by what the table tells."""
+        return start_us < self.retention(name).aggregates_from_us(tier, self.now_us)
+
+    # Beside
+
+    def look(self, *, collected=False, repaired=None):
+        """Compares every aggregate row with what it was: it never counts less."""
+        for name in self.names:
+            rows = self.rows(name)
+            for key, before in self.seen.get(name, {}).items():
+                text, sensor_id, start_us = key
+                now = counts_of(rows.get(key, {}))
+                if not less(now, counts_of(before)):
+                    continue
+                if collected and not now:
+                    continue
+                wanted = self.truths[name].windows(LENGTHS[text]).get((sensor_id, start_us))
+                if wanted is None or less(wanted.counts(), counts_of(before)):
+                    continue
+                if (name, *key) in self.beside:
+                    continue
+                if repaired == name:
+                    left = self.truths[name].windows(LENGTHS[text], held=True).get((sensor_id, start_us))
+                    if left is not None and left == wanted and left.agrees(rows.get(key, {})):
+                        continue
+                raise AssertionError(f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} was {before}, and is {rows.get(key)}")
+            self.seen[name] = rows
+
+    def _has(self, name, event):
+        truth = self.truths[name]
+        return truth.kind.identity(event) in truth.accepted
+
+    def _abandon(self, name, events):
+        for event in events:
+            for tier in self.schemas[name].tiers:
+                text = tier.window.text
+                self.abandoned.add((name, text, event.sensor_id, _start(event.time_us, text)))
+
+    def _repeated(self, name, sensor_id, start_us, length_us):
+        return any(
+            each == name and sensor == sensor_id and start_us <= time_us < start_us + length_us
+            for each, sensor, time_us in self.repeats
+        )
+
+    # The end
+
+    def finish(self):
+        """Drains what runs, repairs, and holds all of it against the truth."""
+        if self.backlog and self.job is None:
+            self.launch(self.names, checks_on=True)
+        if self.job is not None:
+            self.drain()
+        self.check()
+        for name in self.names:
+            self.repair(name, listed=True)
+        self.check()
+        for name in self.names:
+            self._check_left(name)
+            self._check_repaired(name, whole=False)
+            wrong = self.repair(name, listed=False, dry_run=True)
+            assert self.repair(name, listed=False) == wrong
+            assert not self.repair(name, listed=False, dry_run=True)
+            self._check_repaired(name, whole=True)
+        self.check()
+
+    def _check_left(self, name):
+        """What is left of the work list may have been collected, or is not over."""
+        tiers, from_us = self.schemas[name].tiers, self.retention(name).readings_from_us(self.now_us)
+        for sensor_id, listed_us in self.listed(name):
+            starts = {_start(listed_us, tier.window.text): tier.window.length_us for tier in tiers}
+            assert any(start < from_us or start + length > self.now_us for start, length in starts.items()), (
+                f"{name.table}: {sensor_id} at {_shown(listed_us)} is still listed"
+            )
+
+    def _check_repaired(self, name, *, whole):
+        """Every window that is over, and whose raw rows are surely there, equals them."""
+        rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
+        for tier in self.schemas[name].tiers:
+            text, length_us = tier.window.text, tier.window.length_us
+            for (sensor_id, start_us), counted in self.truths[name].windows(length_us).items():
+                if start_us < from_us or start_us + length_us > self.now_us or self.may_be_gone(name, tier, start_us):
+                    continue
+                row, mark = rows.get((text, sensor_id, start_us), {}), (name, text, sensor_id, start_us)
+                excused = not whole and (
+                    mark in self.abandoned
+                    or (mark in self.grown and not row)
+                    or (self._repeated(name, sensor_id, start_us, length_us) and not less(row, counted.counts()))
+                )
+                assert excused or counted.agrees(row), f"{mark} is {row} after a repair, not {counted}"
+
+
+def message(*events):
+    """The events in one message."""
+    for event in events:
+        if event.fault == "UNPARSEABLE":
+            return Message((event,), PubsubMessage(b"\xff", {}))
+    return Message(events, pubsub_message(message_of([proto_of(event) for event in events])))
+
+
+def proto_of(event):
+    readings = {} if event.fault == "NO_READINGS" else event.readings
+    if event.fault == "NON_FINITE_VALUE":
+        readings = dict.fromkeys(readings, math.inf)
+    sensor_id = "" if event.fault == "MISSING_SENSOR_ID" else event.sensor_id
+    metadata = {"location": event.location} if event.location else {}
+    return sensor_event(sensor_id, event.time_us, readings, metadata, event.event_id)
+
+
+def _start(time_us, text):
+    return time_us - time_us % LENGTHS[text]
+
+
+def _up(time_us, length_us):
+    return -(-time_us // length_us) * length_us
+
+
+def _shown(time_us):
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
