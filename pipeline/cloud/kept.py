@@ -3,7 +3,7 @@
 | row | column | value |
 |---|---|---|
 | ``schema#kept`` | a family | the time from which on nothing of it was collected, where a policy was shorter once |
-| ``schema#seen`` | a family | the age from which on it collects, where that was last seen to be less than the schema's |
+| ``schema#seen`` | a family | the age that it was last seen to collect from, where that is less than the schema says |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: how jobs were deduplicating from such windows on |
 
 Times are microseconds since the epoch.
@@ -162,5 +162,7 @@ def _text(column: bytes) -> str:
 
 def _number(name: TableName, key: bytes, text: bytes) -> int:
     if not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise ServerProblem(f"table {name}: row {key.decode()} holds {text[:40]!r}, where a number should be; delete it")
+        raise ServerProblem(
+            f"table {name}: row {key.decode()} holds {text[:40]!r}, where a number should be; delete it"
+        )
     return int(text)

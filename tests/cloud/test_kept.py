@@ -15,7 +15,6 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.rows import Cell, KeyRange
 from pipeline.core.schema.policies import parse_policy
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.work_list import work_key, work_row
