@@ -33,14 +33,20 @@ class Held(NamedTuple):
 
     Attributes:
         readings: of its raw rows.
-        row: what its aggregate row counts; nothing where there is none, or where raw rows are complete and it may count
-            one of them twice.
+        row: what its aggregate row counts; nothing where there is none.
         complete: whether the raw rows are surely all that were ever written.
+        repeats: whether the aggregate row may count one of them twice.
     """
 
     readings: WindowReadings
     row: WindowStats
     complete: bool
+    repeats: bool
+
+    @property
+    def least(self) -> WindowStats:
+        """What complete raw rows come to at the least."""
+        return WindowStats() if self.repeats else self.row
 
 
 class HeldWindows(NamedTuple):
@@ -84,12 +90,10 @@ class Completion:
         end_us = start_us + tier.window.length_us
         row = self._row(tier, sensor_id, start_us)
         if not self._finds:
-            return Held(WindowReadings(), row, complete=False)
+            return Held(WindowReadings(), row, complete=False, repeats=False)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
-        complete = self._complete(start_us, now_us)
-        if complete and self._retention.may_repeat(start_us, end_us):
-            row = WindowStats()
-        return Held(found.get(start_us, WindowReadings()), row, complete)
+        complete, repeats = self._complete(start_us, now_us), self._retention.may_repeat(start_us, end_us)
+        return Held(found.get(start_us, WindowReadings()), row, complete, repeats)
 
     def completed(
         self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
@@ -106,7 +110,8 @@ class Completion:
         Raises:
             ForeignRow: a row is not as the schema writes it.
         """
-        readings, row, complete = self.held(tier, sensor_id, start_us, now_us)
+        held = self.held(tier, sensor_id, start_us, now_us)
+        readings, row, complete, _ = held
         whole = WindowReadings()  # what was given is not ours to change
         whole.merge(fresh)
         whole.merge(readings)
@@ -114,7 +119,7 @@ class Completion:
         if too_wide:
             return None
         if complete:
-            exact = at_least([stats], row)
+            exact = at_least([stats], held.least)
         elif row.events:
             exact = any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
         else:
@@ -259,10 +264,10 @@ class RecallReadings:
         Where raw rows may be gone, the job goes on from the aggregate row: it may lack what came after its last pane,
         and what of it comes again is not known.
         """
-        readings, row, complete = completion.held(self.tier, sensor_id, start_us, now_us)
-        if not (complete and self.deduplicate):
-            return Recalled(statistics=row), False
-        return Recalled(readings, least=row), at_least([readings.pane().stats], row)
+        held = completion.held(self.tier, sensor_id, start_us, now_us)
+        if not (held.complete and self.deduplicate):
+            return Recalled(statistics=held.row), False
+        return Recalled(held.readings, least=held.least), at_least([held.readings.pane().stats], held.least)
 
 
 @dataclass(frozen=True)

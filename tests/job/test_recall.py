@@ -228,6 +228,19 @@ def test_rows_that_counted_twice(table):
     )
 
 
+def test_a_job_that_still_does_not_deduplicate(table):
+    """Beside one before it that did not either, it goes on from what that one counted."""
+    left_behind(table, DEFAULT)
+    Script().watermark(2 * HOUR).arrive(new(), new()).run(
+        aggregates=rows_of("hourly", 12),
+        late=["repair#hourly#a#2026-02-17T12"],
+        schemas={table: DEFAULT},
+        retention=Retention.of(DEFAULT, repeats=((0, NOON * 2_000_000),)),
+        began=BEGAN,
+        deduplicate="off",
+    )
+
+
 def test_a_day_of_hours_without_rows(table):
     """Hours that have none, as of a tier that was added, are computed from their raw rows; the others go by theirs."""
     events = [*HELD, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
