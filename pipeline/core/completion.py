@@ -101,8 +101,8 @@ class Completion:
         """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or where it has none,
-        if longer windows count nothing that the aggregate rows of others don't, as a tier that was added does not.
+        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or where it has
+        none, if longer windows count nothing that the aggregate rows of others don't, as a tier that was added does not.
 
         Returns:
             its readings; None where they would lack something that the aggregate row counts.
