@@ -102,7 +102,7 @@ class Completion:
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
         if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or where it has
-        none, if longer windows count nothing that the aggregate rows of others don't, as a tier that was added does not.
+        none, if longer windows count nothing that the aggregate rows of others don't: else a tier was added.
 
         Returns:
             its readings; None where they would lack something that the aggregate row counts.

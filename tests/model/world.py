@@ -102,7 +102,10 @@ class World:
         patches = [
             *((module, "RowReader", rows) for module in (reading, repairing, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
-            *((module, "row_filter", lambda wanted, pattern=None: (wanted, pattern)) for module in (reading, repairing, repair)),
+            *(
+                (module, "row_filter", lambda wanted, pattern=None: (wanted, pattern))
+                for module in (reading, repairing, repair)
+            ),
             *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
             *((module, "time", clock) for module in (kept, checks, repair)),
             *((module, "tables", tables) for module in (checks, repair)),
@@ -227,11 +230,15 @@ class World:
         if meanwhile is not None:
             table.before_write = meanwhile
         if schema.tiers:
-            lateness = (self.job.settings.allowed_lateness, self.job.settings.late_firing) if self.job else (_NO_JOB, _NO_JOB)
+            lateness = (
+                (self.job.settings.allowed_lateness, self.job.settings.late_firing) if self.job else (_NO_JOB, _NO_JOB)
+            )
             if self.job is not None and name in self.job.stages:
                 for number, tier in enumerate(schema.tiers):
                     for event in taken:
-                        self.beside.add((name, tier.window.text, event.sensor_id, _start(event.time_us, tier.window.text)))
+                        self.beside.add(
+                            (name, tier.window.text, event.sensor_id, _start(event.time_us, tier.window.text))
+                        )
             self._complete(name, schema, valid, lateness)
         table.before_write = None
         self.look()
@@ -420,7 +427,11 @@ class World:
         """What is said to be there surely is."""
         from_us = self.retention(name).readings_from_us(self.now_us)
         truth = self.truths[name]
-        gone = [each for each, metrics in truth.accepted.items() if truth.held.get(each, set()) != metrics and each[1] >= from_us]
+        gone = [
+            each
+            for each, metrics in truth.accepted.items()
+            if truth.held.get(each, set()) != metrics and each[1] >= from_us
+        ]
         assert not gone, f"{name}: {gone} are gone, and said to be there"
 
     def _check_aggregates(self, name):
@@ -446,9 +457,15 @@ class World:
                     continue
                 if self.may_be_gone(name, tier, start_us):
                     continue
-                if counted is not None and self._repeated(name, sensor_id, start_us, length_us) and not less(row, counted.counts()):
+                if (
+                    counted is not None
+                    and self._repeated(name, sensor_id, start_us, length_us)
+                    and not less(row, counted.counts())
+                ):
                     continue
-                raise AssertionError(f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} is {row}, not {counted}, and nobody knows")
+                raise AssertionError(
+                    f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} is {row}, not {counted}, and nobody knows"
+                )
 
     def _listed_soon(self, name):
         """The work list, with what the job is about to add to it."""
@@ -500,7 +517,9 @@ class World:
                     left = self.truths[name].windows(LENGTHS[text], held=True).get((sensor_id, start_us))
                     if left is not None and left == wanted and left.agrees(rows.get(key, {})):
                         continue
-                raise AssertionError(f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} was {before}, and is {rows.get(key)}")
+                raise AssertionError(
+                    f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} was {before}, and is {rows.get(key)}"
+                )
             self.seen[name] = rows
 
     def _has(self, name, event):
