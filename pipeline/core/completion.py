@@ -183,8 +183,10 @@ class Completion:
         end_us = start_us + tier.window.length_us
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
+        # A tier that was added has no rows of windows before.
+        none_missing = not any(_gaps(found, shorter.window, start_us, min(end_us, shorter.window.start_of(now_us))))
         if self._finds and self._complete(start_us, now_us):
-            kept = True
+            kept = none_missing = True
             if self._retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
             for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
@@ -193,7 +195,8 @@ class Completion:
                 found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
         if not at_least(found.values(), row) or not (kept or not row.events):
             return HeldWindows(None, row, complete=False)
-        return HeldWindows(found, row, kept and self._retention.known)
+        counted = row.events > 0 and row.size >= sum(stats.size for stats in found.values())
+        return HeldWindows(found, row, kept and self._retention.known and (none_missing or counted))
 
     def _others_count_all(self, tier: Tier, sensor_id: str, start_us: int) -> bool:
         """Whether longer windows that hold this one count nothing but what aggregate rows of the tier do."""

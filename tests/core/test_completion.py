@@ -15,8 +15,10 @@ from tests.core.schema.memory import Memory
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
-SCHEMA = parse_schema("tiers = { 1h = 'hours', 6h = 'shifts' }\npolicies = { raw = 'maxage=2d', shifts = 'never' }")
+TIERS = "tiers = { 1h = 'hours', 6h = 'shifts' }"
+SCHEMA = parse_schema(f"{TIERS}\npolicies = {{ raw = 'maxage=2d', shifts = 'never' }}")
 HOURS, SHIFTS = SCHEMA.tiers
+SHIFT = SHIFTS.window.start_of(T)
 LONG_AFTER = T + 5 * 24 * HOUR  # raw rows of then may be gone
 
 
@@ -79,3 +81,21 @@ def test_what_was_written_is_looked_at_again():
 def test_a_row_that_is_not_there(rows, events):
     """It counted nothing, unless a longer window counts what no hour does: hours were not there yet."""
     assert completed(readings(event(2)), rows, [event(2)]) == events
+
+
+@pytest.mark.parametrize(
+    ("rows", "complete"),
+    [
+        ([], False),  # both tiers may have been added, when the window had begun
+        ([counted(HOURS, event(1))], False),
+        ([counted(HOURS, event(1)), counted(SHIFTS, event(1))], True),  # all that was there
+        ([counted(HOURS, event(1), event(2)), counted(SHIFTS, event(1))], False),
+        ([counted(HOURS, event(1), start_us=SHIFT + n * HOUR) for n in range(5)], True),
+    ],
+)
+def test_shorter_windows_without_rows(rows, complete):
+    """Where raw rows can't tell what was in them, nobody knows."""
+    now_us = SHIFT + 5 * HOUR + 1  # in its last hour
+    schema = parse_schema(f"key = '{{metadata.place}}#{{sensor_id}}#{{reverse_us}}'\n{TIERS}")
+    held = Completion(schema, Retention.of(schema), Memory(rows)).held_windows(schema.tiers, "a", SHIFT, now_us)
+    assert held.complete is complete
