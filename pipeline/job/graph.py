@@ -120,7 +120,8 @@ def _write_rows(rows: PCollection, label: str, target: Target, settings: Setting
     """Into the table, by the writer that is asked for; the dead letters of rows that it refuses, where there can be."""
     name = target.name
     if settings.bigtable_writer == "bulk":
-        return [rows | label >> BulkWriteRows(name.project, name.instance, name.table, settings.app_profile)]
+        write = BulkWriteRows(name.project, name.instance, name.table, settings.app_profile, schema=target.schema)
+        return [rows | label >> write]
     _ = rows | label >> WriteRows(name.project, name.instance, name.table)
     return []
 

@@ -15,9 +15,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.internal.metrics.metric import Metrics as InternalMetrics
@@ -31,16 +33,20 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.delivery import Tally
 from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
+from pipeline.core.aggregates import parse_aggregate_key
 from pipeline.core.messages import Message
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.rows import EncodedRows, Row
-from pipeline.core.work_list import is_work_key
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.work_list import is_work_key, work_row
 from pipeline.transforms.metrics import DEAD_LETTERS, counter, dead_letters_of, distribution
 
 ROWS = "bulk_rows"
@@ -53,6 +59,8 @@ ROWS_IN_FLIGHT = "bulk_rows_in_flight"
 
 Clock = Callable[[], float]
 
+_EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
+
 
 class BulkWriteRows(beam.PTransform):
     """Writes ``Row`` elements, or ``EncodedRows``, to a table.
@@ -62,7 +70,8 @@ class BulkWriteRows(beam.PTransform):
     A bundle is done when every row of it is confirmed or a dead letter. It fails where that can't be had, or where so
     many of its rows are refused that it is no matter of rows: then nothing of it is lost, and it is tried again.
 
-    Rows of the work list are written when all others of the bundle are: whoever finds one finds its events.
+    Rows of the work list are written when all others of the bundle are: whoever finds one finds its events. Windows of
+    which rows were refused are listed too, where the schema is known: their aggregates count what is a dead letter.
 
     Args:
         project: of the instance.
@@ -71,6 +80,7 @@ class BulkWriteRows(beam.PTransform):
         app_profile: by which Bigtable routes; None for the instance's default.
         limits: of the writer.
         clock: seconds since the epoch, for dead letters.
+        schema: of the table.
     """
 
     def __init__(
@@ -81,27 +91,38 @@ class BulkWriteRows(beam.PTransform):
         app_profile: str | None = None,
         limits: Limits | None = None,
         clock: Clock = time.time,
+        schema: TableSchema | None = None,
     ) -> None:
         super().__init__()
         self._name = TableName(project, instance, table)
         self._app_profile = app_profile
         self._limits = limits or Limits()
         self._clock = clock
+        self._schema = schema
 
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
             rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters are in no window
-        write_fn = _BulkWriteFn(self._name, self._app_profile, self._limits, self.label, self._clock)
+        write_fn = _BulkWriteFn(self._name, self._app_profile, self._limits, self.label, self._clock, self._schema)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
 
 class _BulkWriteFn(beam.DoFn):
-    def __init__(self, name: TableName, app_profile: str | None, limits: Limits, step: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: TableName,
+        app_profile: str | None,
+        limits: Limits,
+        step: str,
+        clock: Clock,
+        schema: TableSchema | None = None,
+    ) -> None:
         self._name = name
         self._app_profile = app_profile
         self._limits = limits
         self._step = step
         self._clock = clock
+        self._schema = schema
 
     def setup(self) -> None:
         self._closing = ExitStack()
@@ -114,6 +135,7 @@ class _BulkWriteFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._writer.abandon()  # the rows of a bundle that failed: they come again
         self._last = EncodedRows()
+        self._lacking: set[tuple[str, int]] = set()  # windows of which a row was refused
 
     def process(self, element: Row | EncodedRows) -> list[Message] | None:
         if isinstance(element, Row):
@@ -123,11 +145,18 @@ class _BulkWriteFn(beam.DoFn):
         else:
             self._writer.add_encoded(element)
         refused = self._writer.refused()
-        return self._letters(refused) if refused else None
+        if not refused:
+            return None
+        self._note(refused)
+        return self._letters(refused)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         try:
             refused = self._writer.finish()
+            self._note(refused)
+            if self._schema is not None and self._schema.tiers:
+                shortest = self._schema.tiers[0]
+                self._last += [encoded(work_row(shortest, *window)) for window in sorted(self._lacking)]
             if self._last:
                 self._writer.add_encoded(self._last)
                 refused += self._writer.finish()
@@ -148,12 +177,39 @@ class _BulkWriteFn(beam.DoFn):
             "tableId": DisplayDataItem(self._name.table, label="Bigtable Table Id"),
         }
 
+    def _note(self, refused: Iterable[RefusedRow]) -> None:
+        """Keeps which windows lack something now."""
+        if self._schema is not None and self._schema.tiers:
+            self._lacking.update(window for row in refused for window in _windows_of(row, self._schema))
+
     def _letters(self, refused: Iterable[RefusedRow]) -> list[Message]:
         now = datetime.fromtimestamp(self._clock(), UTC)
         letters = [refused_row_letter(row, str(self._name), self._step, now) for row in refused]
         for count in self._metrics.refused:
             count.inc(len(letters))
         return letters
+
+
+def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
+    """Sensor and start of the shortest windows that the row's cells are of, as their timestamps tell; none of others'.
+
+    Of an aggregate row it is the first in the window.
+    """
+    window = schema.tiers[0].window
+    sensor_id = _sensor_of(row.key, schema)
+    if sensor_id is None:
+        return set()
+    mutations = _EntryMessage.FromString(row.entry).mutations
+    return {(sensor_id, window.start_of(each.set_cell.timestamp_micros)) for each in mutations}
+
+
+def _sensor_of(key: bytes, schema: TableSchema) -> str | None:
+    """Whose raw row or aggregate row has this key; None where it is neither."""
+    parsers: list[Callable[[bytes], Any]] = [partial(parse_aggregate_key, tier.window) for tier in schema.tiers]
+    for parse in (*parsers, schema.key.parse_key):
+        with suppress(ValueError):
+            return str(parse(key).sensor_id)
+    return None
 
 
 class _Metrics:

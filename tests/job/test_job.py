@@ -13,6 +13,8 @@ from pipeline.core.events import sensor_event, validate
 from pipeline.core.messages import BATCH_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
+from pipeline.core.windows import HOURLY
+from pipeline.core.work_list import work_key
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.toolbox.fleet import Plan, simulate
 from pipeline.toolbox.proof import Expectation
@@ -259,7 +261,7 @@ def test_a_family_deleted_under_the_job(resources, log):
 
 
 def test_rows_that_bigtable_refuses_for_good(resources, log):
-    """With the bulk writer they are dead letters that say why, and the job goes on."""
+    """With the bulk writer they are dead letters that say why, their windows are listed, and the job goes on."""
     with running_job(resources.flags(bigtable_writer="bulk"), log) as job:
         resources.publish([message_of([some_event()])])
         eventually(lambda: any(key.startswith("agg#") for key in resources.rows()))
@@ -272,6 +274,8 @@ def test_rows_that_bigtable_refuses_for_good(resources, log):
         (letter,) = resources.dead_letters(1)
         eventually(lambda: key_of(good) in resources.rows())
         assert job.stop() == 0
+    of_list = [key for key in resources.rows() if key.startswith("repair#")]
+    assert of_list == [work_key(HOURLY, "b", HOURLY.start_of(homeless.event_time.ToMicroseconds())).decode()]
     assert letter.attributes["dead_letter_reason"] == "ROW_REFUSED"
     assert letter.attributes["row_key"] == key_of(homeless)
     counters = job.counters()

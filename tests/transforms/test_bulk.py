@@ -18,9 +18,15 @@ from pipeline.cloud.bulk_writer import Limits
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row
 from pipeline.core.schema.policies import Never
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.work_list import is_work_key
 from pipeline.transforms import bulk
 from pipeline.transforms.bulk import BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
@@ -91,6 +97,36 @@ def test_refused_rows_are_dead_letters(name, windows):
 
     run(name, [many([*ROWS, *BAD])], check, windows, limits=Limits(mutations=10))
     assert keys_of(name) == [row.key for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "key = '{metric}#{sensor_id}#{reverse_us}'\nlayout = 'tall'",
+        "key = '{metadata.place}#{sensor_id}#{reverse_s}'\nlayout = 'serialized'",
+        "key = '{sensor_id}#{bucket:1w}'\nlayout = 'bucket_cells'",
+        "key = '{salt:4}#{sensor_id}#{bucket:1d}#{metric}'\nlayout = 'bucket_columns'",
+        "key = '{sensor_id}#{bucket:1d}'\nlayout = 'bucket_serialized'",
+    ],
+)
+def test_windows_of_refused_rows_are_listed(bigtable, text):
+    """Their aggregates count events that are no raw rows, or are not what they should be: a repair has to look."""
+    schema = parse_schema(f"{text}\ntiers = {{ 15m = 'quarters', 1d = 'days' }}")
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    (shortest, longest), at_us = schema.tiers, parse_time("2026-02-17T10:20:00Z")
+    tables.create_bare(name, {shortest.family: Never()})
+    stats = WindowStats()
+    stats.add({"t": 1.0})
+    raw = schema.rows(Event("a", at_us, {"t": 1.0}, {"place": "north"}))
+    bad = [*raw, aggregate_row(longest.window, "b", longest.window.start_of(at_us), stats, longest.family)]
+    good = [row(b"%04d" % i, shortest.family) for i in range(100)]
+    for limits in (Limits(), Limits(mutations=1)):
+        run(name, [many([*good, *bad])], schema=schema, limits=limits)
+        assert [key.decode() for key in keys_of(name) if is_work_key(key)] == [
+            "repair#15m#a#2026-02-17T10:15:00",
+            "repair#15m#b#2026-02-17T00:00:00",
+        ]
 
 
 def test_dead_letters_are_in_no_window(name):
