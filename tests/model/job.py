@@ -20,7 +20,7 @@ from pipeline.core.tiers import ShorterWindows
 from pipeline.core.work_list import work_row
 from pipeline.job.windows import aggregate
 from pipeline.transforms import process as processing
-from pipeline.transforms.aggregate import AggregateReadings, Aggregated, RollUpFn, WindowReadingsFn, _HoldBackFn
+from pipeline.transforms.aggregate import Aggregated, AggregateReadings, RollUpFn, WindowReadingsFn, _HoldBackFn
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.recall import _ReadFn
 from pipeline.transforms.rows import _FormatLastPaneFn

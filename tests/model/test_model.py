@@ -1,10 +1,11 @@
 """Any sequence of what may happen to tables leaves them as a plain model of them says: see :mod:`tests.model.world`."""
 
 import os
-
-from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.model.reference import DAY, HOUR, MINUTE, Published
 from tests.model.specs import AGES, READING_POLICIES, TIER_POLICIES, specs

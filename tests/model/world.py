@@ -301,7 +301,7 @@ class World:
         self.look(repaired=name)
         return wrong
 
-    def _look_at(self, request, planned, spans, options, prefix):  # noqa: ARG002
+    def _look_at(self, request, planned, spans, options, prefix):
         parts = list(repair._parts(planned, spans))
         extents = tuple(planned.extents)
         raw = repairing._ReadRawFn(request.table, tuple(spans), planned.schema)
