@@ -6,7 +6,7 @@ import click
 
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.kept import note_lost, retention_of
+from pipeline.cloud.kept import note_added, note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.retention import Retention
@@ -175,6 +175,8 @@ def _apply(comparison: Comparison) -> bool:
         if comparison.stored is not None:
             stored, wanted = comparison.stored, comparison.wanted
             note_lost(table, retention_of(table, stored, comparison.actual), Retention.of(wanted))
+            if schema_store.has_rows(table):
+                note_added(table, [tier.family for tier in wanted.tiers if tier not in stored.tiers])
         try:
             tables.apply(table, changes)
         except ServerProblem:

@@ -171,15 +171,15 @@ class World:
         for message in messages:
             for event in message.events:
                 refused = event.refused(self.now_us, kinds)
+                for name in self.names:
+                    if (refused or name not in names) and self._has(name, event):
+                        self._abandon(name, [event])  # it comes again, but not to this table
                 if refused:
                     wanted.append(refused)
                     continue
                 for name in names:
                     if self.truths[name].accept(event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
-                for name in self.names:
-                    if name not in names and self._has(name, event):
-                        self._abandon(name, [event])  # it comes again, but to others
         letters = job.deliver(messages, fails_first=fails_first)
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
         assert sorted(reasons) == sorted(wanted), f"dead letters {reasons}, wanted {wanted}"
@@ -354,6 +354,8 @@ class World:
         self.stored_ages[name][family] = AGES[policy]
         self.ages[name] = dict(self.stored_ages[name])
         self._apply(name, wanted)
+        if self.tables[name].keys():
+            kept.note_added(name, [family])
         self.abandoned |= {
             (name, text, sensor_id, _start(start_us, text))
             for each, shorter, sensor_id, start_us in self.abandoned
@@ -504,6 +506,8 @@ class World:
             self.seen[name] = rows
 
     def _has(self, name, event):
+        if event.fault:
+            return False
         truth = self.truths[name]
         return truth.kind.identity(event) in truth.accepted
 
