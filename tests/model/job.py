@@ -6,6 +6,7 @@ allowed lateness; accumulating panes; queues between steps, which a watermark do
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
@@ -20,7 +21,7 @@ from pipeline.core.tiers import ShorterWindows
 from pipeline.core.work_list import work_row
 from pipeline.job.windows import aggregate
 from pipeline.transforms import process as processing
-from pipeline.transforms.aggregate import AggregateReadings, Aggregated, RollUpFn, WindowReadingsFn, _HoldBackFn
+from pipeline.transforms.aggregate import Aggregated, AggregateReadings, RollUpFn, WindowReadingsFn, _HoldBackFn
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.recall import _ReadFn
 from pipeline.transforms.rows import _FormatLastPaneFn
@@ -268,7 +269,7 @@ class Job:
             steps = []
             aggregate(_Parts(steps), target, settings, self.began_us)
             stages = [Stage(self, target, *each) for each in zip(target.schema.tiers, steps, strict=True)]
-            for stage, longer in zip(stages, stages[1:], strict=False):
+            for stage, longer in pairwise(stages):
                 stage.longer = longer
             self.stages[target.name] = stages
             if gathered is not None:

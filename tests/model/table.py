@@ -107,7 +107,12 @@ def decoded(row):
     data = entry_of(row.key, [row.mutations])
     entry = _Entry.FromString(data)
     cells = [
-        Cell(each.set_cell.family_name, each.set_cell.column_qualifier, each.set_cell.timestamp_micros, each.set_cell.value)
+        Cell(
+            each.set_cell.family_name,
+            each.set_cell.column_qualifier,
+            each.set_cell.timestamp_micros,
+            each.set_cell.value,
+        )
         for each in entry.mutations
     ]
     assert len(cells) == row.cells

@@ -1,10 +1,11 @@
 """Any sequence of what may happen to tables leaves them as a plain model of them says: see :mod:`tests.model.world`."""
 
 import os
-
-from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.model.reference import DAY, HOUR, MINUTE, Published
 from tests.model.specs import AGES, READING_POLICIES, TIER_POLICIES, specs
@@ -147,7 +148,12 @@ class Tables(RuleBasedStateMachine):
 
     # Tools
 
-    @rule(which=st.integers(0, 1), batch=batches, old=st.integers(0, 1000), how=st.sampled_from(["", "", "broken off", "two"]))
+    @rule(
+        which=st.integers(0, 1),
+        batch=batches,
+        old=st.integers(0, 1000),
+        how=st.sampled_from(["", "", "broken off", "two"]),
+    )
     def backfill(self, which, batch, old, how):
         """A file of new events and of one that came before; broken off, or two at once."""
         name, events = self._name(which), [each for each in self._events(batch) if not each.fault]
@@ -174,7 +180,9 @@ class Tables(RuleBasedStateMachine):
         self._done()
 
     @precondition(lambda self: not self.world.job)
-    @rule(which=st.integers(0, 1), text=st.sampled_from(["15m", "1h", "6h", "1d"]), policy=st.sampled_from(TIER_POLICIES))
+    @rule(
+        which=st.integers(0, 1), text=st.sampled_from(["15m", "1h", "6h", "1d"]), policy=st.sampled_from(TIER_POLICIES)
+    )
     def add_tier(self, which, text, policy):
         name = self._name(which)
         tiers = self.world.schemas[name].tiers
@@ -218,9 +226,7 @@ class Tables(RuleBasedStateMachine):
 
     def _events(self, batch):
         hour_us = self.world.now_us - self.world.now_us % HOUR
-        return [
-            Published(sensor_id, hour_us - age + offset, *others) for sensor_id, (age, offset), *others in batch
-        ]
+        return [Published(sensor_id, hour_us - age + offset, *others) for sensor_id, (age, offset), *others in batch]
 
     def _publish(self, messages, flow, *, fails_first=False):
         self.published += messages
