@@ -3,6 +3,7 @@
 | row | column | value |
 |---|---|---|
 | ``schema#kept`` | a family | the time from which on nothing of it was collected, where a policy was shorter once |
+| ``schema#seen`` | a family | the age that it was last seen to collect from, where that is less than the schema says |
 | ``schema#added`` | a family | the start of the windows from which on it has aggregates, where its tier was added |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: how jobs were deduplicating from such windows on |
 
@@ -10,7 +11,8 @@ Times are microseconds since the epoch; of a tier that no job has written yet, i
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 
 from google.cloud.bigtable_v2.types import Mutation
 
@@ -22,15 +24,17 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.rows import prefix_range
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.policies import Policy
+from pipeline.core.schema.policies import MaxAge, Policy, collected_after, counts_versions
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 _OWN_ROWS = b"schema#"
 _KEPT = b"schema#kept"
+_SEEN = b"schema#seen"
 _ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
 _MOST_DIGITS = 19
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
@@ -49,27 +53,37 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     noted = _noted(name)
     stored = [schema.policies] if SCHEMA_KEY in noted else []
     since, added = (
-        {family.decode(): _number(name, key, value) for family, value in noted.get(key, {}).items()}
+        {_text(family): _number(name, key, value) for family, value in noted.get(key, {}).items()}
         for key in (_KEPT, _ADDED)
     )
+    seen = {
+        _text(family): MaxAge(_number(name, _SEEN, value) * _MICROSECOND)
+        for family, value in noted.get(_SEEN, {}).items()
+    }
     repeats = _spans(name, noted.get(_REPEATS, {}))
-    return Retention.of(schema, *stored, policies, since=since, repeats=repeats, added=added)
+    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added)
 
 
-def note_lost(name: TableName, before: Retention, after: Retention) -> None:
-    """Notes from when on families keep their cells, where a policy becomes longer. The table has the family tidetable.
+def note_lost(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
+    """Notes what may be collected by now and the schema does not tell. The table has the family tidetable.
+
+    A policy of the table's own that collects sooner than the schema's is noted too: nobody tells when it ends.
 
     Args:
         name: of the table.
-        before: what may be collected by now.
-        after: what that would be by the policies to come alone.
+        schema: that it has of itself, from now on.
+        before: what may be collected by now, as :func:`retention_of` has it.
+        policies: of its families, as they are from now on.
 
     Raises:
         ServerProblem: the table is out of reach, or may not be written.
     """
-    lost = before.lost_by(after, time.time_ns() // 1000)
+    lost = before.lost_by(Retention.of(schema), time.time_ns() // 1000)
     if lost:
         _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
+    seen = {family.encode(): str(age_us).encode() for family, age_us in _sooner(schema, policies)}
+    if seen != _noted(name).get(_SEEN, {}):
+        _note(name, _SEEN, seen, anew=True)
 
 
 def note_added(name: TableName, families: Iterable[str]) -> None:
@@ -114,6 +128,24 @@ def note_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us:
         _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
 
 
+def _sooner(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tuple[str, int]]:
+    """The families that collect sooner than the schema says, and their ages in microseconds."""
+    for family in schema.families:
+        if family not in policies:
+            continue
+        by_table, by_schema = (_age_us(schema, family, each[family]) for each in (policies, schema.policies))
+        if by_table is not None and (by_schema is None or by_table < by_schema):
+            yield family, by_table
+
+
+def _age_us(schema: TableSchema, family: str, policy: Policy) -> int | None:
+    """The age from which on a family loses something; None where it keeps all for ever."""
+    if schema.versions_are_events and family in schema.metrics.families and counts_versions(policy):
+        return 0
+    age = collected_after(policy)
+    return None if age is None else age // _MICROSECOND
+
+
 def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, int], ...]:
     """The spans of time in whose windows readings may have been counted twice."""
     spans = []
@@ -135,8 +167,10 @@ def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 
-def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes]) -> None:
-    mutations = [
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, anew: bool = False) -> None:
+    """Writes these columns of a row; anew, in place of all that it has."""
+    mutations = [Mutation(delete_from_row={})] if anew else []
+    mutations += [
         Mutation(
             set_cell={
                 "family_name": SCHEMA_FAMILY,
@@ -151,7 +185,14 @@ def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes]) -> None:
         client.mutate_row(request={"table_name": str(name), "row_key": key, "mutations": mutations})
 
 
+def _text(column: bytes) -> str:
+    """What a column is called; one that is no text is of no family."""
+    return column.decode(errors="backslashreplace")
+
+
 def _number(name: TableName, key: bytes, text: bytes) -> int:
     if not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise ServerProblem(f"table {name}: row {key.decode()} holds {text[:40]!r}, where a time should be; delete it")
+        raise ServerProblem(
+            f"table {name}: row {key.decode()} holds {text[:40]!r}, where a number should be; delete it"
+        )
     return int(text)

@@ -40,18 +40,22 @@ class Skipped(NamedTuple):
         return (self.end_us - self.start_us) // self.tier.window.length_us
 
 
-def bounds_of(retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int) -> dict[Tier, Bounds]:
+def bounds_of(
+    retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int, present: Retention | None = None
+) -> dict[Tier, Bounds]:
     """Which windows of each tier are neither collected by now, in part, nor still written by a job.
 
     Args:
         retention: what the table keeps.
         lateness: how long after its end a job may write a window.
         now_us: the time.
+        present: by the policies that the table has now, which alone tell whether a row would stay that is written now;
+            None leaves all windows alone whose rows may be collected within a day, or once were.
     """
     raw_us = min(retention.readings_from_us(now_us), now_us)
+    kept_us = present.aggregates_stay_from_us if present else retention.aggregates_from_us
     return {
-        tier: Bounds(raw_us, retention.aggregates_from_us(tier, now_us), now_us - late // _MICROSECOND)
-        for tier, late in lateness.items()
+        tier: Bounds(raw_us, kept_us(tier, now_us), now_us - late // _MICROSECOND) for tier, late in lateness.items()
     }
 
 

@@ -78,8 +78,9 @@ def _read_target(name: TableName, settings: Settings) -> Target:
     retention = retention_of(name, schema, present)
     if SCHEMA_FAMILY in present:
         try:
-            if read_schema(name) is not None and _differ(name, schema, present):
-                note_lost(name, retention, Retention.of(schema))
+            if read_schema(name) is not None:
+                _tell_differences(name, schema, present)
+                note_lost(name, schema, retention, present)
             now_us = time.time_ns() // 1000
             note_job(
                 name,
@@ -92,8 +93,8 @@ def _read_target(name: TableName, settings: Settings) -> Target:
     return Target(name, schema, retention)
 
 
-def _differ(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> bool:
-    """Whether the table's policies are not those of its schema, of which it warns."""
+def _tell_differences(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
+    """Warns of the table's policies that are not those of its schema."""
     different = [
         family
         for family in schema.families
@@ -106,7 +107,6 @@ def _differ(name: TableName, schema: TableSchema, present: Mapping[str, Policy])
             "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
             "create --apply sets the schema's"
         )
-    return bool(different)
 
 
 def _warn(text: str) -> None:

@@ -48,6 +48,7 @@ from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import parse_time
@@ -346,7 +347,8 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
     retention = retention_of(request.table, schema, policies)
-    return bounds_of(retention, lateness_of(schema.tiers, request.allowed_lateness, request.late_firing), now_us)
+    lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
+    return bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 
 
 def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:

@@ -11,6 +11,7 @@ from pipeline.cloud.names import TableName
 from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.readings import MOST_METRICS
 from pipeline.core.repair_plan import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.agreement import Said
 from pipeline.core.text import plain
@@ -207,9 +208,11 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
     click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
     if sums["foreign"]:
-        click.echo(f"{sums['foreign']:,} foreign rows")
-    if sums["untouched"]:
-        click.echo(f"{sums['untouched']:,} windows not touched: foreign rows may be part of them, or they are too wide")
+        click.echo(
+            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows not touched, which they may be part of"
+        )
+    elif sums["untouched"]:
+        click.echo(f"{sums['untouched']:,} windows not touched: they have more than {MOST_METRICS:,} metrics")
     for line in _skipped_lines(planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:

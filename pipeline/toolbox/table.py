@@ -9,7 +9,6 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.kept import note_added, note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema
@@ -171,12 +170,12 @@ def _apply(comparison: Comparison) -> bool:
     rewrites = comparison.stored is None or bool(comparison.schema)
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
+    # Also where the table's own policies are as wanted already: those that the schema had until now may have collected.
+    lost = retention_of(table, comparison.stored or comparison.wanted, comparison.actual)
+    note_lost(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
+    if comparison.stored is not None and schema_store.has_rows(table):
+        note_added(table, [tier.family for tier in comparison.wanted.tiers if tier not in comparison.stored.tiers])
     if changes:
-        if comparison.stored is not None:
-            stored, wanted = comparison.stored, comparison.wanted
-            note_lost(table, retention_of(table, stored, comparison.actual), Retention.of(wanted))
-            if schema_store.has_rows(table):
-                note_added(table, [tier.family for tier in wanted.tiers if tier not in stored.tiers])
         try:
             tables.apply(table, changes)
         except ServerProblem:

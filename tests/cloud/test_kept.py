@@ -15,7 +15,6 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.rows import Cell, KeyRange
 from pipeline.core.schema.policies import parse_policy
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.work_list import work_key, work_row
@@ -85,10 +84,33 @@ def test_a_policy_that_was_shorter(name):
     """What it has collected does not come back with a longer one: the table says so."""
     policies = tables.describe(name)
     short = retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})
-    note_lost(name, short, Retention.of(SCHEMA))
+    note_lost(name, SCHEMA, short, policies)
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
-    note_lost(name, retention_of(name, SCHEMA, policies), Retention.of(SCHEMA))
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
+
+
+def test_a_policy_that_goes_on_being_shorter(name, monkeypatch):
+    """It collects until somebody sees that it has ended, whenever it was seen first."""
+    policies = tables.describe(name)
+    short = {**policies, "raw": parse_policy("maxage=6d")}
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 20 * DAY * 1000)
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, short), short)
+    monkeypatch.undo()
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]  # and not 25
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 20 * DAY * 1000)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [25, 1]  # it has ended
+
+
+def test_versions_that_were_collected(name):
+    """A policy by versions that a cell's events are takes any of them, however young."""
+    schema = parse_schema("key = '{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'\ntiers = { 1h = 'hourly' }")
+    policies = schema.policies | {"tidetable": parse_policy("never")}
+    by_versions = {**policies, "raw": parse_policy("maxversions=9")}
+    note_lost(name, schema, retention_of(name, schema, by_versions), by_versions)
+    assert retention_of(name, schema, policies).readings_from_us(now_us()) > now_us()
 
 
 def test_jobs_that_do_not_deduplicate(name):
@@ -107,11 +129,17 @@ def test_jobs_that_do_not_deduplicate(name):
 
 
 @pytest.mark.parametrize(
-    ("key", "column", "value"), [(b"schema#kept", b"raw", b"soon"), (b"schema#repeats", b"x", b"off")]
+    ("key", "column", "value"),
+    [
+        (b"schema#kept", b"raw", b"soon"),
+        (b"schema#kept", b"\xff", b"soon"),
+        (b"schema#seen", b"\xff", b""),
+        (b"schema#repeats", b"x", b"off"),
+    ],
 )
 def test_a_note_of_somebody_else_s(name, key, column, value):
     """It is named, and nothing is guessed."""
     with Rewriter.open(name) as rewriter:
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
-    with pytest.raises(ServerProblem, match=f"row {key.decode()} holds .*, where a time should be; delete it"):
+    with pytest.raises(ServerProblem, match=f"row {key.decode()} holds .*, where a number should be; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))

@@ -69,6 +69,16 @@ def test_what_may_be_collected(raw, hours, raw_days, hours_days):
     assert bounds == {HOURS: Bounds(before(raw_days), before(hours_days), NOW)}
 
 
+def test_rows_that_would_stay():
+    """A repair writes what the table keeps by now: whatever it kept once, and to the last of its age."""
+    schema = parse_schema("tiers = { 1h = 'hours' }\npolicies = { hours = 'maxage=2d' }")
+    kept = policies(raw="never", meta="never", hours="maxage=12h")
+    once = Retention.of(schema, schema.policies, kept, since={"hours": NOW})
+    for text, kept_us in (("maxage=12h", NOW - 12 * HOUR), ("maxage=30d", NOW - 30 * DAY), ("never", 0)):
+        present = Retention.of(schema, {**kept, "hours": parse_policy(text)})
+        assert bounds_of(once, {HOURS: timedelta(0)}, NOW, present)[HOURS].kept_us == kept_us
+
+
 def test_of_several_families_the_first_to_be_collected_counts():
     """A window lacks readings as soon as one of its families does."""
     schema = parse_schema("metrics = { logs = ['log_*'], raw = ['*'] }\ntiers = { 1h = 'hours' }")

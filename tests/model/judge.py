@@ -199,7 +199,10 @@ class Judge:
             text, length_us = tier.window.text, tier.window.length_us
             for (sensor_id, start_us), counted in self.truths[name].windows(length_us).items():
                 row, mark = rows.get((text, sensor_id, start_us), {}), (name, text, sensor_id, start_us)
-                if start_us < from_us or start_us + length_us > self.now_us or self._may_be_gone(mark, tier):
+                age_us = self.ages[name][tier.family]
+                stays = age_us is None or start_us >= self.now_us - age_us
+                gone = not stays if whole else self._may_be_gone(mark, tier)
+                if start_us < from_us or start_us + length_us > self.now_us or gone:
                     continue
                 excused = not whole and self._excused(mark, row, counted)
                 assert excused or counted.agrees(row), f"{_shown(mark)} is {row} after a repair, not {counted}"

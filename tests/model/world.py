@@ -18,7 +18,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.cloud import kept
+from pipeline.cloud import kept, tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.events import LATEST_US, sensor_event, validate
@@ -59,6 +59,7 @@ class World(Judge):
         truths: what they have to hold.
         job: the one that runs, if any.
         backlog: messages that are to be delivered again.
+        unseen: tables whose policies somebody else has changed since the project looked at them.
     """
 
     def __init__(self, specs, seed=0):
@@ -76,7 +77,7 @@ class World(Judge):
             self.truths[name] = Truth(spec.kind)
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
-        self.job, self.backlog = None, []
+        self.job, self.backlog, self.unseen = None, [], set()
         self.look()
 
     # The servers that are stood in for
@@ -88,7 +89,7 @@ class World(Judge):
         clock = SimpleNamespace(
             time=lambda: self.now_us / 1e6, time_ns=lambda: self.now_us * 1000, strftime=lambda *_: "now", gmtime=int
         )
-        tables = SimpleNamespace(
+        of_tables = SimpleNamespace(
             find=lambda name: {**self.tables[name].policies, "tidetable": None},
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
@@ -101,12 +102,12 @@ class World(Judge):
             ),
             *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
             *((module, "time", clock) for module in (kept, checks, repair)),
-            *((module, "tables", tables) for module in (checks, repair)),
+            *((module, "tables", of_tables) for module in (checks, repair)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
             (checks, "read_schema", self.schemas.get),
             (checks, "_warn", lambda _: None),
             (kept, "_noted", lambda name: self.tables[name].noted),
-            (kept, "_note", lambda name, key, columns: self.tables[name].noted.setdefault(key, {}).update(columns)),
+            (kept, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
             (repair, "sampled_keys", lambda _: []),
             (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
@@ -151,6 +152,7 @@ class World(Judge):
         settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
         if checks_on:
             targets = checks.read_targets(settings)
+            self.unseen.difference_update(names)
         else:
             targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
         self.job = Job(self, targets, settings, self.random)
@@ -334,8 +336,14 @@ class World(Judge):
 
     # Changes
 
-    def shorten(self, name, family, policy):
-        """Somebody else than the project changes a family's policy."""
+    def change_policy(self, name, family, policy):
+        """Somebody else than the project changes a family's policy; to a longer one, if the shorter one was seen."""
+        before_us, after_us = self.ages[name][family], AGES[policy]
+        if after_us is None or (before_us is not None and before_us < after_us):
+            if name in self.unseen:
+                return
+        else:
+            self.unseen.add(name)
         self.tables[name].policies[family] = parse_policy(policy)
         self.ages[name][family] = AGES[policy]
 
@@ -367,9 +375,10 @@ class World(Judge):
         """As :mod:`pipeline.toolbox.table` does it."""
         schema = self.schemas[name]
         assert all(change.safe for change in changes(schema, wanted))
-        kept.note_lost(name, self.retention(name), Retention.of(wanted))
+        kept.note_lost(name, wanted, self.retention(name), tables.policies_of(wanted))
         self.schemas[name] = wanted
         self.tables[name].policies = dict(wanted.policies)
+        self.unseen.discard(name)
 
     # The end
 

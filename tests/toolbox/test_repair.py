@@ -18,6 +18,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.row_reader import RowReader
+from pipeline.cloud.schema_store import read_stored, write_schema
 from pipeline.core.aggregates import aggregate_key, aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.rows import Cell, KeyRange, Row
@@ -489,6 +490,20 @@ def test_windows_that_may_be_collected(bigtable):
     assert not [key for key in rows_of(name) if key.startswith(b"agg#")]
 
 
+@pytest.mark.parametrize(("once", "now"), [("maxage=2d", "never"), ("maxage=12h", "maxage=12h")])
+def test_a_listed_window_whose_row_stays(bigtable, once, now):
+    """It is repaired before it is taken off, however soon its row would have gone by another policy, or will."""
+    name, schema = table_of("tiers = { 1h = 'hours' }")
+    start_us = HOURLY.start_of(time.time_ns() // 1000) - 5 * HOUR
+    given = [Event("a", start_us + n * MINUTE, {"t": 1.0}, {}) for n in range(3)]
+    write(name, [*raw_rows(schema, given), *aggregates(schema, given[:2]), work_row(schema.tiers[0], "a", start_us)])
+    write_schema(name, replace(schema, policies={"hours": parse_policy(once)}), read_stored(name).text)
+    tables.apply(name, [tables.Difference("hours", parse_policy("never"), parse_policy(now))])
+    findings, sums = repaired(name, "--listed", "--allowed-lateness", "0s")
+    assert [each["problem"] for each in findings] == ["differs"]
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+
+
 def test_a_report(written, tmp_path):
     """The findings are in files of the folder too, a line of JSON each."""
     name, schema = written
@@ -639,8 +654,7 @@ def test_windows_of_foreign_rows_are_listed(written):
         "a 1d 2026-02-17T00:00:00Z foreign raw rows: not touched",
         "a 1h 2026-02-17T00:00:00Z foreign raw rows: not touched",
         "52 windows checked, 0 wrong, 0 rewritten",
-        "1 foreign rows",
-        "2 windows not touched: foreign rows may be part of them, or they are too wide",
+        "1 foreign rows; 2 windows not touched, which they may be part of",
         "work list: 0 windows settled, 1 left",
     ]
     assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells

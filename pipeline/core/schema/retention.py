@@ -84,6 +84,11 @@ class Retention:
         """The start of a window from which on the tier's aggregate rows are surely there."""
         return self._from_us(tier.family, now_us)
 
+    def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
+        """The start of a window from which on a row of the tier that is written now stays for a while."""
+        age = self.ages.get(tier.family)
+        return 0 if age is None else now_us - age // _MICROSECOND
+
     def counts(self, tier: Tier, start_us: int) -> bool:
         """Whether the tier was there already when windows of that start were first counted."""
         return self.added.get(tier.family, 0) <= start_us

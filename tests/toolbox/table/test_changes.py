@@ -1,10 +1,12 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.kept import retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import read_schema, text_of
@@ -172,6 +174,17 @@ def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: li
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{key} is ")
     assert read_schema(name) == TableSchema.default()
+
+
+def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
+    """Also where somebody made the table's own policy longer first, so that the schema alone changes."""
+    run("create", name, "--gc", "raw=maxage=6h")
+    tables.apply(name, [tables.Difference("raw", parse_policy("maxage=6h"), parse_policy("maxage=90d"))])
+    assert run("create", name, "--gc", "raw=maxage=90d", "--apply").exit_code == 0
+    schema = read_schema(name)
+    assert schema is not None
+    now_us = time.time_ns() // 1000
+    assert retention_of(name, schema, tables.describe(name)).readings_from_us(now_us) > now_us
 
 
 def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
