@@ -4,13 +4,14 @@
 |---|---|---|
 | ``schema#kept`` | a family | the time from which on nothing of it was collected, where a policy was shorter once |
 | ``schema#seen`` | a family | the age that it was last seen to collect from, where that is less than the schema says |
+| ``schema#added`` | a family | the start of the windows from which on it has aggregates, where its tier was added |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: how jobs were deduplicating from such windows on |
 
-Times are microseconds since the epoch.
+Times are microseconds since the epoch; of a tier that no job has written yet, it is later than any event.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from google.cloud.bigtable_v2.types import Mutation
@@ -30,6 +31,7 @@ from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 _OWN_ROWS = b"schema#"
 _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
+_ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
 _MOST_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
@@ -50,12 +52,16 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
         return Retention.of(schema, policies)
     noted = _noted(name)
     stored = [schema.policies] if SCHEMA_KEY in noted else []
-    since = {_text(family): _number(name, _KEPT, value) for family, value in noted.get(_KEPT, {}).items()}
+    since, added = (
+        {_text(family): _number(name, key, value) for family, value in noted.get(key, {}).items()}
+        for key in (_KEPT, _ADDED)
+    )
     seen = {
         _text(family): MaxAge(_number(name, _SEEN, value) * _MICROSECOND)
         for family, value in noted.get(_SEEN, {}).items()
     }
-    return Retention.of(schema, *stored, policies, seen, since=since, repeats=_spans(name, noted.get(_REPEATS, {})))
+    repeats = _spans(name, noted.get(_REPEATS, {}))
+    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added)
 
 
 def note_lost(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
@@ -80,8 +86,24 @@ def note_lost(name: TableName, schema: TableSchema, before: Retention, policies:
         _note(name, _SEEN, seen, anew=True)
 
 
+def note_added(name: TableName, families: Iterable[str]) -> None:
+    """Notes that tiers are added to a table with rows: windows of before have none in these families.
+
+    Args:
+        name: of the table, which has the family tidetable.
+        families: of the tiers.
+
+    Raises:
+        ServerProblem: the table is out of reach, or may not be written.
+    """
+    if added := {family.encode(): b"%d" % FOR_EVER_US for family in families}:
+        _note(name, _ADDED, added)
+
+
 def note_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
     """Notes how a job that is about to start deduplicates, where that is not as jobs before did.
+
+    And that it writes every tier from now on, those too that were added since the last job started.
 
     Args:
         name: of the table, which has the family tidetable.
@@ -92,7 +114,15 @@ def note_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us:
     Raises:
         ServerProblem: the table is out of reach, or may not be written.
     """
-    noted = _noted(name).get(_REPEATS, {})
+    own_rows = _noted(name)
+    added = {
+        family: b"%d" % latest_us
+        for family, value in own_rows.get(_ADDED, {}).items()
+        if _number(name, _ADDED, value) == FOR_EVER_US
+    }
+    if added:
+        _note(name, _ADDED, added)
+    noted = own_rows.get(_REPEATS, {})
     last = noted[max(noted)] if noted else b"on"
     if last != (b"on" if deduplicate else b"off"):
         _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})

@@ -101,8 +101,8 @@ class Completion:
         """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or where it has
-        none, if longer windows count nothing that the aggregate rows of others don't: else a tier was added.
+        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or if it
+        has none, though it would have counted what is gone: the tier was there already.
 
         Returns:
             its readings; None where they would lack something that the aggregate row counts.
@@ -123,7 +123,7 @@ class Completion:
         elif row.events:
             exact = any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
         else:
-            exact = self._others_count_all(tier, sensor_id, start_us)
+            exact = self._retention.counts(tier, start_us)
         return whole if exact else None
 
     def completed_windows(
@@ -183,30 +183,21 @@ class Completion:
         end_us = start_us + tier.window.length_us
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
-        # A tier that was added has no rows of windows before.
-        none_missing = not any(_gaps(found, shorter.window, start_us, min(end_us, shorter.window.start_of(now_us))))
+        kept = kept and self._retention.counts(shorter, start_us)
         if self._finds and self._complete(start_us, now_us):
-            kept = none_missing = True
+            kept = True
             if self._retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
             for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
                 found = _larger(found | self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window), fresh)
             if not at_least(found.values(), row):
                 found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
-        if not at_least(found.values(), row) or not (kept or not row.events):
+        # Without a row, nothing was ever counted: unless the tier was not there yet.
+        if not at_least(found.values(), row) or not (
+            kept or (not row.events and self._retention.counts(tier, start_us))
+        ):
             return HeldWindows(None, row, complete=False)
-        counted = row.events > 0 and row.size >= sum(stats.size for stats in found.values())
-        return HeldWindows(found, row, kept and self._retention.known and (none_missing or counted))
-
-    def _others_count_all(self, tier: Tier, sensor_id: str, start_us: int) -> bool:
-        """Whether longer windows that hold this one count nothing but what aggregate rows of the tier do."""
-        for longer in self._schema.tiers:
-            if longer.window.length > tier.window.length:
-                first_us = longer.window.start_of(start_us)
-                rows = self._rows(tier, sensor_id, first_us, first_us + longer.window.length_us)
-                if not at_least([stats for _, stats in rows], self._row(longer, sensor_id, first_us)):
-                    return False
-        return True
+        return HeldWindows(found, row, kept and self._retention.known)
 
     @property
     def _finds(self) -> bool:

@@ -40,10 +40,10 @@ def readings(*events):
     return found
 
 
-def completed(fresh, rows, raw=()):
+def completed(fresh, rows, raw=(), added=None):
     """How many events the hour comes to; None where it is left as it is."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
-    completion = Completion(SCHEMA, Retention.of(SCHEMA), table)
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
     whole = completion.completed(HOURS, "a", T, LONG_AFTER, fresh)
     return whole and whole.pane().stats.events
 
@@ -69,33 +69,30 @@ def test_what_was_written_is_looked_at_again():
     assert completed(readings(*written), [counted(HOURS, *written)], [*written, others]) == 3
 
 
-@pytest.mark.parametrize(
-    ("rows", "events"),
-    [
-        ([], 1),
-        ([counted(SHIFTS, event(70)), counted(HOURS, event(70), start_us=T + HOUR)], 1),
-        ([counted(SHIFTS, event(1), event(70)), counted(HOURS, event(70), start_us=T + HOUR)], None),
-        ([counted(SHIFTS, event(1))], None),
-    ],
-)
-def test_a_row_that_is_not_there(rows, events):
-    """It counted nothing, unless a longer window counts what no hour does: hours were not there yet."""
-    assert completed(readings(event(2)), rows, [event(2)]) == events
+def test_a_row_that_is_not_there():
+    """It has counted nothing; but of a tier that was added since, it only was not there yet."""
+    assert completed(readings(event(2)), [], [event(2)]) == 1
+    assert completed(readings(event(2)), [], [event(2)], added={"hours": T}) == 1
+    assert completed(readings(event(2)), [], [event(2)], added={"hours": T + HOUR}) is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "complete"),
+    ("rows", "added", "events"),
     [
-        ([], False),  # both tiers may have been added, when the window had begun
-        ([counted(HOURS, event(1))], False),
-        ([counted(HOURS, event(1)), counted(SHIFTS, event(1))], True),  # all that was there
-        ([counted(HOURS, event(1), event(2)), counted(SHIFTS, event(1))], False),
-        ([counted(HOURS, event(1), start_us=SHIFT + n * HOUR) for n in range(5)], True),
+        ([], {}, 1),
+        ([], {"hours": T + HOUR}, 1),
+        ([], {"shifts": T + HOUR}, 1),  # of all the hours that there are
+        ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
+        ([counted(SHIFTS, event(70))], {}, 1),  # as many, and nobody knows that it is another
+        ([counted(SHIFTS, event(70))], {"hours": T + HOUR}, None),
+        ([counted(SHIFTS, event(70), event(71))], {}, None),
     ],
 )
-def test_shorter_windows_without_rows(rows, complete):
-    """Where raw rows can't tell what was in them, nobody knows."""
-    now_us = SHIFT + 5 * HOUR + 1  # in its last hour
-    schema = parse_schema(f"key = '{{metadata.place}}#{{sensor_id}}#{{reverse_us}}'\n{TIERS}")
-    held = Completion(schema, Retention.of(schema), Memory(rows)).held_windows(schema.tiers, "a", SHIFT, now_us)
-    assert held.complete is complete
+def test_a_longer_window(rows, added, events):
+    """Hours that were not there yet are not what it counts."""
+    fresh = WindowStats()
+    fresh.add({"t": 1.0})
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
+    start_us = SHIFTS.window.start_of(T)
+    stats = completion.completed_windows((HOURS, SHIFTS), "a", start_us, LONG_AFTER, {T: fresh})
+    assert (stats and stats.events) == events

@@ -6,6 +6,7 @@ allowed lateness; accumulating panes; queues between steps, which a watermark do
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
@@ -268,7 +269,7 @@ class Job:
             steps = []
             aggregate(_Parts(steps), target, settings, self.began_us)
             stages = [Stage(self, target, *each) for each in zip(target.schema.tiers, steps, strict=True)]
-            for stage, longer in zip(stages, stages[1:], strict=False):
+            for stage, longer in pairwise(stages):
                 stage.longer = longer
             self.stages[target.name] = stages
             if gathered is not None:

@@ -77,6 +77,11 @@ class Table(Memory):
     def opened(self, *_):
         yield self
 
+    # As pipeline.cloud.kept
+
+    def note(self, key, columns, *, anew=False):
+        self.noted[key] = ({} if anew else self.noted.get(key, {})) | columns
+
     # Garbage collection
 
     def collect(self, now_us):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.model.reference import DAY, HOUR, MINUTE, Published
-from tests.model.specs import AGES, READING_POLICIES, TIER_POLICIES, specs
+from tests.model.specs import READING_POLICIES, TIER_POLICIES, specs
 from tests.model.world import World, message
 
 _EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "40"))
@@ -199,14 +199,13 @@ class Tables(RuleBasedStateMachine):
         outside=st.booleans(),
     )
     def change_policy(self, which, family, of_readings, of_tier, outside):
-        """By the project, which notes what is lost; or by somebody else, to a shorter one."""
+        """By the project, which notes what is lost; or by somebody else."""
         name = self._name(which)
         families = sorted(self.world.ages[name])
         family = families[family % len(families)]
         policy = of_tier if family.startswith("tier_") else of_readings
         if outside:
-            if shorter(policy, self.world.ages[name][family]):
-                self.world.shorten(name, family, policy)
+            self.world.change_policy(name, family, policy)
         else:
             self.world.set_policy(name, family, policy)
         self._done()
@@ -250,10 +249,6 @@ class Tables(RuleBasedStateMachine):
         if self.world.job and not self.world.job.busy():
             self.world.job.history.clear()
         self.well = True
-
-
-def shorter(policy, age_us):
-    return AGES[policy] is not None and (age_us is None or AGES[policy] < age_us)
 
 
 def _with(event, more):

@@ -18,16 +18,15 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.cloud import kept
+from pipeline.cloud import kept, tables
 from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.events import LATEST_US, sensor_event, validate
 from pipeline.core.outgoing import message_of
-from pipeline.core.rows import KeyRange
 from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span, events_within
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
 from pipeline.job import checks, repair
@@ -38,19 +37,19 @@ from pipeline.transforms import recall as recalling
 from pipeline.transforms import repair as repairing
 from pipeline.transforms.aggregate import GatherReadings
 from tests.model.job import Job, Message
-from tests.model.reference import DAY, LENGTHS, Truth, counts_of, less
+from tests.model.judge import Judge, start_of
+from tests.model.reference import DAY, LENGTHS, Truth
 from tests.model.specs import AGES
 from tests.model.table import Table
 from tests.streams import flags, pubsub_message
 
 START_US = round(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp()) * 1_000_000
-_LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
 _SETTINGS = settings_of(parse_flags(flags()))
 _OPTIONS = PipelineOptions([])
 _NO_JOB = timedelta(0)
 
 
-class World:
+class World(Judge):
     """Everything there is.
 
     Attributes:
@@ -60,15 +59,11 @@ class World:
         truths: what they have to hold.
         job: the one that runs, if any.
         backlog: messages that are to be delivered again.
-        repeats: windows of which a job without de-duplication counted something twice, by table, sensor and start of
-            the shortest window.
-        abandoned: windows whose last pane was lost with a job that nothing was redelivered of, or whose backfill was
-            broken off.
-        beside: windows that were backfilled while a job had them: its next pane is without these events.
-        grown: windows that were there before their tier was.
+        unseen: tables whose policies somebody else has changed since the project looked at them.
     """
 
     def __init__(self, specs, seed=0):
+        super().__init__()
         self.now_us = START_US
         self.random = random.Random(seed)
         self.specs, self.tables, self.truths, self.schemas = {}, {}, {}, {}
@@ -78,12 +73,11 @@ class World:
             self.names.append(name)
             self.specs[name], self.schemas[name] = spec, spec.schema
             self.tables[name] = Table(spec.schema.policies)
-            self.tables[name].noted[b"schema#schema"] = {b"toml": b""}
+            self.tables[name].noted[SCHEMA_KEY] = {}
             self.truths[name] = Truth(spec.kind)
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
-        self.job, self.backlog, self.seen = None, [], {}
-        self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
+        self.job, self.backlog, self.unseen = None, [], set()
         self.look()
 
     # The servers that are stood in for
@@ -95,7 +89,7 @@ class World:
         clock = SimpleNamespace(
             time=lambda: self.now_us / 1e6, time_ns=lambda: self.now_us * 1000, strftime=lambda *_: "now", gmtime=int
         )
-        tables = SimpleNamespace(
+        of_tables = SimpleNamespace(
             find=lambda name: {**self.tables[name].policies, "tidetable": None},
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
@@ -108,12 +102,12 @@ class World:
             ),
             *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
             *((module, "time", clock) for module in (kept, checks, repair)),
-            *((module, "tables", tables) for module in (checks, repair)),
+            *((module, "tables", of_tables) for module in (checks, repair)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
             (checks, "read_schema", self.schemas.get),
             (checks, "_warn", lambda _: None),
             (kept, "_noted", lambda name: self.tables[name].noted),
-            (kept, "_note", lambda name, key, columns: self.tables[name].noted.setdefault(key, {}).update(columns)),
+            (kept, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
             (repair, "sampled_keys", lambda _: []),
             (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
@@ -158,6 +152,7 @@ class World:
         settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
         if checks_on:
             targets = checks.read_targets(settings)
+            self.unseen.difference_update(names)
         else:
             targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
         self.job = Job(self, targets, settings, self.random)
@@ -174,15 +169,15 @@ class World:
         for message in messages:
             for event in message.events:
                 refused = event.refused(self.now_us, kinds)
+                for name in self.names:
+                    if (refused or name not in names) and self.has(name, event):
+                        self.abandon(name, [event])  # it comes again, but not to this table
                 if refused:
                     wanted.append(refused)
                     continue
                 for name in names:
                     if self.truths[name].accept(event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
-                for name in self.names:
-                    if name not in names and self._has(name, event):
-                        self._abandon(name, [event])  # it comes again, but to others
         letters = job.deliver(messages, fails_first=fails_first)
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
         assert sorted(reasons) == sorted(wanted), f"dead letters {reasons}, wanted {wanted}"
@@ -224,7 +219,7 @@ class World:
             self.truths[name].accept(event)
         table.write_rows(row for event in valid for row in schema.rows(event))
         if broken_off:
-            self._abandon(name, taken)
+            self.abandon(name, taken)
             self.look()
             return
         if meanwhile is not None:
@@ -234,10 +229,10 @@ class World:
                 (self.job.settings.allowed_lateness, self.job.settings.late_firing) if self.job else (_NO_JOB, _NO_JOB)
             )
             if self.job is not None and name in self.job.stages:
-                for number, tier in enumerate(schema.tiers):
+                for tier in schema.tiers:
                     for event in taken:
                         self.beside.add(
-                            (name, tier.window.text, event.sensor_id, _start(event.time_us, tier.window.text))
+                            (name, tier.window.text, event.sensor_id, start_of(event.time_us, tier.window.text))
                         )
             self._complete(name, schema, valid, lateness)
         table.before_write = None
@@ -250,7 +245,7 @@ class World:
         held = {}
         combine = backfilling._KeepFn(deduplicate=True)
         for each in gather._gatherer.take():
-            key = each.sensor_id, _start(each.time_us, schema.tiers[0].window.text)
+            key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
             held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
         table = name, schema, self.retention(name)
         windows, before = [], None
@@ -262,7 +257,7 @@ class World:
                 fn = backfilling._CompleteLongerFn(*table, (before, tier))
                 groups = defaultdict(list)
                 for sensor, (start, stats) in windows:
-                    groups[sensor, _start(start, tier.window.text)].append((start, stats))
+                    groups[sensor, start_of(start, tier.window.text)].append((start, stats))
                 elements = [((sensor, shorter), start, ()) for (sensor, start), shorter in groups.items()]
             fn.setup()
             fn.start_bundle()
@@ -291,7 +286,7 @@ class World:
         before = self.tables[name].snapshot()
         request = repair.Request(
             name, Said(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
-            end_us=_up(self.now_us + DAY, DAY), start_us=_start(self.now_us - 400 * DAY, "1d"),
+            end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile
         planned = repair.plan(request, _OPTIONS, self.now_us)
@@ -341,8 +336,14 @@ class World:
 
     # Changes
 
-    def shorten(self, name, family, policy):
-        """Somebody else than the project changes a family's policy."""
+    def change_policy(self, name, family, policy):
+        """Somebody else than the project changes a family's policy; to a longer one, if the shorter one was seen."""
+        before_us, after_us = self.ages[name][family], AGES[policy]
+        if after_us is None or (before_us is not None and before_us < after_us):
+            if name in self.unseen:
+                return
+        else:
+            self.unseen.add(name)
         self.tables[name].policies[family] = parse_policy(policy)
         self.ages[name][family] = AGES[policy]
 
@@ -361,8 +362,10 @@ class World:
         self.stored_ages[name][family] = AGES[policy]
         self.ages[name] = dict(self.stored_ages[name])
         self._apply(name, wanted)
+        if self.tables[name].keys():
+            kept.note_added(name, [family])
         self.abandoned |= {
-            (name, text, sensor_id, _start(start_us, text))
+            (name, text, sensor_id, start_of(start_us, text))
             for each, shorter, sensor_id, start_us in self.abandoned
             if each == name and LENGTHS[shorter] < LENGTHS[text]
         }
@@ -372,171 +375,10 @@ class World:
         """As :mod:`pipeline.toolbox.table` does it."""
         schema = self.schemas[name]
         assert all(change.safe for change in changes(schema, wanted))
-        kept.note_lost(name, self.retention(name), Retention.of(wanted))
+        kept.note_lost(name, wanted, self.retention(name), tables.policies_of(wanted))
         self.schemas[name] = wanted
         self.tables[name].policies = dict(wanted.policies)
-
-    # What must always be so
-
-    def rows(self, name):
-        """The aggregate rows of a table: values by column, by window's length, sensor and start."""
-        table, found = self.tables[name], {}
-        for key in table.keys(b"agg#"):
-            _, label, sensor_id, start = key.decode().split("#")
-            text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-            start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
-            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
-            found[text, sensor_id, start_us] = values
-        return found
-
-    def listed(self, name):
-        """The windows of its work list, by sensor and start."""
-        found = set()
-        for key in self.tables[name].keys(b"repair#"):
-            _, label, sensor_id, start = key.decode().split("#")
-            _, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-            start_us = round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
-            found.add((sensor_id, start_us))
-        return found
-
-    def check(self):
-        """Holds every table against what it has to be."""
-        for name in self.names:
-            idle = self.job is None or not any(written.name == name for written in self.job.sink)
-            if idle:
-                self._check_raw(name)
-                self._check_retention(name)
-            self._check_aggregates(name)
-
-    def _check_raw(self, name):
-        assert self._stored(name) == {
-            (identity, metric) for identity, metrics in self.truths[name].held.items() for metric in metrics
-        }
-
-    def _stored(self, name):
-        """The readings that raw rows hold."""
-        schema, kind, found = self.schemas[name], self.specs[name].kind, set()
-        for record in events_within(schema, self.tables[name], KeyRange(b"", b""), Span(0, LATEST_US + 1)):
-            time_us = record.event_time_us - record.event_time_us % kind.grain_us
-            location = record.metadata.get("location", "") if kind.location else ""
-            identity = record.sensor_id, time_us, location, record.event_id if kind.event_id else ""
-            found |= {(identity, metric) for metric in record.readings}
-        return found
-
-    def _check_retention(self, name):
-        """What is said to be there surely is."""
-        from_us = self.retention(name).readings_from_us(self.now_us)
-        truth = self.truths[name]
-        gone = [
-            each
-            for each, metrics in truth.accepted.items()
-            if truth.held.get(each, set()) != metrics and each[1] >= from_us
-        ]
-        assert not gone, f"{name}: {gone} are gone, and said to be there"
-
-    def _check_aggregates(self, name):
-        rows, listed = self.rows(name), self._listed_soon(name)
-        pending = self._pending(name)
-        for number, tier in enumerate(self.schemas[name].tiers):
-            text, length_us = tier.window.text, tier.window.length_us
-            truth = self.truths[name].windows(length_us)
-            of_tier = {key[1:] for key in rows if key[0] == text}
-            for sensor_id, start_us in truth.keys() | of_tier:
-                row = rows.get((text, sensor_id, start_us), {})
-                counted = truth.get((sensor_id, start_us))
-                mark = name, text, sensor_id, start_us
-                if counted is not None and row and counted.agrees(row):
-                    self.abandoned.discard(mark)
-                    self.grown.discard(mark)
-                    continue
-                if any(sensor == sensor_id and start_us <= start < start_us + length_us for sensor, start in listed):
-                    continue
-                if (number, sensor_id, start_us) in pending:
-                    continue
-                if mark in self.abandoned or (mark in self.grown and not row):
-                    continue
-                if self.may_be_gone(name, tier, start_us):
-                    continue
-                if (
-                    counted is not None
-                    and self._repeated(name, sensor_id, start_us, length_us)
-                    and not less(row, counted.counts())
-                ):
-                    continue
-                raise AssertionError(
-                    f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} is {row}, not {counted}, and nobody knows"
-                )
-
-    def _listed_soon(self, name):
-        """The work list, with what the job is about to add to it."""
-        found = self.listed(name)
-        if self.job is not None and self.schemas[name].tiers:
-            scratch = Table({})
-            for written in self.job.sink:
-                if written.name == name:
-                    scratch.write_rows(row for row in written.rows if row.key.startswith(b"repair#"))
-            if scratch.keys():
-                own, self.tables[name] = self.tables[name], scratch
-                found |= self.listed(name)
-                self.tables[name] = own
-        return found
-
-    def _pending(self, name):
-        pending = self.job.pending(name) if self.job is not None else set()
-        for message in self.backlog:
-            for event in message.events:
-                pending |= {
-                    (number, event.sensor_id, _start(event.time_us, tier.window.text))
-                    for number, tier in enumerate(self.schemas[name].tiers)
-                }
-        return pending
-
-    def may_be_gone(self, name, tier, start_us):
-        """Whether an aggregate row may be collected, by what the table tells."""
-        return start_us < self.retention(name).aggregates_from_us(tier, self.now_us)
-
-    # Beside
-
-    def look(self, *, collected=False, repaired=None):
-        """Compares every aggregate row with what it was: it never counts less."""
-        for name in self.names:
-            rows = self.rows(name)
-            for key, before in self.seen.get(name, {}).items():
-                text, sensor_id, start_us = key
-                now = counts_of(rows.get(key, {}))
-                if not less(now, counts_of(before)):
-                    continue
-                if collected and not now:
-                    continue
-                wanted = self.truths[name].windows(LENGTHS[text]).get((sensor_id, start_us))
-                if wanted is None or less(wanted.counts(), counts_of(before)):
-                    continue
-                if (name, *key) in self.beside:
-                    continue
-                if repaired == name:
-                    left = self.truths[name].windows(LENGTHS[text], held=True).get((sensor_id, start_us))
-                    if left is not None and left == wanted and left.agrees(rows.get(key, {})):
-                        continue
-                raise AssertionError(
-                    f"{name.table}: {text} of {sensor_id} at {_shown(start_us)} was {before}, and is {rows.get(key)}"
-                )
-            self.seen[name] = rows
-
-    def _has(self, name, event):
-        truth = self.truths[name]
-        return truth.kind.identity(event) in truth.accepted
-
-    def _abandon(self, name, events):
-        for event in events:
-            for tier in self.schemas[name].tiers:
-                text = tier.window.text
-                self.abandoned.add((name, text, event.sensor_id, _start(event.time_us, text)))
-
-    def _repeated(self, name, sensor_id, start_us, length_us):
-        return any(
-            each == name and sensor == sensor_id and start_us <= time_us < start_us + length_us
-            for each, sensor, time_us in self.repeats
-        )
+        self.unseen.discard(name)
 
     # The end
 
@@ -551,38 +393,13 @@ class World:
             self.repair(name, listed=True)
         self.check()
         for name in self.names:
-            self._check_left(name)
-            self._check_repaired(name, whole=False)
+            self.check_left(name)
+            self.check_repaired(name, whole=False)
             wrong = self.repair(name, listed=False, dry_run=True)
             assert self.repair(name, listed=False) == wrong
             assert not self.repair(name, listed=False, dry_run=True)
-            self._check_repaired(name, whole=True)
+            self.check_repaired(name, whole=True)
         self.check()
-
-    def _check_left(self, name):
-        """What is left of the work list may have been collected, or is not over."""
-        tiers, from_us = self.schemas[name].tiers, self.retention(name).readings_from_us(self.now_us)
-        for sensor_id, listed_us in self.listed(name):
-            starts = {_start(listed_us, tier.window.text): tier.window.length_us for tier in tiers}
-            assert any(start < from_us or start + length > self.now_us for start, length in starts.items()), (
-                f"{name.table}: {sensor_id} at {_shown(listed_us)} is still listed"
-            )
-
-    def _check_repaired(self, name, *, whole):
-        """Every window that is over, and whose raw rows are surely there, equals them."""
-        rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
-        for tier in self.schemas[name].tiers:
-            text, length_us = tier.window.text, tier.window.length_us
-            for (sensor_id, start_us), counted in self.truths[name].windows(length_us).items():
-                if start_us < from_us or start_us + length_us > self.now_us or self.may_be_gone(name, tier, start_us):
-                    continue
-                row, mark = rows.get((text, sensor_id, start_us), {}), (name, text, sensor_id, start_us)
-                excused = not whole and (
-                    mark in self.abandoned
-                    or (mark in self.grown and not row)
-                    or (self._repeated(name, sensor_id, start_us, length_us) and not less(row, counted.counts()))
-                )
-                assert excused or counted.agrees(row), f"{mark} is {row} after a repair, not {counted}"
 
 
 def message(*events):
@@ -602,13 +419,5 @@ def proto_of(event):
     return sensor_event(sensor_id, event.time_us, readings, metadata, event.event_id)
 
 
-def _start(time_us, text):
-    return time_us - time_us % LENGTHS[text]
-
-
 def _up(time_us, length_us):
     return -(-time_us // length_us) * length_us
-
-
-def _shown(time_us):
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()

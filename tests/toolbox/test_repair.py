@@ -395,7 +395,7 @@ def test_the_work_list(bigtable, kind):
 
 
 def test_the_work_list_from_before_a_shorter_tier(bigtable):
-    """What was listed when hours were the shortest windows is settled too, as is what a job from then still lists."""
+    """What was listed when hours were the shortest windows is settled too; a job from then may still list more."""
     name, schema = table_of("tiers = { 15m = 'quarters', 1h = 'hours', 1d = 'days' }")
     write(name, [*raw_rows(schema, events()), work_row(schema.tiers[1], "a", T + 3 * HOUR)])
     findings, sums = repaired(name, "--listed")

@@ -26,6 +26,8 @@ class Retention:
         repeats: spans of time in whose windows aggregate rows may count more than raw rows: a job that did not
             deduplicate wrote them.
         known: whether the table's own policies were asked for.
+        added: the start of the windows from which on a family of aggregates has rows, where its tier was added to a
+            table that had rows already.
     """
 
     ages: Mapping[str, timedelta | None]
@@ -34,6 +36,7 @@ class Retention:
     loses_events: bool = False
     repeats: tuple[tuple[int, int], ...] = ()
     known: bool = True
+    added: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -42,6 +45,7 @@ class Retention:
         *policies: Mapping[str, Policy],
         since: Mapping[str, int] | None = None,
         repeats: tuple[tuple[int, int], ...] = (),
+        added: Mapping[str, int] | None = None,
     ) -> "Retention":
         """What several sets of policies leave: those that the schema was stored with and those of the table, say.
 
@@ -52,6 +56,7 @@ class Retention:
             policies: by family; the schema's own where none are given.
             since: see the attribute.
             repeats: see the attribute.
+            added: see the attribute.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -62,7 +67,7 @@ class Retention:
         loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
-        return cls(ages, readings, since or {}, loses_events, repeats)
+        return cls(ages, readings, since or {}, loses_events, repeats, added=added or {})
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
@@ -83,6 +88,10 @@ class Retention:
         """The start of a window from which on a row of the tier that is written now stays for a while."""
         age = self.ages.get(tier.family)
         return 0 if age is None else now_us - age // _MICROSECOND
+
+    def counts(self, tier: Tier, start_us: int) -> bool:
+        """Whether the tier was there already when windows of that start were first counted."""
+        return self.added.get(tier.family, 0) <= start_us
 
     def may_repeat(self, start_us: int, end_us: int) -> bool:
         """Whether the aggregate row of a window may count a reading twice."""

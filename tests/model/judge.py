@@ -1,0 +1,225 @@
+"""What must always be so of tables, whatever is done to them.
+
+An aggregate row that is not what its window's readings come to is about to be written, or on the work list. What the
+contract excepts from that:
+
+- windows of which nothing comes again after a job was lost with all that it held, and those of a backfill that was
+  broken off, until they are repaired;
+- rows that count more than there is, of a job that does not deduplicate;
+- rows that are not there, of windows that are older than their tier;
+- windows whose aggregate rows may be collected.
+
+And no row ever counts less than before, unless it counted something twice, is made again of all of its raw rows, or is
+of a window that was backfilled while a job had it, which is listed.
+"""
+
+from datetime import UTC, datetime
+
+from pipeline.core.events import LATEST_US
+from pipeline.core.rows import KeyRange
+from pipeline.core.schema.sweeps import Span, events_within
+from tests.model.reference import LENGTHS, counts_of, less
+from tests.model.table import Table
+
+_LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
+
+
+class Judge:
+    """Holds a world, which is one of these, against its truths.
+
+    Windows are named by the table, the length, the sensor and the start.
+
+    Attributes:
+        seen: every aggregate row as it was.
+        repeats: what a job without de-duplication counted twice, by table, sensor and time.
+        abandoned: windows whose last pane was lost with a job that nothing was redelivered of, or whose backfill was
+            broken off.
+        beside: windows that were backfilled while a job had them: its next pane is without these events.
+        grown: windows that were there before their tier was.
+    """
+
+    def __init__(self):
+        self.seen = {}
+        self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
+
+    def rows(self, name):
+        """The aggregate rows of a table: values by column, by window's length, sensor and start."""
+        table, found = self.tables[name], {}
+        for key in table.keys(b"agg#"):
+            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
+            found[_window(key)] = values
+        return found
+
+    def listed(self, name):
+        """The windows of its work list, by sensor and start."""
+        return {_window(key)[1:] for key in self.tables[name].keys(b"repair#")}
+
+    def check(self):
+        """Holds every table against what it has to be."""
+        for name in self.names:
+            idle = self.job is None or not any(written.name == name for written in self.job.sink)
+            if idle:
+                self._check_raw(name)
+                self._check_retention(name)
+            self._check_aggregates(name)
+
+    def _check_raw(self, name):
+        assert self._stored(name) == {
+            (identity, metric) for identity, metrics in self.truths[name].held.items() for metric in metrics
+        }
+
+    def _stored(self, name):
+        """The readings that raw rows hold."""
+        schema, kind, found = self.schemas[name], self.specs[name].kind, set()
+        for record in events_within(schema, self.tables[name], KeyRange(b"", b""), Span(0, LATEST_US + 1)):
+            time_us = record.event_time_us - record.event_time_us % kind.grain_us
+            location = record.metadata.get("location", "") if kind.location else ""
+            identity = record.sensor_id, time_us, location, record.event_id if kind.event_id else ""
+            found |= {(identity, metric) for metric in record.readings}
+        return found
+
+    def _check_retention(self, name):
+        """What is said to be there surely is."""
+        from_us = self.retention(name).readings_from_us(self.now_us)
+        truth = self.truths[name]
+        gone = [
+            each
+            for each, metrics in truth.accepted.items()
+            if truth.held.get(each, set()) != metrics and each[1] >= from_us
+        ]
+        assert not gone, f"{name}: {gone} are gone, and said to be there"
+
+    def _check_aggregates(self, name):
+        rows, listed = self.rows(name), self._listed_soon(name)
+        pending = self._pending(name)
+        for number, tier in enumerate(self.schemas[name].tiers):
+            text, length_us = tier.window.text, tier.window.length_us
+            truth = self.truths[name].windows(length_us)
+            for sensor_id, start_us in truth.keys() | {key[1:] for key in rows if key[0] == text}:
+                row, counted = rows.get((text, sensor_id, start_us), {}), truth.get((sensor_id, start_us))
+                mark = name, text, sensor_id, start_us
+                if counted is not None and counted.agrees(row):
+                    self.abandoned.discard(mark)
+                    self.grown.discard(mark)
+                    continue
+                known = (
+                    (number, sensor_id, start_us) in pending
+                    or self._may_be_gone(mark, tier)
+                    or any(each == sensor_id and start_us <= at_us < start_us + length_us for each, at_us in listed)
+                    or self._excused(mark, row, counted)
+                )
+                assert known, f"{_shown(mark)} is {row}, not {counted}, and nobody knows"
+
+    def _excused(self, mark, row, counted):
+        """Whether the contract lets a window be wrong that is not listed."""
+        name, text, sensor_id, start_us = mark
+        if mark in self.abandoned or (mark in self.grown and not row):
+            return True
+        repeated = any(
+            (each, sensor) == (name, sensor_id) and start_us <= time_us < start_us + LENGTHS[text]
+            for each, sensor, time_us in self.repeats
+        )
+        return repeated and counted is not None and not less(row, counted.counts())
+
+    def _listed_soon(self, name):
+        """The work list, with what the job is about to add to it."""
+        found = self.listed(name)
+        if self.job is not None and self.schemas[name].tiers:
+            scratch = Table({})
+            for written in self.job.sink:
+                if written.name == name:
+                    scratch.write_rows(row for row in written.rows if row.key.startswith(b"repair#"))
+            if scratch.keys():
+                own, self.tables[name] = self.tables[name], scratch
+                found |= self.listed(name)
+                self.tables[name] = own
+        return found
+
+    def _pending(self, name):
+        pending = self.job.pending(name) if self.job is not None else set()
+        for message in self.backlog:
+            for event in message.events:
+                pending |= {
+                    (number, event.sensor_id, start_of(event.time_us, tier.window.text))
+                    for number, tier in enumerate(self.schemas[name].tiers)
+                }
+        return pending
+
+    def _may_be_gone(self, mark, tier):
+        """Whether an aggregate row may be collected, by what the table tells."""
+        return mark[3] < self.retention(mark[0]).aggregates_from_us(tier, self.now_us)
+
+    def look(self, *, collected=False, repaired=None):
+        """Compares every aggregate row with what it was: it never counts less."""
+        for name in self.names:
+            rows, tiers = self.rows(name), {tier.window.text: tier for tier in self.schemas[name].tiers}
+            for window, before in self.seen.get(name, {}).items():
+                row, mark = rows.get(window, {}), (name, *window)
+                if not less(counts_of(row), counts_of(before)):
+                    continue
+                text, *of_sensor = window
+                wanted, left = (
+                    self.truths[name].windows(LENGTHS[text], held=held).get(tuple(of_sensor)) for held in (False, True)
+                )
+                allowed = (
+                    (collected and not row and self._may_be_gone(mark, tiers[text]))
+                    or wanted is None
+                    or less(wanted.counts(), counts_of(before))  # it counted something twice
+                    or mark in self.beside
+                    or (repaired == name and left == wanted and wanted.agrees(row))
+                )
+                assert allowed, f"{_shown(mark)} was {before}, and is {row}"
+            self.seen[name] = rows
+
+    def has(self, name, event):
+        if event.fault:
+            return False
+        truth = self.truths[name]
+        return truth.kind.identity(event) in truth.accepted
+
+    def abandon(self, name, events):
+        for event in events:
+            for tier in self.schemas[name].tiers:
+                text = tier.window.text
+                self.abandoned.add((name, text, event.sensor_id, start_of(event.time_us, text)))
+
+    def check_left(self, name):
+        """What is left of the work list may have been collected, or is not over."""
+        tiers, from_us = self.schemas[name].tiers, self.retention(name).readings_from_us(self.now_us)
+        for sensor_id, listed_us in self.listed(name):
+            starts = {start_of(listed_us, tier.window.text): tier.window.length_us for tier in tiers}
+            assert any(start < from_us or start + length > self.now_us for start, length in starts.items()), (
+                f"{_shown((name, 'work list', sensor_id, listed_us))} is still there"
+            )
+
+    def check_repaired(self, name, *, whole):
+        """Every window that is over, and whose raw rows are surely there, equals them."""
+        rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
+        for tier in self.schemas[name].tiers:
+            text, length_us = tier.window.text, tier.window.length_us
+            for (sensor_id, start_us), counted in self.truths[name].windows(length_us).items():
+                row, mark = rows.get((text, sensor_id, start_us), {}), (name, text, sensor_id, start_us)
+                age_us = self.ages[name][tier.family]
+                stays = age_us is None or start_us >= self.now_us - age_us
+                gone = not stays if whole else self._may_be_gone(mark, tier)
+                if start_us < from_us or start_us + length_us > self.now_us or gone:
+                    continue
+                excused = not whole and self._excused(mark, row, counted)
+                assert excused or counted.agrees(row), f"{_shown(mark)} is {row} after a repair, not {counted}"
+
+
+def start_of(time_us, text):
+    """The start of the window of that length."""
+    return time_us - time_us % LENGTHS[text]
+
+
+def _window(key):
+    """The length, sensor and start in the key of an aggregate row, or of one of the work list."""
+    _, label, sensor_id, start = key.decode().split("#")
+    text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+    return text, sensor_id, round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+def _shown(mark):
+    name, text, sensor_id, start_us = mark
+    return f"{name.table}: {text} of {sensor_id} at {datetime.fromtimestamp(start_us / 1e6, UTC).isoformat()}"
