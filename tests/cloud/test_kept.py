@@ -8,7 +8,7 @@ import pytest
 from pipeline.cloud import tables
 from pipeline.cloud.bulk_writer import BulkWriter
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.kept import note_job, note_lost, retention_of
+from pipeline.cloud.kept import note_added, note_job, note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_reader import RowReader
@@ -128,12 +128,30 @@ def test_jobs_that_do_not_deduplicate(name):
     assert [retention.may_repeat(start_us, start_us + 5) for start_us in (4, 6, 59, 60)] == [False, True, True, False]
 
 
+def test_a_tier_that_was_added(name):
+    """It has no rows of windows before the first job that writes it."""
+    policies = tables.describe(name)
+    hour, day = SCHEMA.tiers
+
+    def counted(start_us):
+        retention = retention_of(name, SCHEMA, policies)
+        return [retention.counts(tier, start_us) for tier in (hour, day)]
+
+    assert counted(0) == [True, True]
+    note_added(name, ["hourly"])
+    assert counted(now_us()) == [False, True]
+    for latest_us in (1000, 2000):
+        note_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
+        assert (counted(999), counted(1000)) == ([False, True], [True, True])
+
+
 @pytest.mark.parametrize(
     ("key", "column", "value"),
     [
         (b"schema#kept", b"raw", b"soon"),
         (b"schema#kept", b"\xff", b"soon"),
         (b"schema#seen", b"\xff", b""),
+        (b"schema#added", b"hourly", b"soon"),
         (b"schema#repeats", b"x", b"off"),
     ],
 )

@@ -187,6 +187,23 @@ def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
     assert retention_of(name, schema, tables.describe(name)).readings_from_us(now_us) > now_us
 
 
+def test_a_tier_that_is_added_to_rows(name: TableName) -> None:
+    """The table notes that older windows have none of it; not where there are no rows yet."""
+
+    def counted() -> dict[str, bool]:
+        schema = read_schema(name)
+        assert schema is not None
+        retention = retention_of(name, schema, tables.describe(name))
+        return {tier.family: retention.counts(tier, time.time_ns() // 1000) for tier in schema.tiers}
+
+    run("create", name, "--tier", "1h=hours")
+    assert run("create", name, "--tier", "1h=hours", "--tier", "1d=days", "--apply").exit_code == 0
+    write(name, b"s#1")
+    tiers = ("--tier", "15m=quarters", "--tier", "1h=hours", "--tier", "1d=days")
+    assert run("create", name, *tiers, "--apply").exit_code == 0
+    assert counted() == {"quarters": False, "hours": True, "days": True}
+
+
 def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
     """The first family that matches takes a metric, so that their order is a part of the schema."""
     text = "metrics = {{{}}}"
