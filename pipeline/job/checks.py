@@ -62,6 +62,22 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
         )
 
 
+def note_launch(settings: Settings, targets: Iterable[Target]) -> None:
+    """Has the tables note what later jobs should know of this one. To be called when nothing keeps it from starting."""
+    now_us = time.time_ns() // 1000
+    for target in targets:
+        try:
+            if SCHEMA_FAMILY in tables.describe(target.name):
+                note_job(
+                    target.name,
+                    deduplicate=settings.deduplicate,
+                    earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
+                    latest_us=now_us + settings.max_future // _MICROSECOND,
+                )
+        except ServerProblem as problem:
+            _warn_of_no_note(problem)
+
+
 def _read_target(name: TableName, settings: Settings) -> Target:
     said = settings.said
     present = tables.find(name)
@@ -81,15 +97,8 @@ def _read_target(name: TableName, settings: Settings) -> Target:
             if read_schema(name) is not None:
                 _tell_differences(name, schema, present)
                 note_lost(name, schema, retention, present)
-            now_us = time.time_ns() // 1000
-            note_job(
-                name,
-                deduplicate=settings.deduplicate,
-                earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
-                latest_us=now_us + settings.max_future // _MICROSECOND,
-            )
-        except ServerProblem as problem:  # a launcher need not be allowed to write
-            _warn(f"{problem}; so the table can't note what later jobs should know of it")
+        except ServerProblem as problem:
+            _warn_of_no_note(problem)
     return Target(name, schema, retention)
 
 
@@ -107,6 +116,11 @@ def _tell_differences(name: TableName, schema: TableSchema, present: Mapping[str
             "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
             "create --apply sets the schema's"
         )
+
+
+def _warn_of_no_note(problem: ServerProblem) -> None:
+    """A launcher need not be allowed to write."""
+    _warn(f"{problem}; so the table can't note what later jobs should know of it")
 
 
 def _warn(text: str) -> None:

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+import time
 import uuid
 
 import apache_beam as beam
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cloud import tables
+from pipeline.cloud.kept import note_added, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import text_of, write_schema
 from pipeline.core.schema.agreement import Said
@@ -59,6 +61,19 @@ def test_missing_table(resources, capsys, no_run):
     assert code == 1
     assert f"table projects/{PROJECT}/instances/instance/tables/nowhere does not exist" in line
     assert f"tidetable table create --project {PROJECT} --instance instance --table nowhere" in line
+
+
+def test_a_job_that_does_not_start(resources, capsys, no_run):
+    """It writes no window, so that the table has nothing to note of it."""
+    schema = parse_schema("tiers = { 1h = 'hours' }")
+    name = resources.table_of(schema)
+    note_added(name, ["hours"])
+    missing = f"projects/{PROJECT}/subscriptions/nowhere"
+    flags = resources.flags(bigtable_table=name.table, input_subscription=missing, deduplicate="off")
+    assert refusal(capsys, flags)[0] == 1
+    retention = retention_of(name, schema, tables.describe(name))
+    assert not retention.counts(schema.tiers[0], time.time_ns() // 1000)
+    assert retention.repeats == ()
 
 
 def test_missing_family(resources, capsys, no_run):

@@ -152,6 +152,7 @@ class World(Judge):
         settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
         if checks_on:
             targets = checks.read_targets(settings)
+            checks.note_launch(settings, targets)
             self.unseen.difference_update(names)
         else:
             targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
