@@ -22,17 +22,19 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import SCHEMA_KEY
+from pipeline.core.aggregates import aggregate_prefix
 from pipeline.core.rows import prefix_range
 from pipeline.core.schema.layouts import Wanted
 from pipeline.core.schema.policies import MaxAge, Policy, collected_after, counts_versions
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
-from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema, Tier
 
 _OWN_ROWS = b"schema#"
 _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
 _ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
+_KEY_ALONE = row_filter(Wanted((), keys_only=True))
 _MOST_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -84,6 +86,16 @@ def note_lost(name: TableName, schema: TableSchema, before: Retention, policies:
     seen = {family.encode(): str(age_us).encode() for family, age_us in _sooner(schema, policies)}
     if seen != _noted(name).get(_SEEN, {}):
         _note(name, _SEEN, seen, anew=True)
+
+
+def without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
+    """The families of those tiers that have no row in the table. Raises ServerProblem where it is out of reach."""
+    with RowReader.open(name) as reader:
+        return [
+            tier.family
+            for tier in tiers
+            if not any(reader.read(prefix_range(aggregate_prefix(tier.window).encode()), _KEY_ALONE, limit=1))
+        ]
 
 
 def note_added(name: TableName, families: Iterable[str]) -> None:

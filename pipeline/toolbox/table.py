@@ -6,7 +6,7 @@ import click
 
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.kept import note_added, note_lost, retention_of
+from pipeline.cloud.kept import note_added, note_lost, retention_of, without_rows
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.sizing import warnings
@@ -173,8 +173,12 @@ def _apply(comparison: Comparison) -> bool:
     # Also where the table's own policies are as wanted already: those that the schema had until now may have collected.
     lost = retention_of(table, comparison.stored or comparison.wanted, comparison.actual)
     note_lost(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
-    if comparison.stored is not None and schema_store.has_rows(table):
-        note_added(table, [tier.family for tier in comparison.wanted.tiers if tier not in comparison.stored.tiers])
+    if schema_store.has_rows(table):
+        tiers = comparison.wanted.tiers
+        if comparison.stored is None:  # older jobs may have written the tiers of a table that says nothing of itself
+            note_added(table, without_rows(table, tiers))
+        else:
+            note_added(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
     if changes:
         try:
             tables.apply(table, changes)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cloud import schema_store, tables
+from pipeline.cloud.kept import note_added, without_rows
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
@@ -94,6 +95,7 @@ def _with_policies_of(actual: Mapping[str, Policy], wanted: TableSchema, report:
 def _store(table: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> None:
     if SCHEMA_FAMILY not in policies:
         tables.apply(table, [tables.Difference(SCHEMA_FAMILY, None, Never())])
+    note_added(table, without_rows(table, schema.tiers))
     if not schema_store.replace_text(table, None, schema_store.text_of(schema)):
         raise click.ClickException(f"table {table} is left as it is: somebody else has stored a schema meanwhile")
 

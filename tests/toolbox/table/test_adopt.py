@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from google.cloud import bigtable
 
+from pipeline.cloud import tables
+from pipeline.cloud.kept import retention_of
 from pipeline.cloud.key_ranges import Sample
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import read_schema
@@ -373,3 +375,16 @@ def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatc
     result = run("adopt", foreign, "--dry-run")
     assert result.exit_code == 0
     assert "further windows were not compared: they have too many raw rows" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["adopt", "create"])
+def test_tiers_without_rows(command: str, name: TableName) -> None:
+    """What was written before was counted in none of their windows, and the table says so."""
+    create(name, **FAMILIES, days="never")
+    write(name, filled())
+    flags = ("--tier", "1h=stats", "--tier", "1d=days", *(("--apply",) if command == "create" else ()))
+    assert run(command, name, *flags).exit_code == 0
+    schema = read_schema(name)
+    assert schema is not None
+    retention = retention_of(name, schema, tables.describe(name))
+    assert [retention.counts(tier, parse_time("2026-02-17")) for tier in schema.tiers] == [True, False]
