@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
-from pipeline.core.readings import Recalled, WindowReadings, at_least
+from pipeline.core.readings import Recalled, WindowReadings, at_least, covers
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.homes import Homes
 from pipeline.core.schema.layouts import Wanted
@@ -261,7 +261,7 @@ class RecallReadings:
         held = completion.held(self.tier, sensor_id, start_us, now_us)
         if not (held.complete and self.deduplicate):
             return Recalled(statistics=held.row), False
-        return Recalled(held.readings, least=held.least), at_least([held.readings.pane().stats], held.least)
+        return Recalled(held.readings, least=held.least), covers(held.readings.pane().stats, held.least)
 
 
 @dataclass(frozen=True)

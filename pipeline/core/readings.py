@@ -144,7 +144,7 @@ class WindowReadings:
             total.add(readings)
         if len(total.metrics) > MOST_METRICS:
             return Pane(WindowStats(), whole=False, too_wide=True)
-        return Pane(total, self._whole and (self._least is None or at_least([total], self._least)))
+        return Pane(total, self._whole and (self._least is None or covers(total, self._least)))
 
     def magnitudes(self) -> dict[str, float]:
         """Σ|x| of the readings that are kept, by metric: what the tolerance of a sum is measured by."""
@@ -294,6 +294,14 @@ def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
     parts = list(parts)
     return sum(stats.events for stats in parts) >= row.events and all(
         sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
+        for metric, of_metric in row.metrics.items()
+    )
+
+
+def covers(stats: WindowStats, row: WindowStats) -> bool:
+    """Whether these may be of all that the row counts: they count as much, and reach from its minima to its maxima."""
+    return at_least([stats], row) and all(
+        stats.metrics[metric].minimum <= of_metric.minimum and stats.metrics[metric].maximum >= of_metric.maximum
         for metric, of_metric in row.metrics.items()
     )
 

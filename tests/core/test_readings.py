@@ -131,7 +131,7 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
 def test_less_than_the_row_is_not_whole():
     """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
     found = WindowReadings()
-    found.recall(Recalled(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    found.recall(Recalled(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
     assert not found.pane().whole
     found = WindowReadings.from_bytes(found.to_bytes())
     found.add(2, {"u": 4.0})
@@ -139,6 +139,18 @@ def test_less_than_the_row_is_not_whole():
     other = accumulated([(3, {"t": 4.0})])
     other.merge(found)
     assert other.pane().whole
+
+
+def test_other_readings_than_the_row_s_are_not_whole():
+    """However many there are: what the row has the least or the greatest value of is not among them."""
+    found = WindowReadings()
+    held = accumulated([(i, {"t": 5.0}) for i in range(9)])
+    found.recall(Recalled(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    assert not found.pane().whole
+    found.add(10, {"t": 9.5})
+    assert not found.pane().whole
+    found.add(11, {"t": 1.0})
+    assert found.pane().whole
 
 
 @given(truths, st.randoms(use_true_random=False))
