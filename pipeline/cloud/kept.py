@@ -67,7 +67,7 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
 
 
 def note_lost(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
-    """Notes what may be collected by now and the schema does not tell. The table has the family tidetable.
+    """Notes what may be collected by now and the schema does not tell, in a table that has stored its schema.
 
     A policy of the table's own that collects sooner than the schema's is noted too: nobody tells when it ends.
 
@@ -80,11 +80,14 @@ def note_lost(name: TableName, schema: TableSchema, before: Retention, policies:
     Raises:
         ServerProblem: the table is out of reach, or may not be written.
     """
+    noted = _noted(name) if SCHEMA_FAMILY in policies else {}
+    if SCHEMA_KEY not in noted:
+        return
     lost = before.lost_by(Retention.of(schema), time.time_ns() // 1000)
     if lost:
         _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
     seen = {family.encode(): str(age_us).encode() for family, age_us in _sooner(schema, policies)}
-    if seen != _noted(name).get(_SEEN, {}):
+    if seen != noted.get(_SEEN, {}):
         _note(name, _SEEN, seen, anew=True)
 
 

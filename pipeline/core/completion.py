@@ -96,13 +96,29 @@ class Completion:
         return Held(found.get(start_us, WindowReadings()), row, complete, repeats)
 
     def completed(
-        self, tier: Tier, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings
+        self,
+        tier: Tier,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: WindowReadings,
+        *,
+        written: bool = False,
     ) -> WindowReadings | None:
         """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
 
         Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts nothing but what is left of them, or nothing but what is fresh; or if it
-        has none, though it would have counted what is gone: the tier was there already.
+        if its aggregate row counts what is left of them and nothing else; or if it has none, though it would have
+        counted what is gone: the tier was there already. A row that counts as much as the fresh readings do proves
+        nothing: others may have had the same values.
+
+        Args:
+            tier: the table's shortest.
+            sensor_id: whose.
+            start_us: the window's start.
+            now_us: the time.
+            fresh: readings that the raw rows may lack.
+            written: whether the fresh readings are what the caller has written into the aggregate row itself.
 
         Returns:
             its readings; None where they would lack something that the aggregate row counts.
@@ -121,7 +137,7 @@ class Completion:
         if complete:
             exact = at_least([stats], held.least)
         elif row.events:
-            exact = any(_same(each, row) for each in (readings.without(fresh), whole, fresh))
+            exact = _same(fresh if written else readings.without(fresh), row)
         else:
             exact = self._retention.counts(tier, start_us)
         return whole if exact else None

@@ -130,6 +130,8 @@ def find_inputs(
         ServerProblem: a file that can't be read, or a bucket that is out of reach.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
+    if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
+        raise BadFlag(f"{foreign[0]}: files are local paths, without file://, or objects in a bucket, gs://…")
     if not bounded.runs_here(options):
         for place in places:
             if not place.startswith(_GCS):
@@ -266,6 +268,8 @@ def _folder(options: PipelineOptions) -> Iterator[str]:
 def _check_output(path: str, inputs: Iterable[str]) -> None:
     if identity(path) in map(identity, inputs):
         raise BadFlag(f"{path} is one of the files to read, and what is refused would replace it")
+    if path.endswith("/"):
+        raise BadFlag(f"{path} is a folder's name; --dead-letters takes that of a file")
     # Beam deletes what its output replaces, and would take such a name for a pattern there.
     if is_pattern(path):
         raise BadFlag(f"{path}: a file that is written can't have *, ? or [ in its path, which are for patterns")

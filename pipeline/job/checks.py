@@ -92,11 +92,10 @@ def _read_target(name: TableName, settings: Settings) -> Target:
         )
     schema = schema_of(name, said)
     retention = retention_of(name, schema, present)
-    if SCHEMA_FAMILY in present:
+    if SCHEMA_FAMILY in present and read_schema(name) is not None:
+        _tell_differences(name, schema, present)
         try:
-            if read_schema(name) is not None:
-                _tell_differences(name, schema, present)
-                note_lost(name, schema, retention, present)
+            note_lost(name, schema, retention, present)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
     return Target(name, schema, retention)

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.kept import retention_of
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
@@ -347,6 +347,8 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
     retention = retention_of(request.table, schema, policies)
+    if not request.dry_run:
+        note_lost(request.table, schema, retention, policies)
     lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
     return bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 

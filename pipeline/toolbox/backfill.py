@@ -10,7 +10,7 @@ import click
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.kept import retention_of
+from pipeline.cloud.kept import note_lost, retention_of
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.dead_letter_records import DeadLetter
@@ -55,7 +55,11 @@ class BeamCommand(click.Command):
 @max_record_bytes_option
 @accept_expired_option
 @click.option(
-    "--allowed-lateness", type=_DURATION, default="1d", show_default=True, help="That of the jobs that write the table."
+    "--allowed-lateness",
+    type=_DURATION,
+    default="1d",
+    show_default=True,
+    help="That of the jobs that write the table; 0s if none runs, 1s for a job with 0s.",
 )
 @click.option("--late-firing", type=_DURATION, default="60s", show_default=True, help="That of the same jobs.")
 @click.option(
@@ -115,10 +119,11 @@ def backfill(
         schema = _schema(table, said, policies)
         files = job.find_inputs(inputs, dead_letters, maker, options)
         expiry = Expiry.of(schema, policies)
+        retention = retention_of(table, schema, policies)
         plan = job.Backfill(
             list(files),
             maker,
-            Target(table, schema, retention_of(table, schema, policies)),
+            Target(table, schema, retention),
             expiry,
             max_future,
             allowed_lateness,
@@ -132,6 +137,7 @@ def backfill(
             with progress_of(job.bytes_read, total, "counting"):
                 counted = job.count(plan)
             _check_expired(counted, plan, policies)
+        note_lost(table, schema, retention, policies)
         with progress_of(job.bytes_read, total, f"writing to {table.table}"):
             outcome = job.load(plan)
     except BadFlag as problem:

@@ -55,7 +55,7 @@ def _sensor(text: str) -> str:
     type=Parsed("duration", parse_duration),
     default="1d",
     show_default=True,
-    help="That of the job that writes the table; 0s if none runs.",
+    help="That of the job that writes the table; 0s if none runs, 1s for a job with 0s.",
 )
 @click.option(
     "--late-firing",

@@ -173,6 +173,7 @@ class _Pending(NamedTuple):
     sensor_id: str
     window: Any
     fresh: Any  # what of it has come
+    written: bool = False  # whether that is what its row counts
 
 
 class _Completed(NamedTuple):
@@ -220,12 +221,12 @@ class _WritingFn(CompletingFn):
             written, changed = changed, {}
             for index, (stats, all_of_it) in written.items():
                 # What was written is among what it has to count: it is fresh by now, wherever it was from.
-                again = self._completed(pending[index]._replace(fresh=all_of_it))
+                again = self._completed(pending[index]._replace(fresh=all_of_it, written=True))
                 if again is None:
                     completed[index] = None  # somebody wrote what we can't complete
                 elif not at_least([stats], again.stats):
                     completed[index] = changed[index] = again
-        for (sensor_id, window, _), found in zip(pending, completed, strict=True):
+        for (sensor_id, window, *_), found in zip(pending, completed, strict=True):
             start_us = window.start.micros
             if found is not None:
                 self._aggregate_rows.inc()
@@ -257,7 +258,7 @@ class _WritingFn(CompletingFn):
         tier = self._tier
         rows = (
             aggregate_row(tier.window, sensor_id, window.start.micros, stats, tier.family)
-            for (sensor_id, window, _), stats in windows
+            for (sensor_id, window, *_), stats in windows
         )
         self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
 
@@ -286,8 +287,10 @@ class _CompleteFn(_WritingFn):
         yield from self._add(_Pending(sensor_id, window, gathered), gathered.pane().stats.events)
 
     def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, window, gathered = pending
-        whole = self._completion.completed(self._tier, sensor_id, window.start.micros, now_us(), gathered)
+        sensor_id, window, gathered, written = pending
+        whole = self._completion.completed(
+            self._tier, sensor_id, window.start.micros, now_us(), gathered, written=written
+        )
         return None if whole is None else _Completed(whole.pane().stats, whole)
 
     def _may_be_written(self, start_us: int) -> bool:
@@ -307,7 +310,7 @@ class _CompleteLongerFn(_WritingFn):
         yield from self._add(_Pending(sensor_id, window, dict(shorter)), 1)
 
     def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, window, shorter = pending
+        sensor_id, window, shorter, _ = pending
         stats = self._completion.completed_windows(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
         return None if stats is None else _Completed(stats, shorter)
 

@@ -40,11 +40,11 @@ def readings(*events):
     return found
 
 
-def completed(fresh, rows, raw=(), added=None):
+def completed(fresh, rows, raw=(), added=None, **further):
     """How many events the hour comes to; None where it is left as it is."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
-    whole = completion.completed(HOURS, "a", T, LONG_AFTER, fresh)
+    whole = completion.completed(HOURS, "a", T, LONG_AFTER, fresh, **further)
     return whole and whole.pane().stats.events
 
 
@@ -52,8 +52,9 @@ def completed(fresh, rows, raw=(), added=None):
     ("rows", "events"),
     [
         ([counted(HOURS, event(1))], 2),  # what is left, without what is fresh
-        ([counted(HOURS, event(1), event(2))], 2),
-        ([counted(HOURS, event(2))], 2),  # what is fresh alone
+        ([counted(HOURS, event(1), event(2))], None),  # all that is known, or others of the same values
+        ([counted(HOURS, event(3))], 2),  # as many as are left, of the same values: nobody can tell
+        ([counted(HOURS, event(2), event(3))], None),  # as many as there are, though one of them is gone
         ([counted(HOURS, event(1), event(2), event(3))], None),  # of which one is gone
         ([counted(HOURS, event(1, "h"))], None),
     ],
@@ -66,7 +67,8 @@ def test_a_row_that_counts_what_is_known(rows, events):
 def test_what_was_written_is_looked_at_again():
     """Who has written a row may replace it by more, whatever of it was not fresh: another's raw rows came meanwhile."""
     written, others = [event(1), event(2)], event(3)
-    assert completed(readings(*written), [counted(HOURS, *written)], [*written, others]) == 3
+    assert completed(readings(*written), [counted(HOURS, *written)], [*written, others], written=True) == 3
+    assert completed(readings(*written), [counted(HOURS, *written, event(4))], [*written, others], written=True) is None
 
 
 def test_a_row_that_is_not_there():

@@ -248,7 +248,10 @@ class World(Judge):
         for each in gather._gatherer.take():
             key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
             held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
-        table = name, schema, self.retention(name)
+        retention = self.retention(name)
+        kept.note_lost(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
+        self.unseen.discard(name)
+        table = name, schema, retention
         windows, before = [], None
         for tier in schema.tiers:
             if before is None:
@@ -291,6 +294,8 @@ class World(Judge):
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile
         planned = repair.plan(request, _OPTIONS, self.now_us)
+        if not dry_run:
+            self.unseen.discard(name)
         wrong = sum(outcome.wrong for outcome in repair.carry_out(request, planned, _OPTIONS))
         if dry_run:
             assert self.tables[name].snapshot() == before, "a dry run has changed the table"

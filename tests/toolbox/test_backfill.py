@@ -249,6 +249,8 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
     [
         (["nowhere.csv"], (), "nowhere.csv: there is no such file"),
         (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is no directory"),
+        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is a folder's name"),
+        (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
         (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is no regular file"),
         (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
         (
