@@ -1,13 +1,15 @@
 """Tidetable: sensor events from Pub/Sub to raw rows and windowed aggregates in Bigtable.
 
-Packages, each importing only from those below it:
+Packages. Each imports only from those on the lines below it. The first line has the features: none imports another.
 
-    toolbox      the ``tidetable`` command line
-    job          ``python -m pipeline``: flags, launch checks, the graph, running and stopping it
-    transforms   Beam transforms, thin shells around the core
-    cloud        Bigtable and Pub/Sub through Google's clients: tables, policies, publishing, reading rows back
-    core         events, rows, statistics, dead letters: plain functions on plain data
-    proto        generated protobuf classes
+    backfill, dead_letters, local, reading, repair, table    a folder for each feature, with its command
+    cli, charts   the root of the ``tidetable`` command line, and what its commands share
+    job           ``python -m pipeline``: flags, launch checks, the graph, running and stopping it
+    transforms    Beam transforms, thin shells around the core
+    cloud         Bigtable and Pub/Sub through Google's clients: tables, policies, publishing, reading rows back
+    formats       files of records as sensor events: CSV, NDJSON, length-delimited protobuf, Avro, Parquet
+    core          events, rows, statistics, dead letters: plain functions on plain data
+    proto         generated protobuf classes
 """
 
 __version__ = "0.1.0"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.toolbox.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator
+from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from pipeline.cli.root import main
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions
-from pipeline.toolbox.cli import main
 from pipeline.transforms import metrics
 from tests.benchmarks import state_size
 from tests.benchmarks.bench import report

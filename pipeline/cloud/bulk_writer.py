@@ -24,11 +24,11 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.bigtable_v2 import BigtableClient
 
 from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.delivery import Delivery, Send, Tally
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.mutate_rows import code_of, mutate_rows
 from pipeline.cloud.names import TableName
-from pipeline.cloud.pace import Pace
+from pipeline.cloud.rate_limiter import Pace
+from pipeline.cloud.request_retrier import Delivery, Send, Tally
 from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, head_of
 from pipeline.core.refused_rows import RefusedRow
 from pipeline.core.rows import EncodedRow, Row

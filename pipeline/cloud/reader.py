@@ -23,10 +23,10 @@ from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import Query, events_of, events_of_prefix, seek, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_prefix, seek, sensors_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window

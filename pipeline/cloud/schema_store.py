@@ -15,7 +15,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.rows import KeyRange, after_prefix
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
 

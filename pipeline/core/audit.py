@@ -7,8 +7,8 @@ from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
+from pipeline.core.accumulator import MOST_METRICS, WindowReadings
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
-from pipeline.core.readings import MOST_METRICS, WindowReadings
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats

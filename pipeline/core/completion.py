@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipeline.core.accumulator import Recalled, WindowReadings, at_least, covers
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
-from pipeline.core.readings import Recalled, WindowReadings, at_least, covers
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.homes import Homes
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import Query, ReadRows, events_of
+from pipeline.core.schema.queries import Query, ReadRows, events_of
 from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.sensor_locator import Homes
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import RecalledWindows, ShorterWindows

@@ -1,13 +1,15 @@
 """Dead letters read back: what each says of itself, which of them are wanted, and how they group."""
 
+import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.core.dead_letters import DETAIL, REASON, STEP, TIME, original_of, replays_of
 from pipeline.core.events import BadData, Reason, decode
 from pipeline.core.messages import Message
-from pipeline.core.times import parse_time
+from pipeline.core.text import json_number
+from pipeline.core.times import format_time, from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -133,3 +135,48 @@ def _time_us(text: str) -> int | None:
         return parse_time(text)
     except ValueError:
         return None
+
+
+def letter_json(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as an object, with nothing of it left out: attributes and payload are the original's."""
+    return {
+        "reason": letter.reason or None,
+        "detail": letter.detail,
+        "step": letter.step,
+        "time": None if letter.time_us is None else format_time(letter.time_us),
+        "message_id": letter.original.message_id,
+        "publish_time": publish_time_text(letter.original),
+        "ordering_key": letter.original.ordering_key,
+        "replays": letter.replays,
+        "attributes": dict(letter.original.attributes),
+        "events": [_event_json(event) for event in letter.events],
+        "data": base64.b64encode(letter.message.data).decode(),
+    }
+
+
+def event_time_text(event: SensorEvent) -> str | None:
+    """Returns the event time as text; None where there is none. It may lie outside of what RFC 3339 can write."""
+    if not event.HasField("event_time"):
+        return None
+    seconds, nanos = event.event_time.seconds, event.event_time.nanos
+    if 0 <= nanos < 1_000_000_000:
+        try:
+            return format_time(seconds * 1_000_000 + nanos // 1000)
+        except OverflowError:
+            pass
+    return f"{seconds} s and {nanos} ns since the epoch"
+
+
+def publish_time_text(message: Message) -> str | None:
+    """Returns when the message was published; None where the message does not say."""
+    return format_time(from_datetime(message.publish_time)) if message.publish_time else None
+
+
+def _event_json(event: SensorEvent) -> dict[str, Any]:
+    return {
+        "sensor_id": event.sensor_id,
+        "event_time": event_time_text(event),
+        **({"event_id": event.event_id} if event.event_id else {}),
+        "readings": {metric: json_number(value) for metric, value in sorted(event.readings.items())},
+        "metadata": dict(sorted(event.metadata.items())),
+    }

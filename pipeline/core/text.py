@@ -5,7 +5,9 @@ turn text around, separators of lines, halves of surrogate pairs. Letters and si
 """
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 _MOST_SHOWN = 80
@@ -38,3 +40,16 @@ def _in_json(found: re.Match[str]) -> str:
 
 def _in_python(found: re.Match[str]) -> str:
     return found[0] if found[0].isprintable() else repr(found[0])[1:-1]
+
+
+def json_number(value: float) -> float | str:
+    """JSON has no infinity: an overflow is the text that its cell has."""
+    return value if math.isfinite(value) else str(value)
+
+
+def joined(pairs: Mapping[str, str]) -> str:
+    """``name=value, …``; a value with a comma, or with what does not print, is quoted as Python quotes it."""
+    return ", ".join(
+        f"{plain(name)}={value if value.isprintable() and ',' not in value else repr(value)}"
+        for name, value in pairs.items()
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pipeline.core.accumulator import MOST_METRICS, Pane, at_least
 from pipeline.core.accumulator_bytes import Reader, flags_byte, read_stats, read_windows, stats_bytes, windows_bytes
-from pipeline.core.readings import MOST_METRICS, Pane, at_least
 from pipeline.core.stats import WindowStats
 
 

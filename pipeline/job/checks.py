@@ -10,10 +10,10 @@ from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.kept import note_job, note_lost, retention_of
 from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import note_job, note_lost, retention_of
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -72,7 +72,7 @@ def note_launch(settings: Settings, targets: Iterable[Target]) -> None:
                     target.name,
                     deduplicate=settings.deduplicate,
                     earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
-                    latest_us=now_us + settings.max_future // _MICROSECOND,
+                    latest_us=now_us + settings.max_future // _MICROSECOND + 1,
                 )
         except ServerProblem as problem:
             _warn_of_no_note(problem)

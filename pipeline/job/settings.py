@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window

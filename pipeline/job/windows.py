@@ -9,7 +9,7 @@ from pipeline.core.completion import Recall, RecallReadings, RecallShorter
 from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateReadings, Firing, RollUp
-from pipeline.transforms.recall import RecallWindows
+from pipeline.transforms.restore import RecallWindows
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -66,9 +66,9 @@ def aggregate(
 def _recall(recall: Recall, target: Target, settings: Settings, began_us: int | None) -> RecallWindows | None:
     """What completes windows that began before the job did.
 
-    A sensor whose clock is ahead may have been in windows that begin later than the job.
+    A sensor whose clock is ahead may have been in windows that begin later than the job, by max_future inclusive.
     """
     if began_us is None:
         return None
-    before_us = began_us + settings.max_future // _MICROSECOND
+    before_us = began_us + settings.max_future // _MICROSECOND + 1
     return RecallWindows((target.name, target.schema, target.kept), recall, before_us)

@@ -19,16 +19,16 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.core.accumulator import Pane, Recalled, WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.gather import Gatherer
-from pipeline.core.readings import Pane, Recalled, WindowReadings
+from pipeline.core.pre_aggregation import Gatherer
 from pipeline.core.schema.identity import Identity
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import RecalledWindows, ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
-from pipeline.transforms.recall import RecallWindows
+from pipeline.transforms.restore import RecallWindows
 
 _PANES, _TOO_WIDE = "panes", "too_wide"
 

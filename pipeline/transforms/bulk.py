@@ -37,9 +37,9 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.bulk_writer import BulkWriter, Limits
-from pipeline.cloud.delivery import Tally
 from pipeline.cloud.errors import explained
 from pipeline.cloud.names import TableName
+from pipeline.cloud.request_retrier import Tally
 from pipeline.core.aggregates import parse_aggregate_key
 from pipeline.core.messages import Message
 from pipeline.core.mutation_bytes import encoded

@@ -5,7 +5,7 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
-from pipeline.core.readings import WindowReadings
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.rows import EncodedRow, EncodedRows
 from pipeline.core.tiers import ShorterWindows
 

@@ -17,9 +17,9 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.gather import Gathered, Gatherer
-from pipeline.core.readings import WindowReadings
+from pipeline.core.pre_aggregation import Gathered, Gatherer
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from pipeline.core.events import Event
 from pipeline.core.times import format_time, parse_time
-from pipeline.toolbox.emulators import PUBSUB, running_emulator
+from pipeline.local.emulators import PUBSUB, running_emulator
 from tests.records import write_delimited
 
 EVENTS, SENSORS, BATCH, RUNS = 200_000, 100, 100, 5

@@ -21,6 +21,7 @@ from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable_v2 import BigtableClient
 from rich.progress import track
 
+from pipeline.cli.console import err
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
@@ -32,7 +33,6 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time, to_datetime
 from pipeline.core.windows import HOURLY
-from pipeline.toolbox.console import err
 
 EVENTS = 100_000
 SENSORS = 100

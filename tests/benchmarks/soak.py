@@ -20,7 +20,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
-from pipeline.toolbox.emulators import BIGTABLE, running_emulator
+from pipeline.local.emulators import BIGTABLE, running_emulator
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsFault, breaking, failing, refusing
 
 _BUNDLE_ROWS = 25_000

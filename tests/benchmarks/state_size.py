@@ -5,7 +5,7 @@ Run with ``.venv/bin/python -m tests.benchmarks.state_size``.
 
 import random
 
-from pipeline.core.readings import WindowReadings
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.tiers import ShorterWindows
 from pipeline.transforms.coders import AccumulatorCoder
 

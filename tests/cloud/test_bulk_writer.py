@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from pipeline.cloud import tables
 from pipeline.cloud.bulk_writer import BulkWriter, Limits
-from pipeline.cloud.delivery import Delivery
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.mutate_rows import Answer
 from pipeline.cloud.names import TableName
-from pipeline.cloud.pace import Pace
+from pipeline.cloud.rate_limiter import Pace
+from pipeline.cloud.request_retrier import Delivery
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.mutation_bytes import head_of, mutations_of
 from pipeline.core.rows import Cell, KeyRange, Row

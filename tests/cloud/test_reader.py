@@ -14,7 +14,7 @@ from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats

@@ -13,7 +13,7 @@ from pipeline.cloud.reader import SensorTable
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.records import RawRecord
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time

@@ -20,7 +20,7 @@ from pipeline.cloud.schema_store import (
     write_schema,
 )
 from pipeline.core.rows import Cell, KeyRange, Row
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.readings import Recalled, WindowReadings
+from pipeline.core.accumulator import Recalled, WindowReadings
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 

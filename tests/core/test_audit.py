@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import STATISTICS, aggregate_row
 from pipeline.core.audit import TOO_WIDE, Audited, Difference, Extent, Recomputed, Untouched, audit, differences
-from pipeline.core.readings import WindowReadings
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time

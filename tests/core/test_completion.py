@@ -2,10 +2,10 @@
 
 import pytest
 
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.completion import Completion
 from pipeline.core.events import Event
-from pipeline.core.readings import WindowReadings
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats

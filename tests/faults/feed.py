@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pipeline.core.events import sensor_event
 from pipeline.core.outgoing import message_of
+from pipeline.local.fleet import Plan, Simulated, simulate
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.fleet import Plan, Simulated, simulate
 from tests.faults import judge
 from tests.job.running import PROJECT, Resources
 from tests.waiting import eventually

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import google.cloud.bigtable
 
 from pipeline.cloud.names import TableName
+from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.proof import Expectation
 
 Cells = Mapping[str, Mapping[str, list[tuple[int, str]]]]
 """Row key to ``family:qualifier`` to versions, each the cell's timestamp in microseconds and its text."""

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.proto import serialize_length_prefixed
 from grpc import StatusCode
 
-from pipeline.toolbox.emulators import BIGTABLE
+from pipeline.local.emulators import BIGTABLE
 from tests.faults import judge
 from tests.faults.bigtable_proxy import (
     BigtableProxy,

@@ -8,8 +8,8 @@ import pytest
 from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
+from pipeline.local.fleet import Simulated
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from pipeline.toolbox.fleet import Simulated
 from tests.faults import judge
 from tests.faults.feed import HOUR_US, Feed, now_us
 from tests.job.running import running_job

@@ -13,7 +13,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest, Mutation, ReadRows
 from grpc import StatusCode
 
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.toolbox.emulators import BIGTABLE
+from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction, ReadAction, breaking, failing, first, refusing
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import PROJECT

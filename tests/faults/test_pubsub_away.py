@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.toolbox.emulators import PUBSUB
+from pipeline.local.emulators import PUBSUB
 from tests.faults.feed import Feed, fleet_messages
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import running_job

@@ -2,7 +2,7 @@
 
 from grpc import StatusCode
 
-from pipeline.toolbox.emulators import BIGTABLE
+from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy, first, refusing
 from tests.faults.feed import Feed, fleet_messages
 from tests.job.running import running_job

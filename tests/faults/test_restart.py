@@ -6,11 +6,11 @@ from itertools import count
 import pytest
 from click.testing import CliRunner
 
+from pipeline.cli.root import main
 from pipeline.core.events import sensor_event
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
-from pipeline.toolbox.cli import main
-from pipeline.toolbox.proof import Expectation
+from pipeline.local.proof import Expectation
 from tests.job.running import running_job
 from tests.streams import HOUR, Script, event_at
 from tests.waiting import eventually

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.checks import read_targets

@@ -15,9 +15,9 @@ from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_key
+from pipeline.local.fleet import Plan, simulate
+from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
-from pipeline.toolbox.fleet import Plan, simulate
-from pipeline.toolbox.proof import Expectation
 from tests.job.running import PROJECT, running_job
 from tests.waiting import eventually
 

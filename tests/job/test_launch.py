@@ -11,17 +11,17 @@ import google.cloud.bigtable
 import pytest
 from click.testing import CliRunner
 
+from pipeline.cli.root import main as toolbox
 from pipeline.cloud import tables
-from pipeline.cloud.kept import note_added, retention_of
 from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import note_added, retention_of
 from pipeline.cloud.schema_store import text_of, write_schema
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import Window
 from pipeline.job.launch import main
-from pipeline.toolbox.cli import main as toolbox
 from tests.job.running import PROJECT
 
 NOBODY = "127.0.0.1:1"

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from pipeline.cloud.names import TableName
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.windows import Window
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
 from tests.streams import flags

@@ -77,7 +77,7 @@ class Table(Memory):
     def opened(self, *_):
         yield self
 
-    # As pipeline.cloud.kept
+    # As pipeline.cloud.retention_notes
 
     def note(self, key, columns, *, anew=False):
         self.noted[key] = ({} if anew else self.noted.get(key, {})) | columns

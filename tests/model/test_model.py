@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.model.reference import DAY, HOUR, MINUTE, Published
-from tests.model.specs import READING_POLICIES, TIER_POLICIES, specs
+from tests.model.specs import READING_POLICIES, TIER_POLICIES, Kind, Spec, specs
 from tests.model.world import World, message
 
 _EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "100"))
@@ -272,3 +272,19 @@ def test_any_sequence():
             print_blob=False,
         ),
     )
+
+
+def test_an_event_as_far_ahead_as_may_be():
+    """Its window begins just when the next job stops looking for older ones: that job reads it back all the same."""
+    kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
+    policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
+    state = Tables()
+    state.begin(of=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
+    job = {"which": (0,), "deduplicate": True, "checks_on": True, "attribute": False}
+    state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
+    state.publish(batch=[("a", (-HOUR, 0), ("t",), "", "", "")], fails_first=False, flow=0)
+    state.drain()
+    state.add_tier(policy="never", text="15m", which=0)  # of which no row has the first reading
+    state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
+    state.more_of(which=0, more=("h", "u"), flow=3)
+    state.teardown()

@@ -18,23 +18,25 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.cloud import kept, tables
+from pipeline.backfill import transforms as backfilling
+from pipeline.cloud import retention_notes as kept
+from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.events import LATEST_US, sensor_event, validate
 from pipeline.core.outgoing import message_of
-from pipeline.core.schema.agreement import Said
 from pipeline.core.schema.changes import changes
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
-from pipeline.job import checks, repair
+from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.transforms import backfill as backfilling
-from pipeline.transforms import reading
-from pipeline.transforms import recall as recalling
-from pipeline.transforms import repair as repairing
+from pipeline.repair import run as repair
+from pipeline.repair import transforms as repairing
+from pipeline.transforms import restore as recalling
+from pipeline.transforms import tables as reading
 from pipeline.transforms.aggregate import GatherReadings
 from tests.model.job import Job, Message
 from tests.model.judge import Judge, start_of
@@ -378,7 +380,7 @@ class World(Judge):
         self.grown |= {(name, text, *window) for window in self.truths[name].windows(LENGTHS[text])}
 
     def _apply(self, name, wanted):
-        """As :mod:`pipeline.toolbox.table` does it."""
+        """As :mod:`pipeline.table.command` does it."""
         schema = self.schemas[name]
         assert all(change.safe for change in changes(schema, wanted))
         kept.note_lost(name, wanted, self.retention(name), tables.policies_of(wanted))

@@ -9,7 +9,7 @@ import hcl2
 import pytest
 
 from pipeline.cloud.tables import policies_of
-from pipeline.core.schema.agreement import Said
+from pipeline.core.schema.declared import Said
 from pipeline.core.schema.policies import MaxAge, Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.policies import Policy, collected_after
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import TableSchema
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -15,8 +15,8 @@ from pipeline.core.events import Event, deserialized, name_of, serialized
 from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
 from pipeline.core.records import RawRecord, by_name, put_together
 from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.identity import Identity
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
 from pipeline.core.values import Values

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from pipeline.core.durations import format_interval
-from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.tokens import DAY_US, WEEK_US
 

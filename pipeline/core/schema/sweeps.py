@@ -1,6 +1,6 @@
 """Sweeps: the events of all sensors, or of many, in one span of time, and their windows' rows.
 
-A query (:mod:`pipeline.core.schema.reading`) is one sensor's; a sweep takes what lies in a range of keys, so that a
+A query (:mod:`pipeline.core.schema.queries`) is one sensor's; a sweep takes what lies in a range of keys, so that a
 table is swept in parts, side by side. Where keys have something before the time, the rows of one beginning are sought
 and read between two instants, and the rest of them is jumped over: a sweep costs what lies in its span, and one seek
 for each beginning. Pure, as queries are.
@@ -14,7 +14,7 @@ from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import ReadRows, each_parsed, seek
+from pipeline.core.schema.queries import ReadRows, each_parsed, seek
 from pipeline.core.schema.scans import Known
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate, RawKey

@@ -9,10 +9,10 @@ from functools import cached_property
 from pipeline.core.durations import format_interval
 from pipeline.core.events import BadData, Event, Reason, serialized, shown
 from pipeline.core.rows import EncodedRow, Row
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.scans import KeySpace, Known
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken

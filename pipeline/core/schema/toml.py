@@ -33,9 +33,9 @@ import tomlkit
 
 from pipeline.core.durations import format_interval, parse_interval
 from pipeline.core.events import MAX_METADATA, MAX_READINGS
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.values import Values

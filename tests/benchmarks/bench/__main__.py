@@ -16,7 +16,7 @@ from rich.console import Console
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.toolbox.emulators import running_emulators
+from pipeline.local.emulators import running_emulators
 from tests.benchmarks.bench.check import check
 from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
 from tests.benchmarks.bench.direct import run as run_direct

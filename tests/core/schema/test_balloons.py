@@ -12,8 +12,8 @@ import pytest
 from pipeline.core.events import Event, deserialized
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.times import from_datetime

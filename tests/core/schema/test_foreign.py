@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.accumulator import Recalled, WindowReadings
 from pipeline.core.aggregates import (
     aggregate_key,
     aggregate_prefix,
@@ -14,18 +15,17 @@ from pipeline.core.aggregates import (
     stats_of,
 )
 from pipeline.core.events import LATEST_US, Event
-from pipeline.core.readings import Recalled, WindowReadings
 from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.reading import Query, events_of, sensors_of
+from pipeline.core.schema.queries import Query, events_of, sensors_of
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.core.schema.memory import Memory
-from tests.core.schema.test_reading import DAY_US, SCHEMAS, SENSORS, START_US, feeds, kept, table_of
+from tests.core.schema.test_queries import DAY_US, SCHEMAS, SENSORS, START_US, feeds, kept, table_of
 
 WHOLE = KeyRange(b"", b"")
 ALL_TIME = Span(0, LATEST_US + 1)

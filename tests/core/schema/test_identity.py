@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.accumulator import Recalled, WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.gather import Gatherer
-from pipeline.core.readings import Recalled, WindowReadings
+from pipeline.core.pre_aggregation import Gatherer
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange
-from pipeline.core.schema.homes import Homes
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.reading import Query, events_of
-from pipeline.core.schema.routes import Routes
+from pipeline.core.schema.queries import Query, events_of
+from pipeline.core.schema.sensor_locator import Homes
 from pipeline.core.schema.sweeps import Span, events_within
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.template import KeyTemplate

@@ -12,8 +12,8 @@ from pipeline.core.events import Event, deserialized, sensor_event
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.sizing import refuse_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.template import KeyTemplate

@@ -21,7 +21,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_row
 from tests.core.schema.memory import Memory
-from tests.core.schema.test_reading import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, feeds, kept
+from tests.core.schema.test_queries import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, feeds, kept
 
 HOUR_US = HOURLY.length_us
 WHOLE = KeyRange(b"", b"")

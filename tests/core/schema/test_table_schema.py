@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.events import BadData, Event, Reason, sensor_event, serialized, validate
 from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import MOST_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.times import from_datetime

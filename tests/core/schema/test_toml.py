@@ -3,9 +3,9 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.schema.family_rules import Routes
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
-from pipeline.core.schema.routes import Routes
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of

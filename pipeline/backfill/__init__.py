@@ -1,0 +1,1 @@
+"""``tidetable backfill``: files of readings into a table, as if they had been streamed."""

@@ -1,0 +1,191 @@
+"""``tidetable backfill``: files of readings into a table, as if they had been streamed."""
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, tell_records
+from pipeline.cli.console import print_json_line
+from pipeline.cli.options import Parsed, schema_options, table_options
+from pipeline.cli.record_options import accept_expired_option, column_options, max_record_bytes_option, told_expired
+from pipeline.cloud import tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import note_lost, retention_of
+from pipeline.cloud.schema_store import schema_of
+from pipeline.core.dead_letter_records import DeadLetter, letter_json
+from pipeline.core.durations import parse_duration
+from pipeline.core.messages import Message
+from pipeline.core.schema.declared import Said
+from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.policies import Policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.text import json_line
+from pipeline.formats.files import Columns, EventMaker
+
+if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
+    from pipeline.backfill.run import Backfill, Outcome
+
+_DURATION = Parsed("duration", parse_duration)
+_BEAM_FLAGS = "tidetable.beam_flags"
+
+
+class BeamCommand(click.Command):
+    """Whatever stands behind ``--`` is for Beam, and not one more input."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, beam = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+        ctx.meta[_BEAM_FLAGS] = beam
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- BEAM_FLAGS...]"]
+
+
+@click.command(cls=BeamCommand)
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@table_options
+@schema_options
+@column_options
+@max_record_bytes_option
+@accept_expired_option
+@click.option(
+    "--allowed-lateness",
+    type=_DURATION,
+    default="1d",
+    show_default=True,
+    help="That of the jobs that write the table; 0s if none runs, 1s for a job with 0s.",
+)
+@click.option("--late-firing", type=_DURATION, default="60s", show_default=True, help="That of the same jobs.")
+@click.option(
+    "--max-future", type=_DURATION, default="1h", show_default=True, help="How far ahead of now an event may be."
+)
+@click.option("--dead-letters", metavar="FILE", help="Write what is refused to this file, replacing it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.pass_context
+def backfill(
+    ctx: click.Context,
+    inputs: tuple[str, ...],
+    table: TableName,
+    said: Said,
+    columns: Columns,
+    max_record_bytes: int,
+    accept_expired: bool,
+    allowed_lateness: timedelta,
+    late_firing: timedelta,
+    max_future: timedelta,
+    dead_letters: str | None,
+    as_json: bool,
+) -> None:
+    """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
+
+    INPUT is a file or a glob, here or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (SensorEvent messages,
+    each behind its length), plain or as .gz; .avro or .parquet. Records are read as publish reads them; a field of
+    Avro or Parquet is like one of NDJSON. Dates, times and UUIDs are metadata there, a duration of Parquet is a
+    reading in seconds.
+
+    An aggregate is computed of the events in the files and of the raw rows that the table has of the same window, and
+    replaces what was there: the same files once more change nothing.
+
+    Events older than the table keeps readings are counted before anything is written; --accept-expired goes on all the
+    same. What is refused goes to --dead-letters FILE (.ndjson or .ndjson.gz), a line each, as dead-letters export
+    writes them.
+
+    It runs here, or on Dataflow: … -- --runner=DataflowRunner --region=… and what else Beam is to know.
+
+    \b
+    Exit code:
+      0    every record was written
+      1    records were refused, events are too old, or a file or a server had a problem
+      2    the command line is wrong
+      130  Ctrl-C: what is written stays; the same once more completes it
+    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+    from pipeline.backfill import run as job
+    from pipeline.job import bounded
+    from pipeline.job.settings import BadFlag, Target
+
+    started = time.monotonic()
+    maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
+    flags = ctx.meta[_BEAM_FLAGS]
+    try:
+        options = bounded.beam_options(flags, table.project)
+        _check_dead_letters(dead_letters)
+        policies = tables.describe(table)
+        schema = _schema(table, said, policies)
+        files = job.find_inputs(inputs, dead_letters, maker, options)
+        expiry = Expiry.of(schema, policies)
+        retention = retention_of(table, schema, policies)
+        plan = job.Backfill(
+            list(files),
+            maker,
+            Target(table, schema, retention),
+            expiry,
+            max_future,
+            allowed_lateness,
+            late_firing,
+            dead_letters,
+            _letter_line,
+            flags,
+        )
+        total = job.bytes_of(files, options)
+        if expiry.ages and not accept_expired:
+            with progress_of(job.bytes_read, total, "counting"):
+                counted = job.count(plan)
+            _check_expired(counted, plan, policies)
+        note_lost(table, schema, retention, policies)
+        with progress_of(job.bytes_read, total, f"writing to {table.table}"):
+            outcome = job.load(plan)
+    except BadFlag as problem:
+        raise click.UsageError(str(problem)) from problem
+    except KeyboardInterrupt:
+        click.echo("Interrupted: what is written stays, and the same once more completes it", err=True)
+        ctx.exit(130)
+    tell_records(outcome)
+    summary = Summary(table, len(files), outcome.totals, time.monotonic() - started)
+    if as_json:
+        print_json_line(summary.as_json())
+    else:
+        summary.tell(dead_letters, allowed_lateness)
+    fail_on_unreadable(outcome)
+    ctx.exit(1 if summary.refused else 0)
+
+
+def _schema(name: TableName, said: Said, policies: Mapping[str, Policy]) -> TableSchema:
+    schema = schema_of(name, said)
+    if missing := [family for family in schema.families if family not in policies]:
+        raise ServerProblem(
+            f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
+            f"tidetable table create --project {name.project} --instance {name.instance} --table {name.table} says "
+            "what is missing, and --apply adds it"
+        )
+    return schema
+
+
+def _check_dead_letters(file: str | None) -> None:
+    if file is None or "://" in file:
+        return
+    if not Path(file).parent.is_dir():
+        raise click.UsageError(f"--dead-letters: {Path(file).parent} is no directory")
+    if Path(file).exists() and not Path(file).is_file():
+        raise click.UsageError(f"--dead-letters: {file} is no regular file")
+
+
+def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
+    """Tells what everything that was read, and not yet written, comes to."""
+    if outcome.totals.get("unreadable_files"):
+        tell_records(outcome)
+        fail_on_unreadable(outcome, ", and nothing was written")
+    if expired := outcome.totals.get("expired_events", 0):
+        raise click.ClickException(
+            told_expired(expired, outcome.totals.get("events", 0), plan.target.name, plan.expiry, policies)
+            + ", and their windows' aggregates would be of what is left; nothing was written: give --accept-expired to "
+            "write them all the same"
+        )
+
+
+def _letter_line(letter: Message) -> str:
+    return json_line(letter_json(DeadLetter.of(letter)))

@@ -1,0 +1,1 @@
+"""Charts of time series, for a terminal and as PNG."""

@@ -1,0 +1,1 @@
+"""The ``tidetable`` command line: its root, and what its commands share."""

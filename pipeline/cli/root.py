@@ -1,0 +1,52 @@
+"""``tidetable COMMAND``: finds the command's module, loads it alone, and turns problems into one line."""
+
+import importlib
+
+import click
+
+from pipeline import __version__
+from pipeline.cloud.errors import ServerProblem
+from pipeline.core.text import plain
+
+# Each command names the module that is loaded when it is asked for, and only then: Google's clients
+# take a second to import. The help is said here so that listing the commands loads none of them.
+COMMANDS = {
+    "backfill": ("pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."),
+    "dead-letters": ("pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."),
+    "demo": ("pipeline.local.demo:demo", "Run the whole job on emulators and prove its table right."),
+    "emulators": ("pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
+    "publish": ("pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
+    "read": ("pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
+    "repair": ("pipeline.repair.command:repair", "Make aggregates again what their raw rows say."),
+    "simulate": ("pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
+    "table": ("pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+}
+
+
+class Toolbox(click.Group):
+    """A group whose commands are imported when they are first needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ServerProblem as problem:
+            raise click.ClickException(plain(str(problem))) from problem
+
+
+@click.group(cls=Toolbox, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tidetable")
+def main() -> None:
+    """Tidetable: sensor events from Pub/Sub to raw rows and hourly aggregates in Bigtable."""

@@ -1,0 +1,1 @@
+"""``tidetable dead-letters``: list, show, export and replay dead letters."""

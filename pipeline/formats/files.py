@@ -1,0 +1,131 @@
+"""Readings in files, plain or gzipped, as events: one for each record, or why not.
+
+A record is what one sensor measured at one time. The file's suffix tells its format:
+
+- ``.csv``: a column is numeric when every value in the first 1,000 records is a finite number, missing ones aside. A
+  value further down that is no finite number makes its record malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``,
+  in capitals or not, and nothing at all mark a value as missing: the event simply lacks that reading or metadata.
+- ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing.
+- ``.pb``, ``.binpb``: events themselves, each a ``SensorEvent`` behind its length.
+
+In the first two, two columns, which the caller names, hold the sensor and the time; of the others, numbers are readings
+and the rest is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, exact to the
+microsecond; what is finer is cut off.
+"""
+
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pipeline.formats.csv_records import csv_records
+from pipeline.formats.delimited import delimited_records
+from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
+from pipeline.formats.ndjson_records import ndjson_records
+from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, Columns, EventMaker, clock_us
+
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "SUFFIXES",
+    "TIME_UNITS",
+    "Columns",
+    "EventMaker",
+    "Record",
+    "RecordFile",
+    "Refusal",
+    "Remark",
+    "UnreadableFile",
+    "open_records",
+    "records_of",
+]
+
+_OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
+_DELIMITED = (".pb", ".binpb")
+SUFFIXES = (*_OF_LINES, *_DELIMITED)
+"""Of the formats that are read here, with or without ``.gz`` behind them."""
+
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
+    """The records of an open file, read as they are asked for; it is closed behind them. Blank lines are no records.
+
+    Iterating ends in UnreadableFile where there is more that can't be read, as in a truncated ``.gz``.
+
+    Args:
+        name: its suffix tells the format; with ``.gz`` behind it, it is gzipped.
+        file: its bytes, as they are stored.
+        maker: makes the events.
+        sniff: whether one without ``.gz`` is gzipped all the same if it begins so: as objects in a bucket may be.
+
+    Raises:
+        UnreadableFile: another suffix, an empty file, one in another format, or a header without the columns.
+    """
+    name = name.lower()
+    suffix = _suffix(name.removesuffix(".gz"))
+    with ExitStack() as stack:
+        stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
+        gzipped = name.endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
+        # Without a buffer behind it, which would keep for itself what comes before a failure.
+        content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
+        if suffix in _DELIMITED:
+            yield delimited_records(content, maker)
+            return
+        # A byte that is not UTF-8 must not end the file: it becomes a surrogate, for which its record is refused.
+        text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        lines = Lines(stack.enter_context(text), maker.max_record_bytes)
+        yield _to_the_end(_OF_LINES[suffix](lines, maker), lines)
+
+
+class RecordFile:
+    """The records of an open file, to be iterated over once."""
+
+    def __init__(self, file: io.FileIO, records: Iterator[Record]) -> None:
+        self._file = file
+        self._records = records
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._records
+
+    @property
+    def size(self) -> int:
+        """The file's bytes, as it is stored."""
+        return os.fstat(self._file.fileno()).st_size
+
+    @property
+    def position(self) -> int:
+        """How many of those bytes were read; a little ahead of the records."""
+        return self._file.tell()
+
+
+@contextmanager
+def open_records(
+    path: Path, columns: Columns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[RecordFile]:
+    """Opens a file as :func:`records_of` reads it.
+
+    Args:
+        path: its suffix tells the format.
+        columns: what the file calls them.
+        now_us: the time, in microseconds since the epoch; events more than an hour later are refused.
+        max_record_bytes: longer records are refused.
+    """
+    maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
+    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+        yield RecordFile(file, records)
+
+
+def _to_the_end(records: Iterator[Record], lines: Lines) -> Iterator[Record]:
+    yield from records
+    lines.raise_failure()
+
+
+def _suffix(name: str) -> str:
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+    if suffix is None:
+        raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz")
+    return suffix

@@ -1,0 +1,181 @@
+"""How ``tidetable read`` shows records: as tables for people, or as lines of JSON."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from pipeline.cli.console import out, print_json_line
+from pipeline.core.aggregates import STATISTICS
+from pipeline.core.records import AggregateRecord, RawRecord
+from pipeline.core.text import joined, json_number, plain
+from pipeline.core.times import format_time
+from pipeline.core.values import format_value
+
+Record = TypeVar("Record", RawRecord, AggregateRecord)
+
+# For what is piped: a line is as long as it needs to be, and nothing is folded.
+_UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
+
+
+@dataclass(frozen=True)
+class View(Generic[Record]):
+    """How records of one kind are shown; with the sensor, where there may be several."""
+
+    json: Callable[[Record], dict[str, Any]]
+    table: Callable[[Sequence[Record], bool], Table]
+    heading: Callable[[Record], str]  # with lines, each with a name, where a terminal is too narrow for a table
+    lines: Callable[[Record], dict[str, Text]]
+
+
+def print_records(records: Iterable[Record], view: View[Record], *, as_json: bool, several: bool = False) -> None:
+    """Prints the records: JSON as they come, a table once all are there; nothing where there are none.
+
+    Args:
+        records: what to print.
+        view: as what.
+        as_json: as lines of JSON.
+        several: of several sensors, so that each is shown with its own.
+    """
+    if as_json:
+        for record in records:
+            print_json_line(view.json(record))
+    elif listed := list(records):
+        _print_table(listed, view, several)
+
+
+def _print_table(records: Sequence[Record], view: View[Record], several: bool) -> None:
+    """Prints a table; where a terminal is too narrow for one, a block a record, so that no number is ever folded."""
+    console = out if out.is_terminal else _UNBOUNDED
+    table = view.table(records, several)
+    if Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).minimum <= console.width:
+        console.print(table)
+        return
+    for record in records:
+        heading = f"{record.sensor_id}, {view.heading(record)}" if several else view.heading(record)
+        grid = Table.grid("name", Column(overflow="fold"), padding=(0, 2))
+        for name, line in view.lines(record).items():
+            grid.add_row(Text(plain(name)), line)
+        console.print(Text(plain(heading), style="bold"), Padding(grid, (0, 0, 1, 2), expand=False))
+
+
+def _raw_json(record: RawRecord) -> dict[str, Any]:
+    return {
+        "sensor_id": record.sensor_id,
+        "event_time": format_time(record.event_time_us),
+        **({"event_id": record.event_id} if record.event_id else {}),
+        "readings": record.readings,
+        "metadata": record.metadata,
+    }
+
+
+def _raw_table(records: Sequence[RawRecord], several: bool) -> Table:
+    metrics = sorted({metric for record in records for metric in record.readings})
+    with_ids = any(record.event_id for record in records)
+    with_metadata = any(record.metadata for record in records)
+    table = _table(
+        *([_word("sensor")] if several else []),
+        _word("event time"),
+        *([_word("event id")] if with_ids else []),
+        *map(_number, metrics),
+        *([Column("metadata")] if with_metadata else []),
+    )
+    for record in records:
+        values = (_text(record.readings[metric]) if metric in record.readings else "" for metric in metrics)
+        table.add_row(
+            *([Text(plain(record.sensor_id))] if several else []),
+            format_time(record.event_time_us),
+            *([_printable(record.event_id)] if with_ids else []),
+            *values,
+            *([_joined(record.metadata)] if with_metadata else []),
+        )
+    return table
+
+
+def _raw_lines(record: RawRecord) -> dict[str, Text]:
+    readings = {metric: _text(value) for metric, value in record.readings.items()}
+    lines = {
+        "event id": _printable(record.event_id),
+        "readings": _joined(readings),
+        "metadata": _joined(record.metadata),
+    }
+    return {name: line for name, line in lines.items() if line}
+
+
+def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
+    return {
+        "sensor_id": record.sensor_id,
+        "window_start": format_time(record.start_us),
+        "window": record.window.text,
+        "reading_count": record.reading_count,
+        "metrics": {
+            metric: {statistic: json_number(value) for statistic, value in asdict(summary).items()}
+            for metric, summary in record.metrics.items()
+        },
+    }
+
+
+def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table:
+    table = _table(
+        *([_word("sensor")] if several else []),
+        _word("window start"),
+        _number("events"),
+        _word("metric"),
+        *map(_number, STATISTICS),
+    )
+    for record in records:
+        for metric, summary in record.metrics.items():
+            table.add_row(
+                *([Text(plain(record.sensor_id))] if several else []),
+                format_time(record.start_us),
+                str(record.reading_count),
+                Text(plain(metric)),
+                *map(_text, asdict(summary).values()),
+            )
+    return table
+
+
+def _aggregate_lines(record: AggregateRecord) -> dict[str, Text]:
+    return {
+        metric: _joined({name: _text(x) for name, x in asdict(summary).items()})
+        for metric, summary in record.metrics.items()
+    }
+
+
+RAW = View(_raw_json, _raw_table, lambda record: format_time(record.event_time_us), _raw_lines)
+AGGREGATES = View(
+    _aggregate_json,
+    _aggregate_table,
+    lambda record: f"{format_time(record.start_us)}, {record.reading_count} events",
+    _aggregate_lines,
+)
+
+
+def _joined(pairs: Mapping[str, str]) -> Text:
+    return Text(joined(pairs))
+
+
+def _printable(text: str) -> Text:
+    return Text(text if text.isprintable() else repr(text))
+
+
+def _table(*columns: Column) -> Table:
+    return Table(*columns, box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+
+
+def _word(header: str) -> Column:
+    return Column(header, no_wrap=True)
+
+
+def _number(header: str) -> Column:
+    return Column(Text(plain(header)), justify="right", no_wrap=True)  # of a metric: no markup
+
+
+def _text(value: float) -> str:
+    return format_value(value).decode()

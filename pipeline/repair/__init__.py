@@ -1,0 +1,1 @@
+"""``tidetable repair``: aggregate rows recomputed from their raw rows."""

@@ -1,0 +1,237 @@
+"""``tidetable repair``: makes aggregates again what their raw rows say, or tells how they differ."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipeline.cli.console import print_json_line, progress_bar, tell_foreign
+from pipeline.cli.options import Parsed, schema_options, table_options
+from pipeline.cloud.names import TableName
+from pipeline.core.accumulator import MOST_METRICS
+from pipeline.core.audit import FOREIGN, TOO_WIDE
+from pipeline.core.durations import parse_duration
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
+from pipeline.core.schema.declared import Said
+from pipeline.core.text import plain
+from pipeline.core.times import format_time, parse_time
+
+if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
+    from pipeline.repair.run import Outcome, Plan, Request
+
+_MOST_TOLD = 3  # statistics of a finding, in its line
+_WHY = {
+    COLLECTED: "raw rows as old as that may be collected already",
+    KEPT_NO_LONGER: "aggregate rows as old as that are collected themselves",
+    OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s where none runs",
+}
+
+
+def _time(text: str) -> int:
+    return min(max(parse_time(text), 0), LATEST_US + 1)
+
+
+def _sensor(text: str) -> str:
+    if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
+        raise ValueError(f"{text!r} can't be a sensor's id")
+    return text
+
+
+@click.command()
+@table_options
+@click.option("--from", "start_us", type=Parsed("time", _time), help="Windows from then on; an ISO 8601 time.")
+@click.option("--to", "end_us", type=Parsed("time", _time), help="Windows that end by then.")
+@click.option("--listed", is_flag=True, help="Instead of --from and --to: the windows of the table's work list.")
+@click.option(
+    "--sensor", "sensors", type=Parsed("sensor", _sensor), multiple=True, help="Of this sensor alone. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Write nothing; the exit code is 1 where anything differs.")
+@click.option("--force", is_flag=True, help="Also windows that may be collected in part, or still be written.")
+@click.option(
+    "--allowed-lateness",
+    type=Parsed("duration", parse_duration),
+    default="1d",
+    show_default=True,
+    help="That of the job that writes the table; 0s if none runs, 1s for a job with 0s.",
+)
+@click.option(
+    "--late-firing",
+    type=Parsed("duration", parse_duration),
+    default="60s",
+    show_default=True,
+    help="That of the same job.",
+)
+@click.option("--report", help="A folder, local or gs://…, for files of all findings; needed on Dataflow.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one with the sums.")
+@schema_options
+@click.argument("beam_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_FLAGS...]")
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    table: TableName,
+    said: Said,
+    start_us: int | None,
+    end_us: int | None,
+    listed: bool,
+    sensors: tuple[str, ...],
+    dry_run: bool,
+    force: bool,
+    allowed_lateness: timedelta,
+    late_firing: timedelta,
+    report: str | None,
+    as_json: bool,
+    beam_flags: tuple[str, ...],
+) -> None:
+    """Recompute aggregates from their raw rows, and rewrite those that differ.
+
+    Looks at every window, of every length that the table has, that lies wholly between --from and --to: its aggregate
+    row is compared with what its raw rows come to, and replaced where it differs by more than the order of adding can
+    explain; an aggregate without raw rows is deleted. Run again, it changes nothing more. Windows that may be
+    collected in part, and those that a running job may still write, are left alone and told.
+
+    A row that somebody else wrote, and the schema never does, is told and left as it is. A window that it may be part
+    of is not touched, and goes on the work list; an aggregate row is written anew all the same.
+
+    The work list has the windows of events that came too late for their aggregates. What a repair has settled is taken
+    off it, whether it was asked for by --listed or by its time.
+
+    It runs in this process; after "--" come Beam's own flags, and with them it runs on Dataflow:
+    -- --runner=DataflowRunner --region=europe-west4 --temp_location=gs://… --sdk_container_image=…
+
+    \b
+    Exit code:
+      0    every aggregate that was looked at is right now
+      1    with --dry-run, some differ; there were foreign rows; or the table or a server had a problem
+      2    the command line is wrong
+      130  Ctrl-C: what was repaired by then stays, and the same once more does the rest
+    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+    from pipeline.job.bounded import beam_options
+    from pipeline.job.settings import BadFlag
+    from pipeline.repair.run import Request, plan
+
+    between = _between(start_us, end_us, listed=listed)
+    of_sensors = frozenset(sensors) or None
+    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
+    try:
+        options = beam_options(beam_flags, table.project)
+        planned = plan(request, options)
+        sums = _carry_out(request, planned, options, as_json=as_json)
+    except BadFlag as problem:
+        raise click.UsageError(str(problem)) from problem
+    except KeyboardInterrupt:
+        click.echo("Interrupted: what was repaired by now stays; the same once more does the rest", err=True)
+        ctx.exit(130)
+    _sum_up(request, planned, sums, as_json=as_json)
+    ctx.exit(1 if (dry_run and sums["wrong"]) or sums["foreign"] else 0)
+
+
+def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple[int, int]:
+    if listed:
+        if start_us is not None or end_us is not None:
+            raise click.UsageError("--listed takes the windows of the work list; leave --from and --to out")
+        return 0, LATEST_US + 1
+    if start_us is None or end_us is None:
+        raise click.UsageError("say which windows: --from and --to, or --listed")
+    if start_us >= end_us:
+        raise click.UsageError(f"--from {format_time(start_us)} is not before --to {format_time(end_us)}")
+    return start_us, end_us
+
+
+def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bool) -> dict[str, int]:
+    from pipeline.repair.report import shown_row
+    from pipeline.repair.run import carry_out
+
+    sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
+    foreign = {shown_row(key): line for key, line in planned.foreign.told.items()}
+    with progress_bar() as progress:
+        task = progress.add_task("checking" if request.dry_run else "repairing", total=len(planned.slices))
+        for outcome in carry_out(request, planned, options):
+            for name in sums:
+                sums[name] += getattr(outcome, name)
+            foreign |= outcome.foreign
+            progress.stop()  # which would take what is printed for its own, and put it on standard error
+            _print_findings(outcome, as_json=as_json)
+            progress.start()
+            progress.advance(task)
+    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.told) + sums["unnamed"]
+    tell_foreign(foreign.values(), sums["foreign"], "left alone")
+    return sums
+
+
+def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
+    for finding in outcome.findings:
+        if as_json:
+            print_json_line(finding)
+        else:
+            click.echo(plain(_line(finding)))
+    sys.stdout.flush()
+
+
+def _line(finding: Mapping[str, Any]) -> str:
+    line = f"{finding['sensor_id']} {finding['window']} {finding['start']} {finding['problem']}"
+    if finding["problem"] in (FOREIGN, TOO_WIDE):
+        return f"{line}: not touched"
+    if finding["problem"] == "no raw rows":
+        return line
+    differences = finding["differences"]
+    told = [
+        f"{name} {_shown(each['stored'])} -> {_shown(each['recomputed'])}"
+        for name, each in list(differences.items())[:_MOST_TOLD]
+    ]
+    more = len(differences) - len(told)
+    return f"{line}: {', '.join(told)}" + (f" and {more} more" if more else "")
+
+
+def _shown(value: float | str | None) -> str:
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) else f"{value!r}".removesuffix(".0")
+
+
+def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_json: bool) -> None:
+    left = len(planned.listed) - sums["settled"] + sums["listed"]
+    if as_json:
+        print_json_line(
+            {
+                "table": str(request.table),
+                **{name: sums[name] for name in ("checked", "wrong", "rewritten")},
+                "dry_run": request.dry_run,
+                "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
+                "skipped": [_skipped_record(each) for each in planned.skipped],
+                "work_list": {"settled": sums["settled"], "left": left},
+            }
+        )
+        return
+    what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
+    click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
+    if sums["foreign"]:
+        click.echo(
+            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows not touched, which they may be part of"
+        )
+    elif sums["untouched"]:
+        click.echo(f"{sums['untouched']:,} windows not touched: they have more than {MOST_METRICS:,} metrics")
+    for line in _skipped_lines(planned.skipped):
+        click.echo(line)
+    if planned.listed or sums["listed"]:
+        click.echo(f"work list: {sums['settled']:,} windows settled, {left:,} left")
+
+
+def _skipped_record(skipped: Skipped) -> dict[str, Any]:
+    return {
+        "window": skipped.tier.window.text,
+        "reason": skipped.reason,
+        "from": format_time(skipped.start_us),
+        "to": format_time(skipped.end_us),
+        "windows": skipped.windows,
+    }
+
+
+def _skipped_lines(skipped: Iterable[Skipped]) -> Iterable[str]:
+    for each in skipped:
+        yield (
+            f"skipped, of each sensor: {each.windows:,} windows of {each.tier.window.text} from "
+            f"{format_time(each.start_us)} to {format_time(each.end_us)}, {each.reason}: {_WHY[each.reason]}"
+        )

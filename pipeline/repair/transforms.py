@@ -1,0 +1,369 @@
+"""Raw rows read again, their aggregates recomputed and compared with those that are stored, and wrong ones rewritten.
+
+| counter | counts |
+|---|---|
+| ``repair_events`` | events read again; one whose parts lie in several rows may count more than once |
+| ``repair_windows_checked`` | windows that have raw rows or an aggregate row, of every length |
+| ``repair_windows_wrong`` | those of them whose aggregate row is missing, differs, or has no raw rows |
+| ``repair_windows_rewritten`` | those whose row was replaced or deleted |
+| ``repair_windows_untouched`` | windows that were left alone, since foreign raw rows may be part of them |
+| ``repair_foreign_rows_unnamed`` | foreign rows behind the first 1,000 that a part of the table has; maybe met twice |
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
+
+from pipeline.cloud.names import TableName
+from pipeline.cloud.rewriter import Replacement, Rewriter
+from pipeline.cloud.row_filters import row_filter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
+from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
+from pipeline.core.rows import KeyRange, Row
+from pipeline.core.schema.foreign import ForeignRow, ForeignRows
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.sweeps import Span, events_within, window_rows
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.windows import Window
+from pipeline.core.work_list import work_row
+from pipeline.transforms import metrics
+
+EVENTS = "repair_events"
+WINDOWS_CHECKED = "repair_windows_checked"
+WINDOWS_WRONG = "repair_windows_wrong"
+WINDOWS_REWRITTEN = "repair_windows_rewritten"
+WINDOWS_UNTOUCHED = "repair_windows_untouched"
+ROWS_UNNAMED = "repair_foreign_rows_unnamed"
+
+_FOREIGN = "foreign"
+_HELD_UP = "held_up"
+_UNTOUCHED = "untouched"
+
+_MOST_HELD = 50_000  # events, before what is gathered of windows goes on
+
+_Key = tuple[str, int]  # a sensor and a window's start
+
+
+class Part(NamedTuple):
+    """What is read at a stretch: the rows with these keys that are of a span.
+
+    Attributes:
+        keys: which keys.
+        span: which of the spans that are read, counted from 0.
+        extent: the windows whose aggregate rows these are; None for raw rows.
+    """
+
+    keys: KeyRange
+    span: int
+    extent: Extent | None = None
+
+
+class Found(NamedTuple):
+    """What comes out.
+
+    Attributes:
+        wrong: a :class:`Finding` for each window whose aggregate row is wrong.
+        untouched: an :class:`Untouched` for each window that foreign raw rows may be part of.
+        foreign: ``(key, what is wrong with it)`` for each foreign row that is named.
+    """
+
+    wrong: PCollection
+    untouched: PCollection
+    foreign: PCollection
+
+
+class FindWrongWindows(beam.PTransform):
+    """Parts of a table to what is :class:`Found` in them.
+
+    Args:
+        table: which table.
+        schema: what it looks like.
+        extents: the windows that are looked at, the shortest tier first.
+        spans: what of it is read: all raw rows of these windows, and their aggregate rows.
+        parts: the same in parts.
+    """
+
+    def __init__(
+        self,
+        table: TableName,
+        schema: TableSchema,
+        extents: Sequence[Extent],
+        spans: Sequence[Span],
+        parts: Sequence[Part],
+    ) -> None:
+        super().__init__()
+        self._table = table
+        self._schema = schema
+        self._extents = tuple(extents)
+        self._spans = tuple(spans)
+        self._raw = [part for part in parts if part.extent is None]
+        self._aggregates = [part for part in parts if part.extent is not None]
+
+    def expand(self, pipeline: PBegin) -> Any:  # Found; Beam takes the annotation for a type hint and warns
+        raw = (
+            pipeline
+            | "RawParts" >> beam.Create(self._raw)
+            | "SpreadRawParts" >> beam.Reshuffle()
+            | "ReadRaw"
+            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema)).with_outputs(
+                _FOREIGN, _HELD_UP, main="readings"
+            )
+        )
+        recomputed = (
+            raw.readings
+            | "Merge" >> beam.CombinePerKey(_MergeFn()).with_output_types(tuple[_Key, WindowReadings])
+            | "Recompute" >> beam.Map(_recomputed, self._extents[-1].tier).with_output_types(tuple[_Key, Any])
+        )
+        aggregates = (
+            pipeline
+            | "AggregateParts" >> beam.Create(self._aggregates)
+            | "SpreadAggregateParts" >> beam.Reshuffle()
+            | "ReadAggregates"
+            >> beam.ParDo(_ReadAggregatesFn(self._table, self._spans, self._extents[-1].tier)).with_outputs(
+                _FOREIGN, main="stored"
+            )
+        )
+        compared = (
+            {"recomputed": recomputed, "stored": aggregates.stored, _HELD_UP: raw[_HELD_UP]}
+            | "Join" >> beam.CoGroupByKey()
+            | "Compare" >> beam.ParDo(_CompareFn(self._extents)).with_outputs(_UNTOUCHED, main="wrong")
+        )
+        foreign = (
+            (raw[_FOREIGN], aggregates[_FOREIGN])
+            | "Foreign" >> beam.Flatten()
+            | "EachOnce" >> beam.CombinePerKey(min).with_output_types(tuple[bytes, str])
+        )
+        return Found(compared.wrong, compared[_UNTOUCHED], foreign)
+
+
+class RewriteWindows(beam.PTransform):
+    """Makes the aggregate row of each :class:`Finding` what it has to be; nothing comes out."""
+
+    def __init__(self, table: TableName) -> None:
+        super().__init__()
+        self._table = table
+
+    def expand(self, findings: PCollection) -> PCollection:
+        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self._table))
+
+
+class ListUntouched(beam.PTransform):
+    """Puts each :class:`Untouched` of the shortest tier on the work list: a repair has to look again."""
+
+    def __init__(self, table: TableName, tier: Tier) -> None:
+        super().__init__()
+        self._table = table
+        self._tier = tier
+
+    def expand(self, untouched: PCollection) -> PCollection:
+        return (
+            untouched | "OfTheShortest" >> beam.Filter(_is_of, self._tier) | "List" >> beam.ParDo(_ListFn(self._table))
+        )
+
+
+def _is_of(untouched: Untouched, tier: Tier) -> bool:
+    return untouched.tier == tier
+
+
+class _ReadFn(beam.DoFn):
+    """Reads rows of a table, over one connection for all of its bundles."""
+
+    def __init__(self, table: TableName, spans: tuple[Span, ...]) -> None:
+        self._table = table
+        self._spans = spans
+        self._unnamed = metrics.counter(ROWS_UNNAMED)
+
+    def setup(self) -> None:
+        self._stack = ExitStack()
+        self._reader = self._stack.enter_context(RowReader.open(self._table))
+
+    def teardown(self) -> None:
+        self._stack.close()
+
+    def _read(
+        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+    ) -> Iterator[Row]:
+        return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+
+    def _told(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
+        told = foreign.told
+        if unnamed := foreign.count - len(told):
+            self._unnamed.inc(unnamed)
+        return (TaggedOutput(_FOREIGN, row) for row in told.items())
+
+
+@beam.typehints.with_output_types(tuple[_Key, WindowReadings])
+class _ReadRawFn(_ReadFn):
+    """Parts to the readings of each shortest window that they hold, in as many pieces as memory asks for.
+
+    And to ``((sensor, start of the longest window), (start, end))`` for each foreign row: of which windows it may be.
+    """
+
+    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema) -> None:
+        super().__init__(table, spans)
+        self._schema = schema
+        self._events = metrics.counter(EVENTS)
+
+    def process(self, element: Part) -> Iterator[Any]:
+        window, identity = self._schema.tiers[0].window, self._schema.identity
+        span = self._spans[element.span]
+        gathered: dict[_Key, WindowReadings] = {}
+        held = 0
+        foreign = ForeignRows()
+        held_up: set[tuple[_Key, tuple[int, int]]] = set()
+
+        def leave_out(problem: ForeignRow) -> None:
+            foreign.add(problem)
+            held_up.update(self._windows_of(problem, span))
+
+        for record in events_within(self._schema, self._read, element.keys, span, leave_out):
+            time_us, apart = identity.of_record(record)
+            key = record.sensor_id, window.start_of(time_us)
+            gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
+            held += 1
+            if held == _MOST_HELD:
+                self._events.inc(held)
+                yield from gathered.items()
+                gathered, held = {}, 0
+        self._events.inc(held)
+        yield from gathered.items()
+        yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
+        yield from self._told(foreign)
+
+    def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
+        """Which windows the row may hold events of, in each longest one; none where it is no raw row of ours at all."""
+        if problem.raw_key is None:
+            return
+        sensor_id, time_us = problem.raw_key[:2]
+        end_us = min(self._schema.key.end_us(time_us), span.end_us)
+        shortest, longest = self._schema.tiers[0].window, self._schema.tiers[-1].window
+        first_us, end_us = shortest.start_of(max(time_us, span.start_us)), _up(end_us, shortest)
+        for longest_us in range(longest.start_of(first_us), end_us, longest.length_us):
+            within = max(first_us, longest_us), min(end_us, longest_us + longest.length_us)
+            yield (sensor_id, longest_us), within
+
+
+@beam.typehints.with_output_types(tuple[_Key, Any])
+class _ReadAggregatesFn(_ReadFn):
+    """Parts to ``((sensor, start of the longest window), (tier, start, values))``, one for each aggregate row."""
+
+    def __init__(self, table: TableName, spans: tuple[Span, ...], longest: Tier) -> None:
+        super().__init__(table, spans)
+        self._longest = longest
+
+    def process(self, element: Part) -> Iterator[Any]:
+        if element.extent is None:
+            raise ValueError(f"{element} is of raw rows")
+        tier, start_us, end_us = element.extent
+        span = self._spans[element.span]
+        foreign = ForeignRows()
+        rows = window_rows(
+            self._read,
+            Wanted((tier.family,), versions=1),
+            element.keys,
+            span._replace(start_us=max(span.start_us, start_us), end_us=min(span.end_us, end_us)),
+            lambda key: parse_aggregate_key(tier.window, key),
+            lambda *windows: aggregate_range(tier.window, *windows),
+            foreign.add,
+        )
+        for key, row in rows:
+            values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
+            longest_us = self._longest.window.start_of(key.start_us)
+            yield (key.sensor_id, longest_us), (tier, key.start_us, values)
+        yield from self._told(foreign)
+
+
+def _up(time_us: int, window: Window) -> int:
+    return -(-time_us // window.length_us) * window.length_us
+
+
+class _MergeFn(beam.CombineFn):
+    """Pieces of a window's readings combined into one, in which each reading is once."""
+
+    def create_accumulator(self) -> WindowReadings:
+        return WindowReadings()
+
+    def add_input(self, mutable_accumulator: WindowReadings, element: WindowReadings) -> WindowReadings:
+        mutable_accumulator.merge(element)
+        return mutable_accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[WindowReadings], *_: Any) -> WindowReadings:
+        merged = WindowReadings()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: WindowReadings) -> WindowReadings:
+        return accumulator
+
+
+def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, Recomputed]]:
+    (sensor_id, start_us), readings = element
+    return (sensor_id, longest.window.start_of(start_us)), (start_us, Recomputed.of(readings))
+
+
+class _CompareFn(beam.DoFn):
+    def __init__(self, extents: tuple[Extent, ...]) -> None:
+        self._extents = extents
+        self._checked = metrics.counter(WINDOWS_CHECKED)
+        self._wrong = metrics.counter(WINDOWS_WRONG)
+        self._untouched = metrics.counter(WINDOWS_UNTOUCHED)
+
+    def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
+        (sensor_id, _), found = element
+        stored = {(tier, start_us): values for tier, start_us, values in found["stored"]}
+        held_up = set(found[_HELD_UP])
+        for audited in audit(sensor_id, self._extents, dict(found["recomputed"]), stored, held_up):
+            if isinstance(audited, Untouched):
+                self._untouched.inc()
+                yield TaggedOutput(_UNTOUCHED, audited)
+                continue
+            self._checked.inc()
+            if audited.finding is not None:
+                self._wrong.inc()
+                yield audited.finding
+
+
+class _ReplaceFn(beam.DoFn):
+    """Replaces a bundle's rows together. Done again, as a bundle that fails is, it leaves the same."""
+
+    def __init__(self, table: TableName) -> None:
+        self._table = table
+
+    def setup(self) -> None:
+        self._stack = ExitStack()
+        self._rewriter = self._stack.enter_context(Rewriter.open(self._table))
+
+    def teardown(self) -> None:
+        self._stack.close()
+
+    def start_bundle(self) -> None:
+        self._replacements: list[Replacement] = []
+
+    def finish_bundle(self) -> None:
+        self._rewriter.replace(self._replacements)
+
+
+class _RewriteFn(_ReplaceFn):
+    def __init__(self, table: TableName) -> None:
+        super().__init__(table)
+        self._rewritten = metrics.counter(WINDOWS_REWRITTEN)
+
+    def process(self, element: Finding) -> None:
+        self._replacements.append(Replacement(element.key, element.tier.family, element.cells))
+
+    def finish_bundle(self) -> None:
+        super().finish_bundle()
+        self._rewritten.inc(len(self._replacements))
+
+
+class _ListFn(_ReplaceFn):
+    def process(self, element: Untouched) -> None:
+        # In place of this repair's own claim too, which would be taken off.
+        row = work_row(element.tier, element.sensor_id, element.start_us)
+        self._replacements.append(Replacement(row.key, element.tier.family, tuple(row.cells)))

@@ -1,0 +1,1 @@
+"""``tidetable table``: create, adopt, compare, describe and delete tables."""

@@ -1,0 +1,189 @@
+"""``tidetable table``: creates, adopts, compares, describes and deletes a table."""
+
+import sys
+
+import click
+
+from pipeline.cli.console import print_json_line
+from pipeline.cli.options import table_options
+from pipeline.cloud import schema_store, tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import note_added, note_lost, retention_of, without_rows
+from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.sizing import warnings
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
+from pipeline.core.schema.toml import format_schema
+from pipeline.table.adopt import adopt
+from pipeline.table.comparison import Comparison, summary
+from pipeline.table.description import description_of, print_description
+from pipeline.table.schema_flags import SchemaFlags, schema_flags
+
+
+@click.group()
+def table() -> None:
+    """Create, adopt, compare, describe or delete a table."""
+
+
+table.add_command(adopt)
+
+
+@table.command()
+@table_options
+@schema_flags
+@click.option(
+    "--apply",
+    "apply_changes",
+    is_flag=True,
+    help="Make a table that differs as wanted: adds families, sets policies and stores the schema. Drops no family, "
+    "and refuses what the rows that are there would not survive; a policy that is shorter collects what is older.",
+)
+def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
+    """Create the table with its families and its schema, or tell how the one that is there differs.
+
+    What no flag says is as in the schema that the table has of itself, or else as in the default schema. A table that
+    differs is left as it is, with exit code 1, unless --apply is given.
+    """
+    present = tables.find(table)
+    if present is None:
+        wanted = flags.wanted(None)
+        _warn(wanted)
+        if tables.create(table, wanted):
+            _print_created(table, wanted)
+            return
+    comparison = Comparison.of(table, flags)
+    if present is not None:
+        _warn(comparison.wanted)
+        for family in comparison.families:
+            if family.collects_more:
+                click.echo(f"warning: {family}, which collects what is older", err=True)
+    if comparison.same or not apply_changes:
+        _tell(comparison)
+        return
+    for difference in comparison.lines():
+        click.echo(difference)
+    if _apply(comparison):
+        click.echo(f"table {table} changed: it has what is wanted now")
+    elif comparison.stored is None:  # somebody else was the first to store one
+        _tell(Comparison.of(table, flags))
+    else:
+        raise click.ClickException(
+            f"table {table} is unchanged: somebody else has changed its schema meanwhile; "
+            "'tidetable table diff' tells how it differs now"
+        )
+
+
+@table.command()
+@table_options
+@schema_flags
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each difference.")
+def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
+    """Print how the table differs from what is wanted, as create takes it. Changes nothing.
+
+    Without a word about what is wanted, that is what the table says of itself. The exit code is 0 for a table that has
+    what is wanted, and 1 for one that differs.
+    """
+    comparison = Comparison.of(table, flags)
+    if as_json:
+        for record in comparison.records():
+            print_json_line(record)
+    else:
+        for difference in comparison.lines():
+            click.echo(difference)
+    sys.exit(0 if comparison.same else 1)
+
+
+@table.command()
+@table_options
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print the schema alone, as create --schema takes it.")
+def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
+    """Print the table's schema, what its row keys look like, and its families with their garbage collection."""
+    families = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
+    schema = schema_store.read_schema(table)
+    if as_json:
+        of_schema = {"schema": None} if schema is None else description_of(schema)
+        print_json_line({"table": str(table), **of_schema, "families": families})
+    elif as_toml:
+        if schema is None:
+            raise click.ClickException(f"table {table} has no schema of its own")
+        click.echo(format_schema(schema), nl=False)
+    else:
+        print_description(table, schema, families)
+
+
+@table.command()
+@table_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def delete(table: TableName, yes: bool) -> None:
+    """Delete the table and everything in it. Asks first when somebody is at the terminal."""
+    if sys.stdin.isatty() and not yes:
+        click.confirm(f"Delete table {table} and everything in it?", abort=True, err=True)
+    tables.delete(table)
+    click.echo(f"table {table} deleted")
+
+
+def _warn(schema: TableSchema) -> None:
+    for warning in warnings(schema):
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _print_created(table: TableName, schema: TableSchema) -> None:
+    click.echo(f"table {table} created")
+    click.echo(f"schema: {summary(schema)}")
+    for family, policy in tables.policies_of(schema).items():
+        click.echo(f"family {family}: policy is {format_policy(policy)}")
+    if splits := schema.key.split_keys(tables.MOST_SPLITS):
+        click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
+
+
+def _tell(comparison: Comparison) -> None:
+    """Prints how the table differs. Ends with exit code 1 where it does."""
+    for difference in comparison.lines():
+        click.echo(difference)
+    if comparison.same:
+        click.echo(f"table {comparison.table} has what is wanted: nothing to do")
+        return
+    would = (
+        "would not make these changes: not all of them are safe" if comparison.refusals else "would make these changes"
+    )
+    click.echo(f"table {comparison.table} is unchanged; --apply {would}")
+    sys.exit(1)
+
+
+def _apply(comparison: Comparison) -> bool:
+    """Makes the changes, or none of them, where some are not safe. False: none, as the schema is another by now."""
+    table = comparison.table
+    if comparison.refusals:
+        for refusal in comparison.refusals:
+            click.echo(refusal, err=True)
+        click.echo(f"table {table} is unchanged", err=True)
+        if not schema_store.has_rows(table):
+            click.echo("It has no rows: it can be deleted and created anew.", err=True)
+        sys.exit(1)
+    changes = [difference for difference in comparison.families if not difference.left_alone]
+    if SCHEMA_FAMILY not in comparison.actual:
+        tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
+        changes = [change for change in changes if change.family != SCHEMA_FAMILY]
+    # Before the families: who is overtaken by another's schema has not changed any.
+    before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.wanted)
+    rewrites = comparison.stored is None or bool(comparison.schema)
+    if rewrites and not schema_store.replace_text(table, before, after):
+        return False
+    # Also where the table's own policies are as wanted already: those that the schema had until now may have collected.
+    lost = retention_of(table, comparison.stored or comparison.wanted, comparison.actual)
+    note_lost(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
+    if schema_store.has_rows(table):
+        tiers = comparison.wanted.tiers
+        if comparison.stored is None:  # older jobs may have written the tiers of a table that says nothing of itself
+            note_added(table, without_rows(table, tiers))
+        else:
+            note_added(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
+    if changes:
+        try:
+            tables.apply(table, changes)
+        except ServerProblem:
+            if rewrites:  # it shall not name a family that is not there
+                schema_store.replace_text(table, after, before)
+            raise
+    return True

@@ -1,0 +1,100 @@
+"""What a table looks like, for a person or a program: its schema, examples of its keys, its families."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from pipeline.cli.console import out
+from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import SCHEMA_KEY
+from pipeline.core.aggregates import aggregate_key
+from pipeline.core.events import Event
+from pipeline.core.schema.scans import Known
+from pipeline.core.schema.sizing import warnings
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.tokens import DAY_US
+from pipeline.core.schema.toml import document_of, format_schema
+from pipeline.core.times import parse_time
+
+_AT_US = parse_time("2026-02-17T10:30:00.25Z")
+_DAY_START_US = _AT_US - _AT_US % DAY_US
+
+
+def _examples(schema: TableSchema) -> tuple[str, dict[str, str]]:
+    """The key of an event's row, or of its reading's, and those of aggregate rows by window."""
+    metadata = {name: name for name in schema.key.metadata_names}
+    event = Event("sensor-1", _AT_US, {"temperature": 23.5}, metadata, "event-1")
+    aggregates = {
+        tier.window.text: aggregate_key(tier.window, "sensor-1", tier.window.start_of(_AT_US)).decode()
+        for tier in schema.tiers
+    }
+    return schema.key.render(event, "temperature").decode(), aggregates
+
+
+def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
+    """How many ranges of keys hold the day of a sensor, or of one metric of it; and whether others' rows lie there."""
+    known = Known("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
+    scan = schema.keys.scan(known, _DAY_START_US, _DAY_START_US + DAY_US)
+    return sum(1 for _ in scan.ranges), scan.pattern is not None
+
+
+def description_of(schema: TableSchema) -> dict[str, Any]:
+    """The schema for a program: as TOML has it, with an example key of each kind, and what its keys cost a reader."""
+    event, aggregates = _examples(schema)
+    return {
+        "schema": document_of(schema),
+        "examples": {"event": event, "aggregates": aggregates, "schema": SCHEMA_KEY.decode()},
+        "newest_first": schema.key.newest_first,
+        "ranges": {"sensor_day": _scan_of_a_day(schema)[0], "all_sensors": schema.key.spread},
+        "warnings": list(warnings(schema)),
+    }
+
+
+def print_description(table: TableName, schema: TableSchema | None, families: dict[str, str]) -> None:
+    """The same for a person, with the families as the server has them."""
+    click.echo(f"table {table}")
+    if schema is None:
+        click.echo("It has no schema of its own; 'tidetable table create' with --apply stores one.")
+    else:
+        click.echo(f"\n{format_schema(schema)}")
+        for line in _lines_about_keys(schema):
+            click.echo(line)
+    grid = Table("family", "policy", box=box.SIMPLE)
+    for family, policy in families.items():
+        grid.add_row(family, policy)
+    out.print(grid)
+    for warning in warnings(schema) if schema else ():
+        click.echo(f"warning: {warning}")
+
+
+def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
+    event, aggregates = _examples(schema)
+    row = "bucket" if schema.layout.bucketed else "reading" if schema.layout.row_a_metric else "event"
+    keys = {row: event} | {f"window of {window}": key for window, key in aggregates.items()}
+    yield "row keys, for example"
+    yield from _aligned(keys | {"schema": SCHEMA_KEY.decode()})
+    count, among_others = _scan_of_a_day(schema)
+    day = _ranges(count)
+    day += " a metric" if schema.layout.row_a_metric else ""
+    day += ", in which the rows of others lie too" if among_others else ""
+    yield ""
+    yield "keys"
+    yield from _aligned(
+        {
+            "of one sensor": "newest first" if schema.key.newest_first else "oldest first",
+            "one sensor, one day": day,
+            "all sensors": _ranges(schema.key.spread),
+        }
+    )
+
+
+def _ranges(count: int) -> str:
+    return f"{count:,} {'range' if count == 1 else 'ranges'}"
+
+
+def _aligned(lines: dict[str, str]) -> Iterator[str]:
+    width = max(map(len, lines))
+    return (f"  {name:{width}}  {text}" for name, text in lines.items())

@@ -1,0 +1,246 @@
+"""A look at a table that says nothing of itself: a sample of its rows held against a schema, aggregates included."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from google.cloud.bigtable_v2.types import RowFilter
+
+from pipeline.cloud.key_ranges import divided, sampled_keys
+from pipeline.cloud.row_filters import row_filter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.aggregates import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.audit import Audited, Finding, Recomputed, Stored, audit
+from pipeline.core.extents import bounds_of, extents_of
+from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.policies import Policy
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.times import format_time
+from pipeline.table.fitting import Misfit, aggregate, beginnings, check_listed, raw_events, raw_key_ranges, shown_key
+
+_MOST_NAMED = 3  # of the rows that do not fit
+_MOST_PARTS = 20  # of a table, that are looked into
+_MOST_WINDOWS = 200  # that are compared
+_ROWS_A_SAMPLE = 100  # rows that are read for windows, for each row of the sample
+_STILL_WRITTEN = timedelta(hours=1)  # how long after its end a window may lack something
+_KEYS_ALONE = row_filter(Wanted((), keys_only=True))
+_MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # of a bucket's row
+
+
+@dataclass
+class Report:
+    """What was looked at, and what of it does not fit."""
+
+    families: list[str] = field(default_factory=list)
+    """One line for each family of the schema, and for what is there beside them."""
+    looked_at: dict[str, int] = field(default_factory=dict)
+    """How many rows, by kind."""
+    all_of: dict[str, bool] = field(default_factory=dict)
+    """Whether these are all rows of the kind."""
+    windows: int = 0
+    misfits: dict[str, int] = field(default_factory=dict)
+    """How many, by kind."""
+    named: dict[str, list[str]] = field(default_factory=dict)
+    """The first of them, by kind."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        return not self.misfits
+
+    def misfit(self, kind: str, what: str) -> None:
+        self.misfits[kind] = self.misfits.get(kind, 0) + 1
+        if len(named := self.named.setdefault(kind, [])) < _MOST_NAMED:
+            named.append(what)
+
+
+class Look:
+    """One look at a table. What it finds is in the report."""
+
+    def __init__(
+        self, reader: RowReader, schema: TableSchema, policies: Mapping[str, Policy], sample: int, report: Report
+    ) -> None:
+        self._reader = reader
+        self._schema = schema
+        self._policies = policies
+        self._sample = sample
+        self._report = report
+        self._windows: dict[tuple[str, int], None] = {}  # the longest ones of rows that fit: sensor and start
+        self._rows_left = sample * _ROWS_A_SAMPLE
+
+    def look(self) -> None:
+        """At raw rows, at aggregate rows, and at both of some windows."""
+        self._samples = [sample.key for sample in sampled_keys(self._reader.name)]
+        for row in self._rows("raw rows", raw_key_ranges(), 0, _MOST_CELLS):
+            try:
+                for record in raw_events(self._schema, row):
+                    self._pick(record.sensor_id, record.event_time_us)
+            except Misfit as misfit:
+                self._report.misfit("raw rows", f"{shown_key(row.key)}: {misfit}")
+        for tier in self._schema.tiers:
+            kind, prefix = _kind(tier), aggregate_prefix(tier.window).encode()
+            for row in self._rows(kind, [prefix_range(prefix)], len(prefix)):
+                try:
+                    self._pick(*aggregate(tier, row, self._schema.families))
+                except Misfit as misfit:
+                    self._report.misfit(kind, f"{shown_key(row.key)}: {misfit}")
+        self._look_at_other_windows()
+        self._look_at_the_work_list()
+        if self._schema.tiers and all(family in self._policies for family in self._schema.families):
+            self._compare()
+
+    def _rows(self, kind: str, ranges: list[KeyRange], within: int, cells: RowFilter | None = None) -> Iterator[Row]:
+        """All rows with such keys, if they are no more than the sample; else some from many places. Counts them."""
+        self._report.looked_at[kind] = 0
+        self._report.all_of[kind] = few = self._count(ranges) <= self._sample
+        for row in self._all(ranges, cells) if few else self._of_places(ranges, within, cells):
+            self._report.looked_at[kind] += 1
+            yield row
+
+    def _all(self, ranges: list[KeyRange], cells: RowFilter | None) -> Iterator[Row]:
+        for keys in ranges:
+            yield from self._reader.read(keys, cells)
+
+    def _of_places(self, ranges: list[KeyRange], within: int, cells: RowFilter | None) -> Iterator[Row]:
+        """Of each place the first and the last rows: where keys have a time, the newest and the oldest."""
+        places = self._places(ranges, within)
+        most = max(self._sample // len(places), 1)
+        for keys in places:
+            last = keys.start
+            for row in self._reader.read(keys, cells, most - most // 2):
+                last = row.key
+                yield row
+            behind = keys._replace(start=last + b"\x00")
+            yield from self._reader.read(behind, cells, most // 2, reverse=True) if most > 1 else ()
+
+    def _count(self, ranges: list[KeyRange]) -> int:
+        """How many rows there are, up to one more than the sample."""
+        found = 0
+        for keys in ranges:
+            found += sum(1 for _ in self._reader.read(keys, _KEYS_ALONE, self._sample + 1 - found))
+            if found > self._sample:
+                break
+        return found
+
+    def _places(self, ranges: list[KeyRange], within: int) -> list[KeyRange]:
+        """Ranges of keys all over these, no more than a tenth of the sample, or one for each part of the table."""
+        at = self._samples[:: len(self._samples) // _MOST_PARTS + 1]
+        parts = [beginnings(self._first_key, part, within) for keys in ranges for part in divided(keys, at)]
+        places: list[KeyRange] = []
+        while parts and len(places) < self._sample // 10:
+            found = [(part, place) for part in parts if (place := next(part, None)) is not None]
+            parts = [part for part, _ in found]
+            places += [place for _, place in found]
+        return places or ranges
+
+    def _first_key(self, keys: KeyRange) -> bytes | None:
+        row = next(self._reader.read(keys, _KEYS_ALONE, 1), None)
+        return row.key if row else None
+
+    def _pick(self, sensor_id: str, time_us: int) -> None:
+        if self._schema.tiers:
+            self._windows[sensor_id, self._schema.tiers[-1].window.start_of(time_us)] = None
+
+    def _look_at_other_windows(self) -> None:
+        known = {aggregate_prefix(tier.window).encode() for tier in self._schema.tiers}
+        for keys in _some(beginnings(self._first_key, prefix_range(b"agg#"), len(b"agg#")), _MOST_WINDOWS):
+            prefix = keys.start[: keys.start.find(b"#", len(b"agg#")) + 1]
+            if prefix not in known:
+                self._report.misfit(
+                    "aggregate rows", f"{shown_key(keys.start)}: the schema has no tier of such windows"
+                )
+
+    def _look_at_the_work_list(self) -> None:
+        if not self._schema.tiers:
+            return
+        kind = "rows of the work list"
+        for row in self._rows(kind, [prefix_range(b"repair#")], len(b"repair#"), _KEYS_ALONE):
+            try:
+                check_listed(self._schema.tiers[0], row.key)
+            except Misfit as misfit:
+                self._report.misfit(kind, f"{shown_key(row.key)}: {misfit}")
+
+    # Aggregates held against raw rows, as a repair does it
+
+    def _compare(self) -> None:
+        picked = list(self._windows)
+        for sensor_id, start_us in picked[:: len(picked) // _MOST_WINDOWS + 1]:
+            try:
+                for audited in self._audit(sensor_id, start_us):
+                    self._report.windows += 1
+                    if audited.finding is not None and not self._lacks_all(audited.finding):
+                        self._report.misfit("windows", _shown_finding(audited.finding))
+            except _Enough:
+                self._report.notes.append("further windows were not compared: they have too many raw rows")
+                return
+            except (ForeignRow, ValueError) as problem:
+                self._report.misfit("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
+        for tier in self._schema.tiers:
+            if not self._report.looked_at[_kind(tier)]:
+                self._report.notes.append(f"there are no {_kind(tier)} at all: 'tidetable repair' makes them")
+
+    def _lacks_all(self, finding: Finding) -> bool:
+        """Whether it is of a tier of which the table has no row at all: nothing there is wrong yet."""
+        return not self._report.looked_at[_kind(finding.tier)]
+
+    def _audit(self, sensor_id: str, start_us: int) -> list[Audited]:
+        """Every window of the sensor in a longest one that is complete, and not collected in part."""
+        tiers = self._schema.tiers
+        end_us = start_us + tiers[-1].window.length_us
+        now_us = time.time_ns() // 1000
+        bounds = bounds_of(Retention.of(self._schema, self._policies), dict.fromkeys(tiers, _STILL_WRITTEN), now_us)
+        extents, _ = extents_of(start_us, end_us, tiers, bounds)
+        if not any(extent.windows for extent in extents):
+            return []
+        span = Span(start_us, end_us, frozenset({sensor_id}))
+        shortest: dict[int, WindowReadings] = {}
+        for keys in raw_ranges(self._schema, span.sensors):
+            for record in events_within(self._schema, self._read, keys, span):
+                window_us = tiers[0].window.start_of(record.event_time_us)
+                shortest.setdefault(window_us, WindowReadings()).add(record.event_time_us, record.readings)
+        stored: dict[tuple[Tier, int], Stored] = {}
+        for tier, first_us, last_us in extents:
+            keys, wanted = (
+                aggregate_range(tier.window, sensor_id, first_us, last_us),
+                Wanted((tier.family,), versions=1),
+            )
+            for row in self._read(keys, wanted, None, None, reverse=False):
+                values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
+                stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = values
+        recomputed = {window_us: Recomputed.of(readings) for window_us, readings in shortest.items()}
+        return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]
+
+    def _read(
+        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+    ) -> Iterator[Row]:
+        for row in self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse):
+            self._rows_left -= 1
+            if self._rows_left < 0:
+                raise _Enough
+            yield row
+
+
+class _Enough(Exception):
+    """So many rows were read for windows as a look may cost."""
+
+
+def _some(ranges: Iterator[KeyRange], most: int) -> Iterator[KeyRange]:
+    return (keys for keys, _ in zip(ranges, range(most), strict=False))
+
+
+def _kind(tier: Tier) -> str:
+    return f"aggregate rows of {tier.window.text}"
+
+
+def _shown_finding(finding: Finding) -> str:
+    first, *others = finding.differences
+    stored = "missing" if first.stored is None else first.stored
+    recomputed = "nothing" if first.recomputed is None else first.recomputed
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{shown_key(finding.key)}: {first.statistic} is {stored}, by its raw rows {recomputed}{more}"

@@ -1,0 +1,208 @@
+"""Flags that say what a table is to be like: a whole schema from a file, or what is to be otherwise than it is."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+import click
+
+from pipeline.cli.options import Command, Parsed
+from pipeline.cloud.gc_rules import to_rule
+from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
+from pipeline.core.schema.sizing import refuse_sizes
+from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
+from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.values import Values
+from pipeline.core.windows import Window
+
+_ANY = ("*",)
+_SAID = ("key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "policies")
+
+
+class _Pair(click.ParamType):
+    """``NAME=TEXT``, read by a function that raises ValueError."""
+
+    def __init__(self, name: str, example: str, parse: Callable[[str, str], Any]) -> None:
+        self.name = name
+        self._example = example
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, equals, text = value.partition("=")
+        if not (name and equals and text):
+            self.fail(f"{value!r}: it takes {self.name.upper()}, as in {self._example}", param, ctx)
+        try:
+            return self._parse(name, text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _family_policy(family: str, text: str) -> tuple[str, Policy]:
+    try:
+        policy = parse_policy(text)
+        to_rule(policy)  # one too long for Bigtable is refused before any server is asked
+    except PolicyError as error:
+        raise ValueError(f"family {family}: {error}") from None
+    return family, policy
+
+
+def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
+    return click.option(flag, metavar="FAMILY", help=f"What to call the column family of {holds}.")
+
+
+@dataclass(frozen=True)
+class SchemaFlags:
+    """What flags say of the schema that is wanted. None, or nothing, is what they leave as it is."""
+
+    whole: TableSchema | None = None  # from the file
+    file: str | None = None
+    key: KeyTemplate | None = None
+    layout: str | None = None
+    values: str | None = None
+    tiers: tuple[Tier, ...] = ()
+    raw_family: str | None = None
+    stats_family: str | None = None
+    meta_family: str | None = None
+    policies: tuple[tuple[str, Policy], ...] = ()
+
+    def wanted(self, stored: TableSchema | None) -> TableSchema:
+        """The schema that is wanted of a table.
+
+        Args:
+            stored: the schema that the table has of itself; None where it has none.
+
+        Raises:
+            click.UsageError: what is said makes no schema, or one that is refused; the message begins with the file,
+                if there is one, and the key at fault.
+        """
+        try:
+            schema = self._with_policies(self.whole or self._changed(stored or TableSchema.default()))
+            refuse_sizes(schema)
+            _refuse_long_policies(schema)
+        except SchemaError as error:
+            raise click.UsageError(f"{self.file}: {error}" if self.file else str(error)) from None
+        return schema
+
+    def _changed(self, base: TableSchema) -> TableSchema:
+        """The schema with what the flags change of it. What a new layout has no use for goes."""
+        layout = LAYOUTS[self.layout] if self.layout else base.layout
+        metrics, metadata, values = base.metrics, base.metadata, base.values
+        if layout.serializes and not base.layout.serializes:
+            metrics, metadata, values = Routes(((metrics.families[0], _ANY),)), Routes(), Values.TEXT
+        elif base.layout.serializes and not layout.serializes:
+            metadata = Routes((("meta", _ANY),))
+        names = self._new_names(metrics, base.tiers, metadata)
+        metrics, metadata = _renamed(metrics, names), _renamed(metadata, names)
+        tiers = self.tiers or tuple(Tier(tier.window, names.get(tier.family, tier.family)) for tier in base.tiers)
+        families = metrics.families + metadata.families + tuple(tier.family for tier in tiers)
+        policies = {names.get(family, family): policy for family, policy in base.policies.items()}
+        return TableSchema(
+            key=self.key or base.key,
+            layout=layout,
+            values=Values(self.values) if self.values else values,
+            metrics=metrics,
+            metadata=metadata,
+            tiers=tiers,
+            policies={family: policy for family, policy in policies.items() if family in families},
+            rate=base.rate,
+        )
+
+    def _new_names(self, metrics: Routes, tiers: tuple[Tier, ...], metadata: Routes) -> dict[str, str]:
+        """The families that are to be called otherwise, and how."""
+        new_names = {}
+        for flag, new_name, families in (
+            ("--raw-family", self.raw_family, metrics.families),
+            ("--stats-family", self.stats_family, tuple(tier.family for tier in tiers[:1])),
+            ("--meta-family", self.meta_family, metadata.families),
+        ):
+            if new_name is None:
+                continue
+            if len(families) != 1:
+                there_are = f"several such families, {', '.join(families)}" if families else "no such family"
+                raise click.UsageError(f"{flag}: the schema has {there_are}; say what is wanted with --schema")
+            new_names[families[0]] = new_name
+        return new_names
+
+    def _with_policies(self, schema: TableSchema) -> TableSchema:
+        for family, _ in self.policies:
+            if family not in schema.families:
+                raise click.UsageError(f"--gc {family}=…: the table's families are {', '.join(schema.families)}")
+        return replace(schema, policies={**schema.policies, **dict(self.policies)}) if self.policies else schema
+
+
+def schema_flags(command: Command) -> Command:
+    """Adds ``--schema``, ``--key`` and the other flags that say what is wanted; the command is given ``flags``."""
+
+    @click.option(
+        "--schema",
+        type=click.File(encoding="utf-8"),
+        help="The whole schema, as TOML from a file, or - for standard input. 'tidetable table describe --toml' "
+        "prints one.",
+    )
+    @click.option(
+        "--key",
+        type=Parsed("template", KeyTemplate.parse),
+        help="The template of row keys, such as '{salt:2}#{sensor_id}#{reverse_ms}'.",
+    )
+    @click.option("--layout", type=click.Choice(list(LAYOUTS)), help="How events become rows and cells.")
+    @click.option("--values", type=click.Choice([str(it) for it in Values]), help="How readings are written.")
+    @click.option(
+        "--tier",
+        "tiers",
+        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(Window.parse(window), family)),
+        multiple=True,
+        help="A window of aggregates and its family, such as 1d=daily, in place of those there were. Repeatable.",
+    )
+    @_family_option("--raw-family", "readings")
+    @_family_option("--stats-family", "aggregates of the shortest window")
+    @_family_option("--meta-family", "metadata")
+    @click.option(
+        "--gc",
+        "policies",
+        type=_Pair("family=policy", "raw=maxage=30d", _family_policy),
+        multiple=True,
+        help=f"A family's garbage collection, as cbt setgcpolicy takes it: raw=maxage=30d, or 'raw={EXAMPLE}'. "
+        "Repeatable, and with --schema too.",
+    )
+    @functools.wraps(command)
+    def with_flags(*args: Any, schema: TextIO | None, **kwargs: Any) -> Any:
+        flags = SchemaFlags(**{name: kwargs.pop(name) for name in _SAID})
+        if flags.tiers and flags.stats_family is not None:
+            raise click.UsageError("--stats-family and --tier: the tiers name their families; leave one of them out")
+        return command(*args, flags=flags if schema is None else _from_file(schema, flags), **kwargs)
+
+    return with_flags
+
+
+def _from_file(file: TextIO, beside: SchemaFlags) -> SchemaFlags:
+    """What the file says, and the policies beside it. Told before any server is asked: what is wrong with it."""
+    if beside != SchemaFlags(policies=beside.policies):
+        raise click.UsageError(
+            "--schema says all of it: of the other flags that say how the table is, only --gc may be said beside it"
+        )
+    try:
+        text = file.read()
+        if not text.strip():
+            raise SchemaError("schema", "it is empty; a file of the default schema is what 'describe --toml' prints")
+        whole = parse_schema(text)
+    except (SchemaError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file.name}: {error}") from None
+    flags = SchemaFlags(whole, file.name, policies=beside.policies)
+    flags.wanted(None)
+    return flags
+
+
+def _renamed(routes: Routes, new_names: Mapping[str, str]) -> Routes:
+    return Routes(tuple((new_names.get(family, family), globs) for family, globs in routes.globs))
+
+
+def _refuse_long_policies(schema: TableSchema) -> None:
+    for family, policy in schema.policies.items():
+        try:
+            to_rule(policy)
+        except PolicyError as error:
+            raise SchemaError(f"policies.{family}", str(error)) from None

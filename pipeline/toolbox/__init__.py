@@ -1,1 +1,0 @@
-"""The ``tidetable`` command line: everything around the job."""

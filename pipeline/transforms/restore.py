@@ -1,0 +1,110 @@
+"""What the table holds of windows that began before the job did: read once, and counted along."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import BooleanCoder
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
+from apache_beam.typehints import KV
+
+from pipeline.cloud.names import TableName
+from pipeline.core.completion import Recall
+from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.transforms import metrics
+from pipeline.transforms.tables import CompletingFn, now_us
+
+_HELD = "held"
+_UNSURE = "unsure"
+_ASKED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("asked", BooleanCoder()))
+
+
+class Recalls(NamedTuple):
+    """What comes out.
+
+    Attributes:
+        held: ``(sensor_id, what the table holds of that window)``.
+        unsure: ``(sensor_id, start in µs)`` of windows of which that may not be all: a repair has to tell.
+    """
+
+    held: PCollection
+    unsure: PCollection
+
+
+class RecallWindows(beam.PTransform):
+    """``(sensor_id, anything)`` in windows to :class:`Recalls`.
+
+    Once for each sensor and window, when the first element comes, and only of windows that began before the job: what
+    lies in others the job has seen itself, so that they cost nothing. A job that is updated in place remembers what
+    it has asked for.
+
+    Args:
+        table: its name, its schema, and what of it may be collected.
+        recall: what is asked of it.
+        before_us: windows that start earlier began before the job.
+    """
+
+    def __init__(self, table: tuple[TableName, TableSchema, Retention], recall: Recall, before_us: int) -> None:
+        super().__init__()
+        self.before_us = before_us
+        self._table = table
+        self._recall = recall
+
+    def expand(self, keyed: PCollection) -> Any:  # Recalls; Beam takes the annotation for a type hint and warns
+        # The first step makes one of thousands of events: what comes behind it costs next to nothing.
+        outputs = (
+            keyed
+            | "OnceABundle" >> beam.ParDo(_OnceABundleFn(self.before_us)).with_output_types(tuple[str, bool])
+            | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
+            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._recall)).with_outputs(_UNSURE, main=_HELD)
+        )
+        outputs[_HELD].element_type = KV[str, Any]
+        return Recalls(outputs[_HELD], outputs[_UNSURE])
+
+
+class _OnceABundleFn(beam.DoFn):
+    def __init__(self, before_us: int) -> None:
+        self._before_us = before_us
+
+    def start_bundle(self) -> None:
+        self._seen: set[tuple[str, int]] = set()
+
+    def process(self, element: tuple[str, Any], window: Any = beam.DoFn.WindowParam) -> Iterator[tuple[str, bool]]:
+        start_us = window.start.micros
+        if start_us < self._before_us and (element[0], start_us) not in self._seen:
+            self._seen.add((element[0], start_us))
+            yield element[0], True
+
+
+class _OnceFn(beam.DoFn):
+    def process(
+        self, element: tuple[str, bool], asked: ReadModifyWriteRuntimeState = _ASKED
+    ) -> Iterator[tuple[str, bool]]:
+        if not asked.read():
+            asked.write(True)
+            yield element
+
+
+class _ReadFn(CompletingFn):
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, recall: Recall) -> None:
+        super().__init__(name, schema, retention)
+        self._recall = recall
+        self._recalled = metrics.counter(metrics.WINDOWS_RECALLED)
+        self._unsure = metrics.counter(metrics.WINDOWS_UNSURE)
+
+    def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        sensor_id, start_us = element[0], window.start.micros
+        try:
+            held, sure = self._recall.recall(self._completion, sensor_id, start_us, now_us())
+        except ForeignRow:
+            # Somebody else wrote there. It would be there at every further try: the window waits for a repair.
+            held, sure = None, False
+        if held is not None:
+            self._recalled.inc()
+            yield sensor_id, held
+        if not sure:
+            self._unsure.inc()
+            yield TaggedOutput(_UNSURE, (sensor_id, start_us))

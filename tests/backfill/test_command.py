@@ -1,0 +1,381 @@
+import gzip
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fastavro
+import google.cloud.bigtable
+import pyarrow
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner, Result
+from google.auth.credentials import AnonymousCredentials
+
+from pipeline.cli.root import main
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.core.events import Event
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.times import format_time
+from tests.job.google_cloud import BUCKET, Storage, running_storage
+from tests.lasting import lasting
+from tests.records import write_delimited
+from tests.waiting import eventually
+
+HEADER = "sensor_id,event_time,n\n"
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def table(bigtable: str) -> TableName:
+    return table_of(lasting(TableSchema.default()))
+
+
+def table_of(schema: TableSchema) -> TableName:
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, schema)
+    return name
+
+
+def backfill(table: TableName, *arguments: object, beam: tuple[str, ...] = ()) -> Result:
+    where = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    return CliRunner().invoke(main, ["backfill", *map(str, arguments), *where, *(["--", *beam] if beam else [])])
+
+
+def keys(table: TableName) -> list[str]:
+    """Those of all rows, but for the schema's."""
+    opened = google.cloud.bigtable.Client(project=table.project).instance(table.instance).table(table.table)
+    found = [row.row_key.decode() for row in opened.read_rows()]
+    return [key for key in found if not key.startswith("schema#")]
+
+
+def test_files_become_rows_and_a_summary(table: TableName, tmp_path: Path) -> None:
+    """Files of several formats in one go; the sums are told, and nothing else where all is well."""
+    (tmp_path / "a.csv").write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:30:00Z,2\n")
+    write_delimited(tmp_path / "b.pb", [Event("A-2", 1_714_550_400_000_000, {"n": 1.0}, {})])
+    result = backfill(table, tmp_path / "a.csv", tmp_path / "*.pb")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(
+        f"2 files, 3 records, 3 events: 3 raw rows and 2 aggregate rows written to {table}, 0 records refused; "
+    )
+    assert result.stdout.count("\n") == 1
+    assert keys(table) == [
+        "A-1#8285447799999999",
+        "A-1#8285449599999999",
+        "A-2#8285449599999999",
+        "agg#hourly#A-1#2024-05-01T08",
+        "agg#hourly#A-2#2024-05-01T08",
+    ]
+
+
+def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
+    """Everything that was counted, on one line."""
+    path = tmp_path / "a.ndjson"
+    now = format_time(int(time.time()) * 1_000_000)
+    path.write_text(f'{{"sensor_id": "A-1", "event_time": "{now}", "n": 1}}\n{{}}\n{{"n": 1e999}}\n')
+    result = backfill(table, path, "--json")
+    summary = json.loads(result.stdout)
+    assert summary.pop("seconds") > 0
+    assert summary == {
+        "table": str(table),
+        "files": 1,
+        "records": 3,
+        "events": 1,
+        "refused": 2,
+        "malformed": 2,
+        "dead_letters": {},
+        "raw_rows": 1,
+        "aggregate_rows": 1,
+        "windows_listed": 1,
+        "windows_left": 0,
+        "expired": 0,
+    }
+
+
+def test_open_windows_are_told(table: TableName, tmp_path: Path) -> None:
+    """A job that runs may write them again, so the summary says what is to be done."""
+    path = write_delimited(tmp_path / "a.pb", [Event("A-1", int(time.time() * 1e6), {"n": 1.0}, {})])
+    result = backfill(table, path, "--allowed-lateness", "2h")
+    assert result.exit_code == 0
+    assert "1 window may still be written by a job with 2h of allowed lateness" in result.stdout
+    assert "tidetable repair --listed" in result.stdout
+
+
+def test_what_is_refused_is_told_and_kept(table: TableName, tmp_path: Path) -> None:
+    """File, line and reason on standard error, as publish has it; all of it in the file; the exit code says it."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n" + "A#1,2024-05-01T08:00:00Z,1\n" * 25)
+    letters = tmp_path / "refused.ndjson.gz"
+    result = backfill(table, path, "--dead-letters", letters)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
+    assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' is not ")
+    assert lines[20:] == ["and 6 more"]
+    assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; they are in {letters}"
+    written = [json.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
+    assert len(written) == 26
+    [malformed] = [each for each in written if each["reason"] == "UNPARSEABLE"]
+    assert malformed["attributes"] == {"file": str(path), "line": "3"}
+    assert malformed["step"] == "ReadFiles"
+    invalid = min((each for each in written if each is not malformed), key=lambda each: int(each["attributes"]["line"]))
+    assert invalid["attributes"] == {"file": str(path), "line": "4", "message_type": "tidetable.v1.SensorEvent"}
+    assert invalid["events"][0]["sensor_id"] == "A#1"
+    assert len(keys(table)) == 2
+
+
+def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> None:
+    """They are counted before anything is written; with --accept-expired they are written, and told."""
+    table = table_of(TableSchema.default())
+    now_us = int(time.time() * 1e6)
+    events = [Event("A-1", now_us - days * 24 * HOUR_US, {"n": 1.0}, {}) for days in (3, 100, 200)]
+    path = write_delimited(tmp_path / "a.pb", events)
+    result = backfill(table, path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(
+        f"Error: 2 of 3 events are older than table {table} keeps readings (raw: maxage=90d): "
+    )
+    assert "--accept-expired" in result.stderr
+    assert keys(table) == []
+
+    result = backfill(table, path, "--accept-expired")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "older than the table keeps readings, and soon to be collected: 2 events" in result.stdout
+    assert "3 raw rows and 3 aggregate rows written" in result.stdout  # looked at, some may be gone already
+
+
+def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable: str, tmp_path: Path) -> None:
+    """Where everything is read beforehand; else what is in it is written, and the exit code says that there is more."""
+    path = write_delimited(tmp_path / "a.pb", [Event("A-1", int(time.time() * 1e6), {"n": 1.0}, {})] * 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    table = table_of(TableSchema.default())
+    result = backfill(table, path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{path}: can't be read beyond record 1: the next has ")
+    assert result.stderr.endswith("Error: 1 file could not be read to the end, and nothing was written\n")
+    assert keys(table) == []
+
+    result = backfill(table, path, "--accept-expired")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("Error: 1 file could not be read to the end\n")
+    assert len(keys(table)) == 3  # with the window on the work list
+
+
+def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
+    """What is in front of the damage is written, as are other files."""
+    fields = [{"name": name, "type": "string"} for name in ("sensor_id", "event_time")]
+    schema = {"type": "record", "name": "reading", "fields": [*fields, {"name": "n", "type": "int"}]}
+    records = [{"sensor_id": "A-1", "event_time": f"2024-05-01T08:{minute:02}", "n": 1} for minute in range(60)]
+    for name in ("a.avro", "b.avro"):
+        with (tmp_path / name).open("wb") as file:
+            fastavro.writer(file, schema, records[(name == "b.avro") * 30 :], sync_interval=100)
+    (path := tmp_path / "a.avro").write_bytes(path.read_bytes()[:1000])
+    result = backfill(table, tmp_path / "*.avro")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("2 files, ")
+    told, error = result.stderr.splitlines()
+    assert told.startswith(f"{path}: can't be read beyond record ")
+    assert error == "Error: 1 file could not be read to the end"
+    assert len(keys(table)) > 31
+
+
+def test_bad_records_of_parquet_are_refused_alone(table: TableName, tmp_path: Path) -> None:
+    """With their file and their number there; the rest is written."""
+    path = tmp_path / "a.parquet"
+    times = pyarrow.array([1_714_550_400_000, 1_714_550_400_000_000], pyarrow.timestamp("ms"))
+    columns = {"sensor_id": ["A-1", "A-2"], "event_time": times, "n": [1, 2]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    result = backfill(table, path)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("1 file, 2 records, 1 event: ")
+    assert result.stderr == (
+        f"{path}:2: 'event_time' is outside the years 1 to 9999: a timestamp[ms] of 1,714,550,400,000,000 since 1970\n"
+    )
+
+
+def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) -> None:
+    """The limit can be set; what is within it is written."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + f"A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:00:01Z,{'0' * 300}\n")
+    assert backfill(table, path).exit_code == 0
+    result = backfill(table, path, "--max-record-bytes", 100)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{path}:3: longer than 100 bytes, ")
+    assert "2 records, 1 event: " in result.stdout
+
+
+@pytest.mark.parametrize("name", ["./in.csv", "folder/in.csv", "soft.csv", "hard.csv", "in.csv"])
+def test_an_input_is_never_replaced(
+    table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By what is refused of it, whatever its name is; nor is another file, whose name the one that is given matches."""
+    monkeypatch.chdir(tmp_path)
+    content = HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,2\n"
+    Path("in.csv").write_text(content)
+    Path("folder").symlink_to(".")
+    Path("soft.csv").symlink_to("in.csv")
+    Path("hard.csv").hardlink_to("in.csv")
+    for inputs in (["in.csv"], ["*.csv"]):
+        result = backfill(table, *inputs, "--dead-letters", name)
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the files to read, ")
+    result = backfill(table, "in.csv", "--dead-letters", "i[n].csv")
+    assert result.exit_code == 2
+    assert "can't have *, ? or [ in its path" in result.stderr
+    assert Path("in.csv").read_text() == content
+
+
+def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> None:
+    """Where there is such a file, it is no pattern."""
+    for name in ("in[1].csv", "in1.csv"):
+        (tmp_path / name).write_text(HEADER + f"{name[2:-4].strip('[]')},2024-05-01T08:00:00Z,1\n")
+    result = backfill(table, tmp_path / "in[1].csv")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("1 file, 1 record, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beam", "problem"),
+    [
+        (["nowhere.csv"], (), "nowhere.csv: there is no such file"),
+        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is no directory"),
+        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is a folder's name"),
+        (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
+        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is no regular file"),
+        (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
+        (
+            ["a.csv"],
+            (
+                "--runner=DataflowRunner",
+                "--region=europe-west4",
+                "--temp_location=gs://bucket/temp",
+                "--sdk_container_image=image",
+            ),
+            "a.csv is a file here, and the job runs on Dataflow",
+        ),
+    ],
+)
+def test_a_command_line_that_can_not_be(
+    table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list, beam: tuple, problem: str
+) -> None:
+    """One line, and exit code 2, before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\n")
+    result = backfill(table, *arguments, beam=beam)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"Error: {problem}")
+
+
+def test_what_is_missing_is_told_before_anything_is_read(table: TableName, tmp_path: Path) -> None:
+    """A table, a family, a column: one line, and exit code 1."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\n")
+
+    def problem(name: TableName, *arguments: object) -> str:
+        result = backfill(name, path, *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    nowhere = TableName(table.project, table.instance, "nowhere")
+    assert problem(nowhere) == f"Error: table {nowhere} does not exist\n"
+    assert problem(table, "--sensor-column", "device").startswith(f"Error: {path}: no column 'device'; there are ")
+    bare = TableName(table.project, table.instance, f"t-{uuid.uuid4().hex}")
+    tables.create_bare(bare, {"raw": TableSchema.default().policies["raw"]})
+    assert problem(bare).startswith(f"Error: table {bare} has no family meta, stats (it has raw); ")
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    with running_storage() as storage:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        # Beam's client looks for credentials for half a minute, whatever flags say.
+        monkeypatch.setattr("google.auth.default", lambda *_, **__: (AnonymousCredentials(), "test-project"))
+        yield storage
+
+
+def test_files_in_a_bucket(table: TableName, storage: Storage) -> None:
+    """They are read there, and what is refused is written there; a bucket that is not there is one line."""
+    content = HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n"
+    storage.write("in/a.csv.gz", gzip.compress(content.encode()))
+    storage.write("in/b.csv", content.encode())
+    letters = f"gs://{BUCKET}/out/refused.ndjson"
+    result = backfill(table, f"gs://{BUCKET}/in/*", "--dead-letters", letters)
+    assert result.exit_code == 1, result.output
+    assert result.stdout.startswith("2 files, 4 records, 2 events: ")
+    assert result.stderr.splitlines() == [
+        f"gs://{BUCKET}/in/{name}:3: 'event_time' 'soon' is not an ISO 8601 time" for name in ("a.csv.gz", "b.csv")
+    ]
+    assert len(storage.read("out/refused.ndjson").splitlines()) == 2
+    assert len(keys(table)) == 2
+
+    result = backfill(table, "gs://tidetable-nowhere/*.csv")
+    assert (result.exit_code, result.stderr) == (1, "Error: bucket gs://tidetable-nowhere does not exist\n")
+
+
+@contextmanager
+def running(table: TableName, path: Path, records: int) -> Iterator[tuple[subprocess.Popen, int]]:
+    """The command over so many records, its standard error a terminal of which the test has the other end."""
+    path.write_text(HEADER + "".join(f"A-{n % 7},2024-05-01T08:00:00.{n:06},{n}\n" for n in range(records)))
+    where = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    ours, theirs = pty.openpty()
+    code = "from pipeline.cli.root import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "backfill", str(path), *where],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def told_on(terminal: int) -> str:
+    """What comes to be shown on it, until nobody has it open any more."""
+    shown = b""
+    try:
+        while more := os.read(terminal, 10_000):
+            shown += more
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    return shown.decode()
+
+
+def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> None:
+    """How far the files are; standard output holds the summary alone."""
+    with running(table, tmp_path / "a.csv", 8_000) as (process, terminal):
+        shown = told_on(terminal)
+        assert process.communicate(timeout=60)[0].startswith(b"1 file, 8,000 records, 8,000 events: 8,000 raw rows ")
+    percentages = [int(found) for found in re.findall(rf"writing to {table.table} +(\d+)%", shown)]
+    assert percentages == sorted(percentages)
+    assert any(0 < percentage < 100 for percentage in percentages)  # how many depends on the machine
+
+
+def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None:
+    """It says that nothing is lost, and stops."""
+    with running(table, tmp_path / "a.csv", 80_000) as (process, terminal):  # far more than it gets through
+        eventually(lambda: keys(table))
+        process.send_signal(signal.SIGINT)
+        assert "Interrupted: what is written stays, and the same once more completes it" in told_on(terminal)
+        assert process.wait(60) == 130
+
+
+def test_beam_is_not_imported_for_the_help() -> None:
+    """It takes seconds."""
+    code = "import sys, pipeline.backfill.command; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,287 @@
+"""Files of every format, through the real readers, as messages."""
+
+import gzip
+import math
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apache_beam as beam
+import fastavro
+import pyarrow
+import pyarrow.parquet
+import pytest
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipeline.backfill import files
+from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
+from pipeline.core.events import Event, decode, sensor_event, validate
+from pipeline.core.messages import Message
+from pipeline.formats.files import Columns, EventMaker, UnreadableFile
+from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
+from tests.records import write_delimited
+
+CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
+NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
+EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
+RECORD = {
+    "sensor_id": "A-1",
+    "event_time": datetime(2026, 2, 17, 8, tzinfo=UTC),
+    "a": 1.0,
+    "room": "küche",
+}
+AVRO = {
+    "type": "record",
+    "name": "reading",
+    "fields": [
+        {"name": "sensor_id", "type": ["null", "string"]},
+        {"name": "event_time", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "a", "type": ["null", "double"]},
+        {"name": "room", "type": ["null", "string", {"type": "map", "values": "string"}]},
+    ],
+}
+
+
+def write_avro(path: Path, *records: dict) -> Path:
+    with path.open("wb") as file:
+        fastavro.writer(file, AVRO, records, codec="deflate")
+    return path
+
+
+def write_parquet(path: Path, *records: dict) -> Path:
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(records)), path, row_group_size=2)
+    return path
+
+
+def events_of(message: beam.io.PubsubMessage) -> list[Event]:
+    decoded = decode(Message(message.data, message.attributes))
+    return [validate(event, LATEST_US)._replace(message=None) for event in decoded]
+
+
+def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: int) -> None:
+    """Reads the files and checks all that comes of them.
+
+    Args:
+        paths: of the files.
+        events: those of messages that have no line of their own.
+        alone: file and line of messages that have.
+        refused: file, line and detail of dead letters.
+        remarks: what is told.
+        maker: what the events' maker is told.
+    """
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(Columns(), **maker))
+        whole = read.messages | beam.Filter(lambda message: "line" not in message.attributes)
+        assert_that(whole | beam.FlatMap(events_of), equal_to(list(events)), "events")
+        single = read.messages | beam.Filter(lambda message: "line" in message.attributes)
+        places = single | beam.Map(lambda message: (Path(message.attributes["file"]).name, message.attributes["line"]))
+        assert_that(places, equal_to(list(alone)), "alone")
+        letters = read.refused | beam.Map(
+            lambda letter: (
+                Path(letter.attributes["file"]).name,
+                letter.attributes.get("line"),
+                letter.attributes["dead_letter_detail"],
+            )
+        )
+        assert_that(letters, equal_to(list(refused)), "refused")
+        told = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
+        assert_that(told, equal_to(list(remarks)), "remarks")
+
+
+def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
+    """Text, protobuf, Avro and Parquet; gzipped, also where the name does not say so, as in a bucket."""
+    paths = [tmp_path / name for name in ("a.csv", "B.CSV.GZ", "c.ndjson", "d.ndjson")]
+    for path, content in zip(paths, (CSV, CSV, NDJSON, NDJSON), strict=True):
+        path.write_text(content)
+    for path in (paths[1], paths[3]):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    paths += [write_delimited(tmp_path / "e.binpb", [EVENT]), write_delimited(tmp_path / "f.pb", [EVENT])]
+    (gzipped := tmp_path / "g.pb.gz").write_bytes(gzip.compress(paths[-1].read_bytes()))
+    paths += [gzipped, write_avro(tmp_path / "h.avro", RECORD), write_parquet(tmp_path / "i.parquet", RECORD)]
+    for path in paths:
+        check_file(str(path), EventMaker(Columns()))
+    check(*paths, events=[EVENT] * len(paths))
+
+
+def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
+    """They are packed, as long as they come of the same file."""
+    files = [tmp_path / f"{name}.csv" for name in "ab"]
+    for file in files:
+        file.write_text("sensor_id,event_time,a\n" + f"A-1,{MORNING},1\n" * 700)
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        read = pipeline | ReadFiles([str(file) for file in files], EventMaker(Columns()))
+        sizes = read.messages | beam.Map(lambda message: (message.attributes["file"], len(events_of(message))))
+        assert_that(sizes, equal_to([(str(file), size) for file in files for size in (500, 200)]))
+
+
+def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
+    """An event that breaks a rule goes alone to the decoder; what is no event is a dead letter; remarks are told."""
+    path = tmp_path / "a.csv"
+    path.write_text(CSV + "A-1,soon,2,attic\n" + "A-1,1999-01-01,3,17\n" + CSV.splitlines()[1])
+    check(
+        path,
+        events=[EVENT, EVENT],
+        alone=[("a.csv", "4")],
+        refused=[("a.csv", "3", "'event_time' 'soon' is not an ISO 8601 time")],
+        remarks=[("a.csv", 2, "'room' is metadata, since 'k\\xfcche' is no number")],
+    )
+
+
+def test_records_of_avro_and_parquet_are_refused_by_their_number(tmp_path: Path) -> None:
+    """They have no line; what breaks a rule goes alone to the decoder."""
+    nested = RECORD | {"room": {"floor": "2"}}
+    check(
+        write_avro(tmp_path / "a.avro", RECORD, nested, RECORD | {"a": math.inf}),
+        write_parquet(tmp_path / "b.parquet", RECORD, RECORD, RECORD | {"a": math.inf}),
+        events=[EVENT] * 3,
+        alone=[("a.avro", "3"), ("b.parquet", "3")],
+        refused=[("a.avro", "2", "'room' is nested")],
+    )
+
+
+def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
+    """It is named, with how far it could be read."""
+    whole, half, broken = (write_avro(tmp_path / f"{name}.avro", RECORD) for name in ("whole", "half", "bad[1]"))
+    half.write_bytes(half.read_bytes()[:-16])
+    broken.write_bytes(b"Obj")
+    parquet = write_parquet(tmp_path / "c.parquet", RECORD)
+    group = pyarrow.parquet.read_metadata(parquet).row_group(0)
+    content = bytearray(parquet.read_bytes())
+    content[group.column(0).dictionary_page_offset] ^= 0xFF
+    parquet.write_bytes(content)
+    maker = EventMaker(Columns())
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        read = pipeline | ReadFiles([str(path) for path in (half, parquet, broken, whole)], maker)
+        assert_that(read.messages | beam.FlatMap(events_of), equal_to([EVENT, EVENT]), "events")
+        told = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
+        starts = told | beam.Map(lambda remark: (*remark[:2], remark[2][:30]))
+        expected = [
+            ("half.avro", 0, "can't be read beyond record 1:"),
+            ("c.parquet", 0, "can't be read beyond record 0:"),
+            ("bad[1].avro", 0, "can't be read: its header is n"),
+        ]
+        assert_that(starts, equal_to(expected), "remarks")
+    unreadable = pipeline.result.metrics().query(MetricsFilter().with_name("unreadable_files"))["counters"]
+    assert sum(counter.committed for counter in unreadable) == 3
+
+
+def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is read once, and has the number that it has in the file."""
+    monkeypatch.setattr(files, "_RANGE_BYTES", 400)
+    records = [RECORD | {"room": f"room {n}"} for n in range(60)]
+    records[55]["room"] = "x" * 101
+    avro = tmp_path / "a.avro"
+    with avro.open("wb") as file:
+        fastavro.writer(file, AVRO, records, sync_interval=200)
+    paths = [avro, write_parquet(tmp_path / "b.parquet", *records)]
+    assert all(len(list(files._ranges(str(path)))) > 3 for path in paths)
+    check(
+        *paths,
+        events=[EVENT._replace(metadata={"room": f"room {n}"}) for n in range(60) if n != 55] * 2,
+        refused=[
+            ("a.avro", "56", too_long(100)),
+            ("b.parquet", "56", f"'room' has 101 bytes: {too_long(100)}"),
+        ],
+        max_record_bytes=100,
+    )
+
+
+def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:
+    """As they are of every other format."""
+    table = pyarrow.table(
+        {
+            "sensor_id": ["A-1"] * 5,
+            "event_time": pyarrow.array([MORNING_US * 1000 + n * 999 for n in range(5)], pyarrow.timestamp("ns")),
+            "a": [1, 2, None, 4, 5],
+            "b": [0.5] * 5,
+        }
+    )
+    pyarrow.parquet.write_table(table, path := tmp_path / "a.parquet", row_group_size=2)
+    values = [1, 2, None, 4, 5]
+    check(
+        path,
+        events=[
+            Event("A-1", MORNING_US + n * 999 // 1000, {"b": 0.5} | ({"a": float(a)} if a else {}), {})
+            for n, a in enumerate(values)
+        ],
+    )
+
+
+def test_a_file_that_ends_too_soon_gives_what_is_in_it_and_is_told(tmp_path: Path) -> None:
+    """Nothing of it is silent: neither the events before the end, nor that there should be more."""
+    path = write_delimited(tmp_path / "a.pb", [EVENT, EVENT])
+    path.write_bytes(path.read_bytes()[:-3])
+    size = len(sensor_event(*EVENT[:4]).SerializeToString())
+    problem = f"can't be read beyond record 1: the next has {size - 3} bytes of {size}"
+    check(path, events=[EVENT], remarks=[("a.pb", 0, problem)])
+
+
+def test_patterns_name_files_once(tmp_path: Path) -> None:
+    """Globs and paths, in order, each file once, with its size; a pattern that names none is an error."""
+    for name in ("b.csv", "a.csv", "c.ndjson"):
+        (tmp_path / name).write_text(name)
+    found = find_files([f"{tmp_path}/c.ndjson", f"{tmp_path}/*.csv", f"{tmp_path}/a.csv"])
+    assert list(found.items()) == [(f"{tmp_path}/{name}", len(name)) for name in ("c.ndjson", "a.csv", "b.csv")]
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        find_files([f"{tmp_path}/*.pb"])
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    os.link(tmp_path / "a.csv", tmp_path / "hard.csv")
+    assert len(find_files([f"{tmp_path}/a.csv", f"{tmp_path}/./*.csv"])) == 2
+
+
+def test_what_is_there_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is itself, whatever its name would match as a glob; a glob may begin with its first star."""
+    for name in ("in[1].csv", "in1.csv", "all*.csv", "all.csv"):
+        (tmp_path / name).write_text(CSV)
+    for name, found in {"in[1].csv": 1, "all*.csv": 1, "in[0-9].csv": 1, "a*.csv": 2}.items():
+        assert len(find_files([f"{tmp_path}/{name}"])) == found
+    monkeypatch.chdir(tmp_path)
+    assert list(find_files(["*.csv"])) == ["all*.csv", "all.csv", "in1.csv", "in[1].csv"]
+    assert list(find_files(["./*1.csv"])) == ["./in1.csv"]
+    path = f"{tmp_path}/in[1].csv"
+    assert find_files([path]) == {path: len(CSV.encode())}
+    check(Path(path), events=[EVENT])
+
+
+def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another spelling, a link or a folder's link; also where it is not there yet. An object has but one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "folder").symlink_to(".")
+    (tmp_path / "soft.csv").symlink_to("a.csv")
+    os.link("a.csv", "hard.csv")
+    names = ["a.csv", "./a.csv", f"{tmp_path}//a.csv", "folder/folder/a.csv", "soft.csv", "hard.csv"]
+    assert len({identity(name) for name in names}) == 1
+    assert identity("new.csv") == identity("folder/new.csv") != identity("a.csv")
+    assert identity("gs://b/a/../c") != identity("gs://b/c")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.txt", b"", "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"),
+        ("a.avro.gz", b"", "its name ends in none of "),
+        ("a.csv", b"", "it is empty"),
+        ("a.csv", b"sensor_id,a\n", "no column 'event_time'; there are 'sensor_id', 'a'"),
+        ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
+        ("a.ndjson", b"\n", "it is empty"),
+        ("a.avro", b"sensor_id", "can't be read: "),
+        ("a.parquet", b"sensor_id", "can't be read: "),
+    ],
+)
+def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+    """Before a job begins, the beginning of each file is looked at."""
+    (path := tmp_path / name).write_bytes(content)
+    with pytest.raises(UnreadableFile) as raised:
+        check_file(str(path), EventMaker(Columns()))
+    assert str(raised.value).startswith(problem)
+
+
+def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
+    """Their schemas say what they are."""
+    for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
+        with pytest.raises(UnreadableFile) as raised:
+            check_file(str(path), EventMaker(Columns(sensor="device")))
+        assert str(raised.value) == "no column 'device'; there are 'sensor_id', 'event_time', 'a', 'room'"

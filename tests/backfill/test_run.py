@@ -1,0 +1,399 @@
+"""Files into a table: the rows of streaming, whatever the schema; and the same again changes nothing."""
+
+import time
+import uuid
+from collections import defaultdict
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from google.cloud.bigtable import data
+
+from pipeline.backfill.run import Backfill, Outcome, count, load
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.rewriter import Rewriter
+from pipeline.core.aggregates import aggregate_key, aggregate_row
+from pipeline.core.events import Event, deserialized
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.work_list import work_key
+from pipeline.formats.files import Columns, EventMaker
+from pipeline.job.settings import Target
+from tests.lasting import lasting
+from tests.records import write_delimited
+from tests.streams import Script, event_at
+
+T = parse_time("2026-02-17T10:00:00Z")
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = timedelta(days=1)
+SENSORS = ("a", "a-1")
+
+SCHEMAS = {
+    "wide": "{sensor_id}#{reverse_us}",
+    "wide by location": "{metadata.location}#{sensor_id}#{reverse_us}",
+    "wide by sensor and location": "{sensor_id}#{metadata.location}#{reverse_ms}",
+    "wide time first": "{reverse_ms}#{sensor_id}",
+    "tall float64": "{metric}#{metadata.location}#{sensor_id}#{reverse_us}",
+    "serialized by location": "{metadata.location}#{sensor_id}#{iso_ms}",
+    "bucket_cells": "{salt:1}#{sensor_id}#{bucket:1w}",
+    "bucket_columns by location": "{metadata.location}#{sensor_id}#{bucket:1d}#{metric}",
+    "bucket_serialized": "{sensor_id}#{bucket:1h}",
+}
+
+
+def schema_called(name: str) -> TableSchema:
+    layout, _, more = name.partition(" ")
+    return lasting(
+        parse_schema(
+            f"key = '{SCHEMAS[name]}'\nlayout = '{layout}'\n"
+            + ("values = 'float64'\n" if more == "float64" else "")
+            + "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
+        )
+    )
+
+
+def table_of(schema: TableSchema) -> TableName:
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(name, schema)
+    return name
+
+
+def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedelta = DAY) -> Backfill:
+    policies = tables.describe(name)
+    return Backfill(
+        [str(path) for path in paths],
+        EventMaker(Columns()),
+        Target(name, schema),
+        Expiry.of(schema, policies),
+        timedelta(hours=1),
+        lateness,
+        timedelta(minutes=1),
+        None,
+        str,
+        ["--runner=DirectRunner"],
+    )
+
+
+def write(name: TableName, rows: list[Row]) -> None:
+    entries = [
+        data.RowMutationEntry(row.key, [data.SetCell(*cell[:2], cell.value, cell[2]) for cell in row.cells])
+        for row in rows
+    ]
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
+
+
+def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
+    """Every cell, but for those of the schema."""
+    with data.BigtableDataClient(project=name.project) as client:
+        found = client.get_table(name.instance, name.table).read_rows(data.ReadRowsQuery())
+    return {
+        row.row_key: {(cell.family, cell.qualifier, cell.timestamp_micros): cell.value for cell in row}
+        for row in found
+        if not row.row_key.startswith(b"schema#")
+    }
+
+
+def rows_of(schema: TableSchema, events: list[Event]) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
+    """The table that these events are, each of them once: values of aggregates as numbers."""
+    rows = [row for event in events for row in schema.rows(event)]
+    expected: dict = defaultdict(dict)
+    for row in rows:
+        expected[row.key] |= {cell[:3]: cell.value for cell in row.cells}
+    for tier in schema.tiers:
+        windows: dict = defaultdict(WindowStats)
+        for event in sorted(events, key=lambda event: event.event_time_us):
+            windows[event.sensor_id, tier.window.start_of(event.event_time_us)].add(event.readings)
+        for (sensor, start_us), stats in windows.items():
+            row = aggregate_row(tier.window, sensor, start_us, stats, tier.family)
+            expected[row.key] = {cell[:3]: pytest.approx(float(cell.value), rel=1e-9) for cell in row.cells}
+    return dict(expected)
+
+
+def found_in(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
+    return {
+        key: {cell: float(value) for cell, value in cells.items()} if key.startswith(b"agg#") else cells
+        for key, cells in read(name).items()
+        if not key.startswith(b"repair#")
+    }
+
+
+def feed() -> list[Event]:
+    """Thirty hours of two sensors, an event every twenty minutes; the first one moves in the middle of an hour."""
+    return [
+        Event(
+            sensor,
+            T + step * 20 * MINUTE + 1000 * (index + 1),
+            {"t": 20.1 + step, **({"wind": step / 7} if step % 3 == 0 else {})},
+            {"location": "north" if step < 40 or index else "south", "model": f"m{step % 2}"},
+        )
+        for index, sensor in enumerate(SENSORS)
+        for step in range(90)
+    ]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
+    """What the table has already and what files bring is one, by reading; once more, and nothing changes."""
+    schema = schema_called(name)
+    table = table_of(schema)
+    events = feed()
+    first, second = (
+        write_delimited(tmp_path / "first.binpb", [event for n, event in enumerate(events) if n % 3 != 1]),
+        write_delimited(tmp_path / "second.pb", [event for n, event in enumerate(events) if n % 3 != 0]),
+    )
+    outcome = load(plan(table, schema, first))
+    assert outcome.totals["events"] == outcome.totals["records"] == 120
+    load(plan(table, schema, second))
+    expected = rows_of(schema, events)
+    assert found_in(table) == expected
+    again = read(table)
+    load(plan(table, schema, first, second))
+    assert found_in(table) == expected
+    assert read(table).keys() == again.keys()
+
+
+def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
+    """In one file or in two, alone or with others: it counts once."""
+    schema = schema_called("wide")
+    table = table_of(schema)
+    events = feed()[:10]
+    paths = [write_delimited(tmp_path / f"{n}.pb", [*events[n:], *events]) for n in range(3)]
+    load(plan(table, schema, *paths))
+    assert found_in(table) == rows_of(schema, events)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key = '{sensor_id}#{reverse_us}#{event_id}'",
+        "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'",
+        "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
+        "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
+        "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
+    ],
+)
+def test_events_of_one_moment(bigtable, tmp_path, text):
+    """Those that the table tells apart count each, whether they come together or one finds the other there."""
+    schema = lasting(parse_schema(f"{text}\ntiers = {{ 1h = 'hours' }}\n"))
+    table = table_of(schema)
+    events = [
+        Event("a", T + n // 2 * MINUTE, {"t": 20.0 + n}, {"location": ("north", "south")[n % 2]}, f"e-{n % 2}")
+        for n in range(20)
+    ]
+    load(plan(table, schema, write_delimited(tmp_path / "north.pb", events[::2])))
+    load(plan(table, schema, write_delimited(tmp_path / "both.pb", [*events[:4], *events[1::2]])))
+    assert found_in(table) == rows_of(schema, events)
+
+
+def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
+    """A day has the hours that came, recomputed, and of the others what their aggregate rows say."""
+    schema = schema_called("wide")
+    table = table_of(schema)
+    hour, *_ = schema.tiers
+    stored = WindowStats()
+    stored.add({"t": 100.0})
+    write(table, [aggregate_row(hour.window, "a", T + n * HOUR, stored, hour.family) for n in range(2)])
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", [Event("a", T, {"t": 1.0}, {})])))
+    found = read(table)
+    for key in (b"agg#6h#a#2026-02-17T06:00:00", b"agg#daily#a#2026-02-17"):
+        values = {qualifier: float(value) for (_, qualifier, _), value in found[key].items()}
+        assert (values[b"count_t"], values[b"sum_t"], values[b"stddev_t"]) == (2, 101, 49.5)
+
+
+def listed(table: TableName) -> set[bytes]:
+    return {key for key in read(table) if key.startswith(b"repair#")}
+
+
+def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
+    """For a repair to settle: those whose lateness is not over, by the longest window that holds them."""
+    schema = lasting(parse_schema("tiers = { 1h = 'hours' }\n"))
+    hour = schema.tiers[0].window
+    now_us = int(time.time() * 1_000_000)
+    open_us, closed_us = hour.start_of(now_us - 20 * HOUR), hour.start_of(now_us - 30 * HOUR)
+    events = [Event("a", start_us + n, {"t": 1.0}, {}) for start_us in (open_us, closed_us) for n in range(3)]
+    path = write_delimited(tmp_path / "a.pb", events)
+
+    table = table_of(schema)
+    outcome = load(plan(table, schema, path))
+    assert listed(table) == {work_key(hour, "a", open_us)}
+    assert outcome.totals["windows_listed"] == 1
+
+    load(plan(other := table_of(schema), schema, path, lateness=timedelta(hours=1)))
+    assert not listed(other)
+
+    longer = lasting(parse_schema("tiers = { 1h = 'hours', 1d = 'days' }\n"))
+    load(plan(days := table_of(longer), longer, path, lateness=timedelta(hours=30)))
+    assert listed(days) == {work_key(hour, "a", open_us), work_key(hour, "a", closed_us)}
+
+
+def test_a_table_without_tiers_gets_raw_rows_alone(bigtable, tmp_path):
+    """There is nothing to aggregate for."""
+    schema = lasting(parse_schema("tiers = {}\n"))
+    table = table_of(schema)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", feed())))
+    assert found_in(table) == rows_of(schema, feed())
+
+
+def test_counting_writes_nothing(bigtable, tmp_path):
+    """It tells how many events there are, and how many of them are too old."""
+    schema = TableSchema.default()
+    table = table_of(schema)
+    now_us = int(time.time() * 1_000_000)
+    events = [Event("a", now_us - days * 24 * HOUR, {"t": 1.0}, {}) for days in (1, 89, 91, 400)]
+    totals = count(plan(table, schema, write_delimited(tmp_path / "a.pb", events))).totals
+    assert (totals["events"], totals["expired_events"]) == (4, 2)
+    assert read(table) == {}
+
+
+def test_what_is_refused_is_told_by_file_and_line(bigtable, tmp_path):
+    """The first twenty; what is no record, what is no valid event, and what this table has no place for."""
+    schema = lasting(parse_schema("metrics = { raw = ['t'] }\n"))
+    table = table_of(schema)
+    path = tmp_path / "a.csv"
+    good = "a,2026-02-17T10:00:00Z,1\n"
+    path.write_text(f"sensor_id,event_time,t\n{good}a,soon,1\n{good}a,1999-12-31,1\n" + "a#,2026-02-17,1\n" * 30)
+    other = write_delimited(tmp_path / "b.pb", [Event("a", T, {"other": 1.0}, {})])
+    outcome = load(plan(table, schema, path, other))
+    assert isinstance(outcome, Outcome)
+    assert outcome.totals["events"] == 2
+    assert outcome.totals["refused_records"] == 1
+    assert outcome.totals["dead_letters"] == 32
+    assert outcome.totals["dead_letters_NO_FAMILY"] == 1
+    assert len(outcome.refused) == 20
+    assert outcome.refused[:2] == [
+        (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time"),
+        (str(path), 5, "EVENT_TIME_TOO_EARLY: event_time 1999-12-31T00:00:00Z is before 2000-01-01T00:00:00Z"),
+    ]
+
+
+def test_it_is_the_table_of_streaming(bigtable, tmp_path):
+    """The same events on the streaming graph make the same rows."""
+    schema = lasting(TableSchema.default())
+    table = table_of(schema)
+    events = [event_at(n * 7 * 60, n / 8, sensor) for n in range(20) for sensor in SENSORS]
+    path = write_delimited(tmp_path / "a.pb", [deserialized(event.SerializeToString()) for event in events])
+    load(plan(table, schema, path))
+    found = read(table)
+    aggregates = {
+        key.decode(): {qualifier: value.decode() for (_, qualifier, _), value in cells.items()}
+        for key, cells in found.items()
+        if key.startswith(b"agg#")
+    }
+    Script().arrive(*events).watermark(4 * 3600).run(
+        raw=[key.decode() for key in found if not key.startswith(b"agg#")],
+        aggregates=[(key, values[b"reading_count"], values[b"sum_t"]) for key, values in aggregates.items()],
+    )
+
+
+def counts(table: TableName, key: bytes) -> dict[bytes, bytes]:
+    """The numbers that an aggregate row counts, by column."""
+    return {cell[1]: value for cell, value in read(table).get(key, {}).items() if b"count" in cell[1]}
+
+
+def every(minutes: int, start_us: int, end_us: int, metric: str = "t") -> list[Event]:
+    return [Event("a", time_us, {metric: 1.0}, {}) for time_us in range(start_us, end_us, minutes * MINUTE)]
+
+
+TWO_TIERS = "tiers = { 1h = 'hours', 1d = 'days' }\n"
+
+
+def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
+    """Where a tier was added since, the hours that did not come are computed from their raw rows."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    day_us = parse_time("2026-02-17")
+    before = replace(schema, tiers=schema.tiers[1:], policies={})
+    load(plan(table, before, write_delimited(tmp_path / "a.pb", every(30, day_us, day_us + 24 * HOUR))))
+    more = write_delimited(tmp_path / "b.pb", [Event("a", day_us + 5 * HOUR + MINUTE, {"t": 1.0}, {})])
+    outcome = load(plan(table, schema, more))
+    assert counts(table, b"agg#daily#a#2026-02-17") == {b"reading_count": b"49", b"count_t": b"49"}
+    assert counts(table, b"agg#hourly#a#2026-02-17T05") == {b"reading_count": b"3", b"count_t": b"3"}
+    assert "windows_left" not in outcome.totals
+
+
+def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
+    """It is left as it is and listed, where its row counts more than what is left; and completed where it does not."""
+    schema = parse_schema(
+        f"metrics = {{ logs = ['log_*'], raw = ['*'] }}\n{TWO_TIERS}policies = {{ logs = 'maxage=7d' }}"
+    )
+    table = table_of(lasting(schema))  # nothing goes by itself
+    day_us = schema.tiers[1].window.start_of(int(time.time() * 1_000_000)) - 20 * 24 * HOUR
+    logs, others = every(5, day_us, day_us + HOUR, "log_x"), every(20, day_us + 10 * MINUTE, day_us + 2 * HOUR)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", logs + others)))
+    hour = schema.tiers[0].window
+    first, second = (aggregate_key(hour, "a", day_us + n * HOUR) for n in (0, 1))
+    day = aggregate_key(schema.tiers[1].window, "a", day_us)
+    was = counts(table, first), counts(table, day)
+    with data.BigtableDataClient(project=table.project) as client:
+        target = client.get_table(table.instance, table.table)
+        for event in logs:
+            (row,) = schema.rows(event)
+            target.mutate_row(row.key, data.DeleteAllFromFamily("logs"))
+    more = [Event("a", day_us + n * HOUR + MINUTE, {"t": 1.0}, {}) for n in range(2)]
+    path = write_delimited(tmp_path / "b.pb", more)
+    for left in (1, 2):  # the same once more changes nothing; but that the second hour has these events is not sure
+        outcome = load(plan(table, schema, path, lateness=timedelta(0)))
+        assert counts(table, first) == was[0]
+        assert counts(table, second) == {b"reading_count": b"4", b"count_t": b"4"}
+        assert int(counts(table, day)[b"reading_count"]) == int(was[1][b"reading_count"]) + 1  # of its hours' rows
+        assert outcome.totals["windows_left"] == left
+        assert listed(table) == {work_key(hour, "a", day_us + n * HOUR) for n in range(left)}
+
+
+def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
+    """A day of which the morning is collected keeps what it counted."""
+    schema = parse_schema("tiers = { 1d = 'days' }\npolicies = { raw = 'maxage=3d', days = 'never' }")
+    table = table_of(lasting(schema))
+    day_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000)) - 2 * 24 * HOUR
+    events = every(60, day_us, day_us + 24 * HOUR)
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", events)))
+    with data.BigtableDataClient(project=table.project) as client:
+        target = client.get_table(table.instance, table.table)
+        for event in events[:12]:
+            target.mutate_row(schema.rows(event)[0].key, data.DeleteAllFromRow())
+    path = write_delimited(tmp_path / "b.pb", [Event("a", day_us + 20 * HOUR + MINUTE, {"t": 1.0}, {})])
+    outcome = load(plan(table, schema, path, lateness=timedelta(0)))
+    key = aggregate_key(schema.tiers[0].window, "a", day_us)
+    assert counts(table, key) == {b"reading_count": b"24", b"count_t": b"24"}
+    assert outcome.totals["windows_left"] == 1
+    assert listed(table) == {work_key(schema.tiers[0].window, "a", day_us)}
+
+
+def test_two_at_once(bigtable, tmp_path, monkeypatch):
+    """A backfill that runs between another's reading and writing is not lost: what was written is looked at again."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
+    paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate((one, other))]
+    replace_rows, calls = Rewriter.replace, []
+
+    def replace_later(rewriter, replacements):
+        calls.append(None)
+        if len(calls) == 1:
+            load(plan(table, schema, paths[1]))
+        replace_rows(rewriter, replacements)
+
+    monkeypatch.setattr(Rewriter, "replace", replace_later)
+    load(plan(table, schema, paths[0]))
+    assert len(calls) > 2
+    assert found_in(table) == rows_of(schema, one + other)
+
+
+def test_a_row_of_somebody_else_s(bigtable, tmp_path):
+    """A cell that can't be read leaves its window as it is, listed; other windows are written."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    write(table, [Row(b"agg#hourly#a#2026-02-17T10", [Cell("hours", b"reading_count", T, b"inf")])])
+    events = [Event(sensor, T, {"t": 1.0}, {}) for sensor in SENSORS]
+    outcome = load(plan(table, schema, write_delimited(tmp_path / "a.pb", events), lateness=timedelta(0)))
+    assert counts(table, b"agg#hourly#a#2026-02-17T10") == {b"reading_count": b"inf"}
+    assert counts(table, b"agg#daily#a-1#2026-02-17") == {b"reading_count": b"1", b"count_t": b"1"}
+    assert outcome.totals["windows_left"] == 1
+    assert listed(table) == {work_key(schema.tiers[0].window, "a", T)}

@@ -1,0 +1,190 @@
+import math
+import struct
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from matplotlib.figure import Figure
+
+from pipeline.charts import charts
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, save_chart, terminal_chart
+from pipeline.core.times import parse_time
+
+T = parse_time("2026-02-17")
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+TITLE = "cellar-1: temperature"
+
+
+def band(count: int, window_us: int = HOUR) -> list[BandPoint]:
+    return [BandPoint(T + i * window_us, 10.0 + i, 12.0 + i, 15.0 + i) for i in range(count)]
+
+
+def chart(*points: BandPoint, **more: object) -> Chart:
+    return Chart(TITLE, "°C", points, **more)
+
+
+def plot_area(text: str) -> list[str]:
+    """The lines between the frame's, without the labels of values."""
+    return [line.partition("│")[2] or line.partition("┤")[2] for line in text.splitlines()[2:-4]]
+
+
+KINDS = {
+    "a window": chart(*band(1)),
+    "a day": chart(*band(24)),
+    "a day with events": chart(*band(24), readings=[Reading(T + i * MINUTE, 12.0) for i in range(1440)]),
+    "a week with a gap": chart(*band(60), *band(168)[90:], asked_us=(T, T + 7 * DAY)),
+    "ten minutes": chart(*band(1), readings=[Reading(T + 5 * MINUTE, 11.0)], asked_us=(T, T + 10 * MINUTE)),
+    "a year of hours": chart(*band(8760)),
+    "years of days": chart(*band(3000, DAY), window_us=DAY),
+    "one event": chart(readings=[Reading(T, 94558.0)], asked_us=(T, T + DAY)),
+    "events of a moment": chart(readings=[Reading(T + i, 1e22) for i in range(3)], asked_us=(T, T + 3)),
+    "all of time": chart(*band(3), asked_us=(parse_time("0001-01-01"), parse_time("9999-12-31"))),
+    "one value": chart(*(BandPoint(T + i * HOUR, 94558.0, 94558.0, 94558.0) for i in range(3))),
+    "nearly one value": chart(readings=[Reading(T + i * HOUR, 94558000000 + i / 10) for i in range(3)]),
+    "nothing but zero": chart(BandPoint(T, 0.0, -0.0, 0.0)),
+    "almost nothing": chart(readings=[Reading(T, 1e-300), Reading(T + HOUR, 2e-300)]),
+    "the greatest": chart(BandPoint(T, -1.7e308, math.inf, 1.7e308), readings=[Reading(T, 1.7e308)]),
+    "a long name": Chart("a$b$" * 60 + ": " + "m" * 128, "m" * 128, band(3)),
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("drawn", KINDS.values(), ids=KINDS)
+def test_terminal(drawn: Chart, width: int) -> None:
+    """Whatever is drawn: as wide and high as asked, plain text with something in it, labels apart from each other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = terminal_chart(drawn, width, height=16)
+    lines = text.splitlines()
+    assert len(lines) == 16
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in text
+    assert drawn.title[:30] in lines[0]
+    assert lines[-2].strip().endswith("UTC")
+    area = "".join(plot_area(text))
+    for mark, there in (("░", drawn.band), ("•", drawn.readings)):
+        assert (mark in lines[-1]) == bool(there)
+        assert mark not in area or there
+    assert set(area) & set("░━•")
+    labels = lines[-3].split()
+    assert len(labels) >= 2
+    assert len({len(label) for label in labels}) <= 2  # two that touch would be one long label
+
+
+def test_a_terminal_shows_gaps() -> None:
+    """Where windows are missing, or the range has none yet, columns are empty: no line leads over them."""
+    drawn = chart(*band(6), *band(18)[12:], asked_us=(T, T + DAY))
+    rows = plot_area(terminal_chart(drawn, width=80))
+    columns = ["".join(row[i] for row in rows).strip() for i in range(max(map(len, rows)) - 1)]
+    filled = "".join("x" if column else " " for column in columns)
+    assert [len(run) for run in filled.split()] == pytest.approx([len(filled) / 4] * 2, abs=2)
+    assert filled.strip() != filled.rstrip("x")  # there is room behind the last
+
+
+def test_few_events_stand_before_the_mean_and_many_behind() -> None:
+    """One event on the mean is seen; a thousand do not hide it."""
+    flat = [BandPoint(T, 1.0, 2.0, 3.0)]
+    few = terminal_chart(chart(*flat, readings=[Reading(T + 30 * MINUTE, 2.0)]))
+    many = terminal_chart(chart(*flat, readings=[Reading(T + i * SECOND, 2.0) for i in range(1000)]))
+    assert "•" in "".join(plot_area(few))
+    assert "•" not in "".join(plot_area(many))
+    assert "━" in "".join(plot_area(many))
+
+
+@pytest.mark.parametrize("drawn", KINDS.values(), ids=KINDS)
+def test_png(tmp_path: Path, drawn: Chart) -> None:
+    """Whatever is drawn: a PNG of a size to be looked at, without a warning."""
+    path = tmp_path / "band.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save_chart(drawn, path)
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n")
+    assert struct.unpack(">II", data[16:24]) == (1350, 630)
+
+
+def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
+    """The axes that the PNG was drawn with, which the file does not tell."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    save_chart(drawn, path)
+    figures[0].canvas.draw()
+    return figures[0].axes[0]
+
+
+@pytest.mark.parametrize("length", [MINUTE, 10 * MINUTE, HOUR, DAY, 7 * DAY, 365 * DAY])
+def test_a_png_has_times_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """Wherever the time axis begins, it has at least four labels, and they do not touch each other."""
+    start = T + 10 * HOUR + 7 * MINUTE + 13 * SECOND
+    drawn = chart(readings=[Reading(start, 1.0), Reading(start + length, 2.0)])
+    labels = axes_of(monkeypatch, tmp_path / "band.png", drawn).get_xticklabels()
+    assert len(labels) >= 4
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(one.x1 + 5 < other.x0 for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "labelled"), [(0.0, 9000.0, "8000"), (4000.0, 10_500.0, "9,000"), (94_000.0, 96_000.0, "94,000")]
+)
+def test_long_values_are_written_with_commas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: float, most: float, labelled: str
+) -> None:
+    """Where an axis reaches ten thousand, in a PNG as in a terminal, all of it is written so."""
+    drawn = chart(readings=[Reading(T, least), Reading(T + HOUR, most)])
+    axes = axes_of(monkeypatch, tmp_path / "band.png", drawn)
+    assert labelled in [label.get_text() for label in axes.get_yticklabels()]
+    assert f"{labelled}┤" in terminal_chart(drawn)
+
+
+def test_steps_end_where_a_window_is_missing() -> None:
+    """What is drawn as a line ends with the last window of a run, and begins anew with the next."""
+    steps = list(charts._steps(chart(*band(2), *band(5)[4:])))
+    assert [(step.start_us - T) // HOUR for step in steps] == [0, 1, 2, 2, 4, 5, 5]
+    assert [math.isnan(step.mean) for step in steps] == [False, False, False, True, False, False, True]
+
+
+def test_windows_are_drawn_together_where_there_are_too_many() -> None:
+    """A step has the extremes of its windows and the mean of their means; one without windows is not there."""
+    drawn = chart(*band(10), *band(30)[20:], asked_us=(T, T + 30 * HOUR))
+    together = charts._drawable(drawn, drawn.span_us(), most=6)
+    assert together.window_us == 5 * HOUR
+    assert all(step.start_us % together.window_us == 0 for step in together.band)
+    assert all(later.start_us > earlier.start_us for earlier, later in pairwise(together.band))
+    [inner] = [step for step in together.band if step.start_us <= T + 5 * HOUR < step.start_us + 5 * HOUR]
+    inside = [point for point in drawn.band if inner.start_us <= point.start_us < inner.start_us + 5 * HOUR]
+    assert inner.minimum == inside[0].minimum
+    assert inner.maximum == inside[-1].maximum
+    assert inner.mean == sum(point.mean for point in inside) / len(inside)
+    assert not [step for step in together.band if T + 10 * HOUR <= step.start_us < T + 15 * HOUR]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "span"),
+    [
+        (chart(*band(3)), (0, 3 * HOUR)),
+        (chart(*band(3), asked_us=(T - HOUR, T + DAY)), (-HOUR, DAY)),
+        (chart(*band(1), asked_us=(T, T + 10 * MINUTE)), (0, 10 * MINUTE)),
+        (chart(*band(1), asked_us=(T - 1000 * DAY, T + DAY)), (-HOUR // 50, HOUR + HOUR // 50)),
+        (chart(readings=[Reading(T, 1.0)]), (-SECOND // 2, SECOND // 2)),
+    ],
+    ids=["what there is", "what was asked for", "a part of a window", "far too much", "one moment"],
+)
+def test_the_time_axis(drawn: Chart, span: tuple[int, int]) -> None:
+    """It is what was asked for, unless nearly all of that would be empty."""
+    assert tuple(end - T for end in drawn.span_us()) == span
+
+
+def test_png_path(tmp_path: Path) -> None:
+    """A file that could not be written is refused by its name."""
+    where = PngPath()
+    assert where.convert(str(tmp_path / "a.png"), None, None) == tmp_path / "a.png"
+    (tmp_path / "folder.png").mkdir()
+    for path in (tmp_path / "a.jpg", tmp_path / "nowhere" / "a.png", tmp_path / "folder.png", "-"):
+        with pytest.raises(click.BadParameter):
+            where.convert(str(path), None, None)

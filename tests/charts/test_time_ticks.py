@@ -1,0 +1,45 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.charts.time_ticks import time_ticks
+from pipeline.core.times import parse_time
+
+EARLIEST, LATEST = parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "labels"),
+    [
+        ("2026-02-17", "2026-02-18", "02-17 04:00 08:00 12:00 16:00 20:00 02-18"),
+        ("2026-02-17T10:05", "2026-02-17T10:15", "10:06 10:08 10:10 10:12 10:14"),
+        ("2026-02-17T10:05:00", "2026-02-17T10:05:20", "10:05:00 10:05:05 10:05:10 10:05:15 10:05:20"),
+        ("2026-02-17T10:05:00", "2026-02-17T10:05:01", "10:05:00.0 10:05:00.5 10:05:01.0"),
+        ("2026-02-17", "2026-02-24", "02-17 02-18 02-19 02-20 02-21 02-22 02-23 02-24"),
+        ("2025-12-31", "2026-08-01", "2026-01 2026-03 2026-05 2026-07"),
+        ("2024-01-01", "2030-06-01", "2024 2025 2026 2027 2028 2029 2030"),
+        ("0001-01-01", "9999-12-31", "1000 2000 3000 4000 5000 6000 7000 8000 9000"),
+    ],
+)
+def test_labels(start, end, labels):
+    """A label says what changes from one to the next, and at midnight which day begins."""
+    assert " ".join(time_ticks(parse_time(start), parse_time(end), 80).values()) == labels
+
+
+@given(
+    start=st.integers(EARLIEST, LATEST - 1_000_000),
+    length=st.floats(6, 17.5).map(lambda exponent: int(10**exponent)),
+    width=st.integers(60, 200),
+)
+def test_room(start, length, width):
+    """On every axis there are two labels at least, in order, within it, and with room beside each other."""
+    end = min(start + length, LATEST)
+    ticks = time_ticks(start, end, width)
+    assert len(ticks) >= 2
+    assert list(ticks) == sorted(ticks)
+    assert start <= min(ticks)
+    assert max(ticks) <= end
+    for (one, label), (next_one, _) in pairwise(ticks.items()):
+        assert (next_one - one) / (end - start) * width >= len(label) + 1

@@ -1,0 +1,43 @@
+import click
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.options import schema_options
+from pipeline.core.schema.declared import Said
+
+
+@click.command()
+@schema_options
+def command(said: Said) -> None:
+    click.echo(repr(said))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], Said()),
+        (["--schema", "default"], Said(default=True)),
+        (["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"], Said(raw="r", stats="s", meta="m")),
+        (["--raw-family", "stats"], Said(raw="stats")),
+    ],
+)
+def test_what_is_said_of_a_schema(options: list[str], said: Said) -> None:
+    """What no flag says is left to the table."""
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{said!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--schema", "tall"], "'tall' is not 'default'"),
+        (["--raw-family", "f", "--meta-family", "f"], "--raw-family, --stats-family and --meta-family must differ"),
+        (["--raw-family", ""], "'' is not an id"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(options: list[str], problem: str) -> None:
+    """Only the default schema can be insisted on, and each family has a name of its own."""
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 2
+    assert problem in result.stderr

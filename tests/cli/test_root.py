@@ -1,0 +1,55 @@
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline import __version__
+from pipeline.cli.root import COMMANDS, main
+
+
+def test_help_names_every_command():
+    """The list of commands is complete, and asking for it loads none of them."""
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.output
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(command):
+    """Every command, and every command in it, explains itself."""
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_version():
+    """The version is the package's."""
+    assert __version__ in CliRunner().invoke(main, ["--version"]).output
+
+
+def test_unknown_command():
+    """A command that there is not is wrong usage."""
+    assert CliRunner().invoke(main, ["nothing"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("imported", "unwanted"),
+    [
+        (
+            "pipeline.cli.root",
+            {"apache_beam", "google.cloud.bigtable", "google.cloud.pubsub_v1", "matplotlib", "rich"},
+        ),
+        ("pipeline.reading.command", {"apache_beam", "matplotlib", "plotext"}),
+        ("pipeline.local.publish", {"apache_beam", "matplotlib", "plotext"}),
+        ("pipeline.local.demo", {"apache_beam", "matplotlib", "plotext"}),
+        ("pipeline.dead_letters.command", {"apache_beam", "google.cloud.bigtable", "matplotlib", "plotext"}),
+        ("pipeline.core.dead_letters", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),
+    ],
+)
+def test_what_is_not_loaded(imported, unwanted):
+    """A command loads what it needs and no more; the core needs protobuf alone."""
+    script = f"import sys, {imported}; print(*sys.modules, sep='\\n')"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not unwanted & set(loaded)

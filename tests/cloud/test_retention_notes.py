@@ -1,0 +1,163 @@
+"""What policies have collected, by the emulator's own collection, and what a table notes of it."""
+
+import time
+import uuid
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.bulk_writer import BulkWriter
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import note_added, note_job, note_lost, retention_of
+from pipeline.cloud.rewriter import Replacement, Rewriter
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.rows import Cell, KeyRange
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.work_list import work_key, work_row
+
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+SCHEMA = parse_schema(
+    "tiers = { 1h = 'hourly', 1d = 'daily' }\npolicies = { hourly = 'maxage=2d', daily = 'never', raw = 'maxage=30d' }"
+)
+
+
+@pytest.fixture
+def name(bigtable):
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, SCHEMA)
+    return name
+
+
+def keys_of(name):
+    with RowReader.open(name) as reader:
+        return {row.key for row in reader.read(KeyRange(b"", b""))}
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def test_the_work_list_outlives_the_aggregates(name):
+    """Whatever the policy of the family that it lies in: nobody has repaired the window yet."""
+    hour, day = SCHEMA.tiers
+    start_us = hour.window.start_of(now_us() - 3 * DAY)
+    stats = WindowStats()
+    stats.add({"t": 1.0})
+    rows = [aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family) for tier in (hour, day)]
+    with BulkWriter.open(name) as writer:
+        writer.add_all([*rows, work_row(hour, "a", start_us)])
+        assert not writer.finish()
+    changed = {"hourly": parse_policy("maxage=2d"), "more": parse_policy("never")}
+    tables.apply(name, tables.differences(tables.describe(name), changed))  # and the emulator collects
+    deadline = time.monotonic() + 60
+    while rows[0].key in (found := keys_of(name)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert rows[0].key not in found
+    assert {rows[1].key, work_key(hour.window, "a", start_us)} <= found
+
+
+def from_days(retention):
+    """How many days ago the families of raw rows and of hours surely have all their cells, in whole days."""
+    now = now_us()
+    return [
+        round((now - us) / DAY)
+        for us in (retention.readings_from_us(now), retention.aggregates_from_us(SCHEMA.tiers[0], now))
+    ]
+
+
+def test_the_shortest_policy_counts(name):
+    """The schema's, or the table's own, which somebody has changed; a day is to spare."""
+    policies = tables.describe(name)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [29, 1]
+    assert from_days(retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})) == [5, 1]
+    assert from_days(retention_of(name, SCHEMA, {**policies, "raw": parse_policy("never")})) == [29, 1]
+    without = {family: policy for family, policy in policies.items() if family != "tidetable"}
+    assert from_days(retention_of(name, SCHEMA, {**without, "raw": parse_policy("maxage=60d")})) == [59, 1]
+
+
+def test_a_policy_that_was_shorter(name):
+    """What it has collected does not come back with a longer one: the table says so."""
+    policies = tables.describe(name)
+    short = retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})
+    note_lost(name, SCHEMA, short, policies)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
+
+
+def test_a_policy_that_goes_on_being_shorter(name, monkeypatch):
+    """It collects until somebody sees that it has ended, whenever it was seen first."""
+    policies = tables.describe(name)
+    short = {**policies, "raw": parse_policy("maxage=6d")}
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 20 * DAY * 1000)
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, short), short)
+    monkeypatch.undo()
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]  # and not 25
+    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 20 * DAY * 1000)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [25, 1]  # it has ended
+
+
+def test_versions_that_were_collected(name):
+    """A policy by versions that a cell's events are takes any of them, however young."""
+    schema = parse_schema("key = '{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'\ntiers = { 1h = 'hourly' }")
+    policies = schema.policies | {"tidetable": parse_policy("never")}
+    by_versions = {**policies, "raw": parse_policy("maxversions=9")}
+    note_lost(name, schema, retention_of(name, schema, by_versions), by_versions)
+    assert retention_of(name, schema, policies).readings_from_us(now_us()) > now_us()
+
+
+def test_jobs_that_do_not_deduplicate(name):
+    """From the first that does not, to the next that does, windows may count a reading twice."""
+    policies = tables.describe(name)
+
+    def spans(deduplicate, earliest_us, latest_us):
+        note_job(name, deduplicate=deduplicate, earliest_us=earliest_us, latest_us=latest_us)
+        return retention_of(name, SCHEMA, policies).repeats
+
+    assert spans(True, 1, 2) == ()
+    assert spans(False, 10, 20) == spans(False, 30, 40) == ((10, 1 << 62),)
+    assert spans(True, 50, 60) == spans(True, 70, 80) == ((10, 60),)
+    retention = retention_of(name, SCHEMA, policies)
+    assert [retention.may_repeat(start_us, start_us + 5) for start_us in (4, 6, 59, 60)] == [False, True, True, False]
+
+
+def test_a_tier_that_was_added(name):
+    """It has no rows of windows before the first job that writes it."""
+    policies = tables.describe(name)
+    hour, day = SCHEMA.tiers
+
+    def counted(start_us):
+        retention = retention_of(name, SCHEMA, policies)
+        return [retention.counts(tier, start_us) for tier in (hour, day)]
+
+    assert counted(0) == [True, True]
+    note_added(name, ["hourly"])
+    assert counted(now_us()) == [False, True]
+    for latest_us in (1000, 2000):
+        note_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
+        assert (counted(999), counted(1000)) == ([False, True], [True, True])
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "value"),
+    [
+        (b"schema#kept", b"raw", b"soon"),
+        (b"schema#kept", b"\xff", b"soon"),
+        (b"schema#seen", b"\xff", b""),
+        (b"schema#added", b"hourly", b"soon"),
+        (b"schema#repeats", b"x", b"off"),
+    ],
+)
+def test_a_note_of_somebody_else_s(name, key, column, value):
+    """It is named, and nothing is guessed."""
+    with Rewriter.open(name) as rewriter:
+        rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
+    with pytest.raises(ServerProblem, match=f"row {key.decode()} holds .*, where a number should be; delete it"):
+        retention_of(name, SCHEMA, tables.describe(name))

@@ -1,0 +1,96 @@
+import pytest
+
+from pipeline.core.schema.declared import Said
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.windows import HOURLY, Window
+
+TWO_TIERS = parse_schema('[tiers]\n1d = "days"\n1h = "hours"')
+
+
+def told(table, **said):
+    return list(Said(**said).disagreements(table))
+
+
+@pytest.mark.parametrize("table", [TableSchema.default(), TWO_TIERS, parse_schema("[tiers]\n[metadata]\n")])
+def test_nothing_said(table):
+    """Flags that are not given leave everything to the table."""
+    assert told(table) == []
+
+
+def test_agreement():
+    """Flags that say what the table says agree; an hour is an hour however it is written."""
+    assert told(TableSchema.default(), raw="raw", stats="stats", meta="meta", window=HOURLY) == []
+    assert told(TableSchema.default(), window=Window.parse("60m")) == []
+    assert told(TWO_TIERS, stats="hours", window=HOURLY) == []
+    assert told(TableSchema.default("r", "s", "m"), raw="r", stats="s", meta="m") == []
+
+
+@pytest.mark.parametrize(
+    ("table", "said", "phrases"),
+    [
+        (
+            TableSchema.default(),
+            {"raw": "readings"},
+            ["the family of readings is said to be readings, the table's is raw"],
+        ),
+        (
+            parse_schema('[metrics]\nlogs = ["log_*"]\nraw = ["*"]'),
+            {"raw": "raw"},
+            ["the family of readings is said to be raw, the table's is logs, raw"],
+        ),
+        (
+            parse_schema("[metadata]\n"),
+            {"meta": "meta"},
+            ["the family of metadata is said to be meta, the table's is none"],
+        ),
+        (
+            TWO_TIERS,
+            {"stats": "days", "window": Window.parse("1d")},
+            [
+                "the family of aggregates is said to be days, the table's is hours",
+                "the shortest window is said to be 1d, the table's is 1h",
+            ],
+        ),
+        (
+            parse_schema("[tiers]\n"),
+            {"stats": "stats", "window": HOURLY},
+            [
+                "the family of aggregates is said to be stats, the table's is none",
+                "the shortest window is said to be 1h, the table's is none",
+            ],
+        ),
+        (
+            parse_schema('[tiers]\n15m = "stats"'),
+            {"window": Window.parse("900s")},
+            ["the shortest window is said to be 900s, the table's is 15m"],
+        ),
+    ],
+)
+def test_disagreement(table, said, phrases):
+    """Each flag that the table contradicts is a phrase with both, and no flag's spelling: there are two."""
+    assert told(table, **said) == phrases
+
+
+def test_the_default_schema_is_said():
+    """A table that has to be of the default schema is compared key by key, policies and rate apart."""
+    assert told(TableSchema.default(), default=True) == []
+    assert told(parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"'), default=True) == []
+    assert told(TableSchema.default(raw="r"), default=True, raw="r") == []
+    assert told(parse_schema('key = "{sensor_id}#{reverse_ms}"\nvalues = "float64"'), default=True) == [
+        "--schema=default: key is '{sensor_id}#{reverse_ms}', wanted '{sensor_id}#{reverse_us}'",
+        "--schema=default: values is 'float64', wanted 'text'",
+    ]
+
+
+def test_default_schema_with_what_is_said():
+    """The default schema takes families and window from the flags."""
+    assert Said().schema() == TableSchema.default()
+    said = Said(raw="r", stats="s", meta="m", window=Window.parse("15m"))
+    assert said.schema() == TableSchema.default("r", "s", "m", Window.parse("15m"))
+
+
+def test_flags_that_contradict_each_other():
+    """Two families of one name are no schema."""
+    with pytest.raises(SchemaError, match="family raw is one of metrics already"):
+        Said(stats="raw").schema()

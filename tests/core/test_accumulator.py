@@ -1,0 +1,326 @@
+import math
+import pickle
+import random
+from array import array
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.accumulator import Pane, Recalled, WindowReadings
+from pipeline.core.stats import WindowStats
+from tests.core.exact_stats import GREATEST, assert_exact, kinds
+
+# Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
+# whichever parts it comes.
+truths = kinds.flatmap(
+    lambda values: st.dictionaries(
+        st.tuples(
+            st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+            st.sampled_from(["", "north", "é#1"]),
+        ),
+        st.dictionaries(st.sampled_from("tuvw"), values, min_size=1),
+        min_size=1,
+        max_size=12,
+    )
+)
+
+
+def parts_of(readings, rng):
+    """An event whole, or two parts of it that overlap or not."""
+    names = sorted(readings)
+    cut = rng.randrange(len(names) + 1)
+    parts = [{n: readings[n] for n in names[: cut + 1]}, {n: readings[n] for n in names[cut:]}]
+    return [part for part in parts if part]
+
+
+def accumulated(deliveries):
+    found = WindowReadings()
+    for identity, readings in deliveries:
+        time_us, apart = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, apart)
+    return found
+
+
+def stats_of(truth):
+    stats = WindowStats()
+    for _, readings in sorted(truth.items()):
+        stats.add(readings)
+    return stats
+
+
+def assert_same(found, expected):
+    """Counts, minima and maxima exactly; sums as far as the order of adding allows."""
+    assert found.events == expected.events
+    assert found.metrics.keys() == expected.metrics.keys()
+    for metric, of_metric in expected.metrics.items():
+        got = found.metrics[metric]
+        assert (got.count, got.minimum, got.maximum) == (of_metric.count, of_metric.minimum, of_metric.maximum)
+        tolerance = 1e-9 * 1e6 * of_metric.count
+        assert math.isclose(got.total, of_metric.total, abs_tol=tolerance)
+        assert math.isclose(got.deviation, of_metric.deviation, rel_tol=1e-6, abs_tol=1e-3)
+
+
+def by_metric(truth):
+    found = defaultdict(list)
+    for readings in truth.values():
+        for metric, value in readings.items():
+            found[metric].append(value)
+    return found
+
+
+def assert_counts_once(stats, truth):
+    """Holds the statistics against each reading of the truth once."""
+    expected = by_metric(truth)
+    assert stats.events == len(truth)
+    assert stats.metrics.keys() == expected.keys()
+    for metric, values in expected.items():
+        assert_exact(stats.metrics[metric], values)
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
+    """However often readings come, in whatever parts and order, and however accumulators merge: each counts once."""
+    deliveries = [(time_us, part) for time_us, readings in truth.items() for part in parts_of(readings, rng)]
+    deliveries += rng.choices(deliveries, k=len(deliveries))
+    rng.shuffle(deliveries)
+    size = rng.randrange(1, len(deliveries) + 1)
+    groups = [accumulated(deliveries[i : i + size]) for i in range(0, len(deliveries), size)]
+    while len(groups) > 1:
+        one, other = groups.pop(rng.randrange(len(groups))), groups.pop(rng.randrange(len(groups)))
+        one.merge(pickle.loads(pickle.dumps(other)) if rng.randrange(2) else other)  # noqa: S301 (our own)
+        groups.append(one)
+    assert_counts_once(groups[0].pane().stats, truth)
+    magnitudes = groups[0].magnitudes()
+    for metric, values in by_metric(truth).items():
+        expected = sum(abs(Fraction(value)) for value in values)
+        assert abs(Fraction(min(magnitudes[metric], GREATEST)) - min(expected, GREATEST)) <= expected / 10**9
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_what_the_table_held(truth, rng: random.Random):
+    """What was recalled and what has come count once together, whatever they have in common, in either order."""
+    deliveries = list(truth.items())
+    held = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    came_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    came = accumulated(came_events.items())
+    assert came.pane().whole is False
+    recalled = WindowReadings()
+    recalled.recall(Recalled(accumulated(held.items())))
+    one, other = (came, recalled) if rng.randrange(2) else (recalled, came)
+    one.merge(other)
+    pane = one.pane()
+    assert pane.whole is True
+    assert_counts_once(pane.stats, {t: truth[t] for t in came_events.keys() | held.keys()})
+
+
+def test_a_window_that_only_the_aggregate_row_tells_of():
+    """Statistics of readings that nobody has any more are counted beside those that come, once."""
+    found = accumulated([(1, {"t": 3.0})])
+    other = WindowReadings()
+    other.recall(Recalled(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    found.merge(other)
+    found.merge(accumulated([(1, {"t": 3.0})]))
+    found.merge(other)  # which some runners hand on twice
+    assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
+    assert found.pane().whole
+
+
+def test_less_than_the_row_is_not_whole():
+    """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
+    found = WindowReadings()
+    found.recall(Recalled(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    assert not found.pane().whole
+    found = WindowReadings.from_bytes(found.to_bytes())
+    found.add(2, {"u": 4.0})
+    assert not found.pane().whole  # as many events, but one reading less of t
+    other = accumulated([(3, {"t": 4.0})])
+    other.merge(found)
+    assert other.pane().whole
+
+
+def test_other_readings_than_the_row_s_are_not_whole():
+    """However many there are: what the row has the least or the greatest value of is not among them."""
+    found = WindowReadings()
+    held = accumulated([(i, {"t": 5.0}) for i in range(9)])
+    found.recall(Recalled(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    assert not found.pane().whole
+    found.add(10, {"t": 9.5})
+    assert not found.pane().whole
+    found.add(11, {"t": 1.0})
+    assert found.pane().whole
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_what_is_in_one_and_not_in_the_other(truth, rng: random.Random):
+    """Reading by reading, whatever events they share."""
+    some = {
+        t: dict(rng.sample(sorted(of_event.items()), rng.randrange(len(of_event) + 1))) for t, of_event in truth.items()
+    }
+    rest = accumulated(truth.items()).without(accumulated(some.items()))
+    left = {t: {m: x for m, x in of_event.items() if m not in some[t]} for t, of_event in truth.items()}
+    got, expected = rest.pane().stats, stats_of({t: of_event for t, of_event in left.items() if of_event})
+    assert got.events == expected.events
+    assert {m: (s.count, s.minimum, s.maximum) for m, s in got.metrics.items()} == {
+        m: (s.count, s.minimum, s.maximum) for m, s in expected.metrics.items()
+    }
+
+
+def test_without_deduplication():
+    """A reading that comes again counts again, and nothing of it is kept."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5})
+    other = WindowReadings(deduplicate=False)
+    other.add(5, {"t": 1.5})
+    found.merge(other)
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (3, 4.5)
+    assert len(pickle.dumps(found)) < 400
+
+
+def test_the_first_of_two_values_counts():
+    """Two different values for one reading are the publisher's mistake; one of them counts."""
+    found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
+    stats = found.pane().stats
+    assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
+
+
+def test_the_first_of_two_values_counts_in_a_merge():
+    """It is the accumulator's own, however much each of the two has seen, and wherever it was counted."""
+    for more in (0, 100):
+        for counted in (False, True):
+            one = accumulated([(5, {"t": 1.0})] + [(i, {"t": 0.0}) for i in range(10, 10 + more)])
+            other = accumulated([(5, {"u": 3.0, "t": 2.0})] + [(i, {"t": 0.0}) for i in range(200, 200 + more)])
+            if counted:
+                one.pane(), other.pane()
+            one.merge(other)
+            stats = one.pane().stats
+            assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1 + 2 * more, 1.0, 3.0)
+
+
+@given(truths, truths, st.randoms(use_true_random=False))
+def test_a_merge_leaves_the_other_alone(truth, came, rng: random.Random):
+    """What was merged is as it was to the last byte, also when more comes to what it was merged into."""
+    one, other = accumulated(truth.items()), accumulated(came.items())
+    if rng.randrange(2):
+        other = WindowReadings.from_bytes(other.to_bytes())
+    before = other.to_bytes()
+    one.merge(other)
+    for time_us in (3, 4, 5, 6):
+        one.add(time_us, {"t": 1.0, "w": 2.0})
+    one.pane()
+    one.merge(other)
+    assert other.to_bytes() == before
+    assert_counts_once(other.pane().stats, came)
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_metrics_in_any_order(count):
+    """A protobuf map has its entries in any order: events of the same metrics are alike all the same."""
+    ordered = accumulated((i, {"t": float(i), "u": -1.0}) for i in range(count))
+    mixed = accumulated((i, {"t": float(i), "u": -1.0} if i % 2 else {"u": -1.0, "t": float(i)}) for i in range(count))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    mixed.merge(accumulated((i, {"u": 7.0, "t": 7.0}) for i in range(count)))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    if count == 100:
+        assert len(mixed.to_bytes()) == len(ordered.to_bytes())  # one group
+
+
+@given(st.lists(st.integers(-1, 48), min_size=2, max_size=12), st.randoms(use_true_random=False))
+def test_times_far_apart(hours, rng: random.Random):
+    """A window may be longer than an hour, and its parts come in any order."""
+    deliveries = [(40 * 3_600_000_000 + hour * 3_599_999_999 + i, {"t": float(i)}) for hour in hours for i in range(5)]
+    rng.shuffle(deliveries)
+    merged = WindowReadings()
+    for begin in range(0, len(deliveries), 7):
+        part = accumulated(deliveries[begin : begin + 7])
+        merged.merge(WindowReadings.from_bytes(part.to_bytes()))
+        merged = WindowReadings.from_bytes(merged.to_bytes())
+    assert_same(merged.pane().stats, stats_of(dict(deliveries)))
+
+
+def test_many_without_deduplication():
+    """They are counted as they come, and none is lost."""
+    found = WindowReadings(deduplicate=False)
+    for i in range(2500):
+        found.add(5, {"t": float(i)})
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (2500, sum(range(2500)))
+    assert len(found.to_bytes()) <= 100
+
+
+def test_a_row_of_metadata_alone():
+    """It is no event, wherever it comes from, and the accumulator can be handed on."""
+    found = accumulated([(5, {"t": 1.0})])
+    found.recall(Recalled(accumulated([(6, {})])))
+    assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
+
+
+def test_a_pane_stays_as_it_is():
+    """What has gone out does not change with what comes in after it, nor does what was given."""
+    readings = {"t": 1.0}
+    found = accumulated([(5, readings)])
+    pane = found.pane()
+    found.add(5, {"u": 1.0})
+    found.add(6, {"t": 1.0})
+    assert pane == Pane(pane.stats, whole=False)
+    assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
+
+
+@pytest.mark.parametrize(("hertz", "metrics"), [(1, 1), (1, 3), (100, 1)])
+def test_the_state_s_size(hertz, metrics):
+    """Encoded, a reading takes eight bytes, and its event four more for the time."""
+    found = accumulated(
+        (i * 1_000_000 // hertz, {f"m{m}": float(i + m) for m in range(metrics)}) for i in range(3600 * hertz)
+    )
+    readings_bytes = 3600 * hertz * (4 + 8 * metrics)
+    assert array("I").itemsize == 4
+    assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
+
+
+def test_the_size_of_events_told_apart():
+    """Where more than the time tells events apart, a time takes sixteen bytes."""
+    found = WindowReadings()
+    for i in range(3600):
+        found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
+    assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
+
+
+def test_without_deduplication_nothing_is_told_apart():
+    """There is nothing to compare with."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5}, "north")
+    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_accumulators_of_two_kinds(deduplicate):
+    """What keeps readings can't be merged with what does not: it could not tell what both have."""
+    with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
+        WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_too_many_metrics(monkeypatch, deduplicate):
+    """Beyond the most that a row has, a window keeps and tells nothing any more, whatever it is merged with."""
+    monkeypatch.setattr("pipeline.core.accumulator.MOST_METRICS", 10)
+    accumulators = []
+    for part in range(4):
+        found = WindowReadings(deduplicate=deduplicate)
+        for i in range(4):
+            found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
+        accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
+    merged = WindowReadings(deduplicate=deduplicate)
+    told = []
+    for each in accumulators:
+        merged.merge(each)
+        told.append(merged.pane().too_wide)
+    assert told == [False, False, True, True]
+    assert (merged.pane().stats.events, merged.pane().whole) == (0, False)
+    merged.add(99, {"m0": 1.0})
+    assert len(merged.to_bytes()) == 1
+    assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide
+    accumulators[0].merge(merged)
+    assert accumulators[0].pane().too_wide

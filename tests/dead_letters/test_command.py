@@ -1,0 +1,226 @@
+"""Looking at dead letters shows what they are, and leaves them where they are."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.root import main
+from pipeline.cloud.subscriber import subscriber_client
+from pipeline.core.events import Reason, sensor_event
+from pipeline.core.messages import Message
+from tests.cloud.pubsub import Inbox
+from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
+from tests.waiting import eventually
+
+HOUR = timedelta(hours=1)
+NOWHERE = "projects/test-project/subscriptions/nowhere"
+FOREIGN = Message(b"hello \x1b[31m", {"colour": "red"})
+
+
+@pytest.fixture
+def inbox(pubsub: str) -> Inbox:
+    return Inbox()
+
+
+def lines(result):
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
+    """The biggest group is first; each has its count, its oldest and newest, and an example."""
+    publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("a"), of_sensor("b"), FOREIGN])
+    publish(inbox, refused(Message(b"\xff", {})))
+    first, *others = lines(command("list", inbox, "--json"))
+    assert first == {
+        "reason": "NO_READINGS",
+        "sensor_id": "a",
+        "count": 2,
+        "oldest": "2026-02-17T09:30:00Z",
+        "newest": "2026-02-17T10:30:00Z",
+        "detail": "no good: a",
+    }
+    assert [(group["reason"], group["sensor_id"], group["count"]) for group in others] == [
+        (None, None, 1),
+        ("NO_READINGS", "b", 1),
+        ("UNPARSEABLE", None, 1),
+    ]
+    assert len(waiting(inbox, 5)) == 5
+
+
+def test_list_for_a_person(inbox: Inbox) -> None:
+    """A row a group, and how many there are; what others sent has the reason none."""
+    publish(inbox, [of_sensor("a"), of_sensor("a"), of_sensor("[red]b\x1b"), FOREIGN])
+    result = command("list", inbox)
+    assert (result.exit_code, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["NO_READINGS", "a", "2", "2026-02-17T10:30:00Z", "2026-02-17T10:30:00Z", "no", "good:", "a"] in rows
+    assert ["none", "–", "1", "–", "–"] in rows
+    assert "'[red]b\\x1b'" in result.stdout
+    assert "4 dead letters, by reason and sensor: 3" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("filters", "sensors"),
+    [
+        (["--reason", "NO_READINGS"], ["a", "b"]),
+        (["--reason", "NO_READINGS", "--reason", "UNPARSEABLE"], ["a", "b", "c"]),
+        (["--sensor", "a", "--sensor", "c", "--sensor", "d"], ["a", "c"]),
+        (["--since", "2026-02-17T10:30"], ["b", "c"]),
+        (["--since", "2026-02-17T09:30", "--until", "2026-02-17T10:30"], ["a"]),
+    ],
+)
+def test_filters(inbox: Inbox, filters: list[str], sensors: list[str]) -> None:
+    """Every command looks only at those of these reasons, of these sensors, and of this time."""
+    publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("b"), of_sensor("c", Reason.UNPARSEABLE)])
+    assert [group["sensor_id"] for group in lines(command("list", inbox, "--json", *filters))] == sensors
+    assert sorted(one["events"][0]["sensor_id"] for one in lines(command("show", inbox, "--json", *filters))) == sensors
+
+
+def test_show_tells_everything(inbox: Inbox) -> None:
+    """What was wrong, which message it was, with its own attributes, and the event in it."""
+    event = sensor_event("a", T + 1, {"x": float("nan"), "y": 1.5}, {"location": "north"}, "e-1")
+    data = event.SerializeToString()
+    attributes = {"site": "x", "topic": "weather", "dead_letter_replays": "2"}
+    publish(inbox, refused(Message(data, attributes, "4711", ordering_key="key")))
+    [letter] = lines(command("show", inbox, "--json"))
+    assert letter == {
+        "reason": "EVENT_TIME_IN_FUTURE",
+        "detail": "event_time 2026-02-17T10:00:00.000001Z is after 2026-02-17T10:00:00Z",
+        "step": "DecodeMessages",
+        "time": "2026-02-17T10:30:00Z",
+        "message_id": "4711",
+        "publish_time": "2026-02-17T10:30:00Z",
+        "ordering_key": "key",
+        "replays": 2,
+        "attributes": attributes,
+        "events": [
+            {
+                "sensor_id": "a",
+                "event_time": "2026-02-17T10:00:00.000001Z",
+                "event_id": "e-1",
+                "readings": {"x": "nan", "y": 1.5},
+                "metadata": {"location": "north"},
+            }
+        ],
+        "data": base64.b64encode(data).decode(),
+    }
+    text = command("show", inbox).stdout
+    assert text.startswith("EVENT_TIME_IN_FUTURE, 2026-02-17T10:30:00Z\n")
+    for line in ("message       4711, published 2026-02-17T10:30:00Z", "readings      x=nan, y=1.5", "replays       2"):
+        assert f"\n  {line}\n" in text
+    assert len(waiting(inbox, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"\xff\x00" * 40, f"80: {' '.join(['ff', '00'] * 32)} …"),
+        (b'{"sensor": "\n"}', """15: '{"sensor": "\\n"}'"""),
+        (b"", "none"),
+    ],
+)
+def test_show_dumps_what_it_cannot_decode(inbox: Inbox, data: bytes, shown: str) -> None:
+    """As text where it is text, else in hexadecimal: the beginning of it."""
+    publish(inbox, refused(Message(data, {"message_type": "other"})))
+    assert f"\n  bytes         {shown}\n" in command("show", inbox).stdout
+
+
+def test_show_takes_no_more_than_the_limit(inbox: Inbox) -> None:
+    """Ten, unless it is told; and the others are not even leased."""
+    publish(inbox, [of_sensor(f"s-{n}") for n in range(30)])
+    assert len(lines(command("show", inbox, "--json"))) == 10
+    assert len(lines(command("show", inbox, "--json", "--limit", "3", "--reason", "NO_READINGS"))) == 3
+
+
+def test_the_bound_is_told(inbox: Inbox) -> None:
+    """Where --max ends the look, nobody takes that for all there is."""
+    publish(inbox, [of_sensor("a") for _ in range(5)])
+    result = command("list", inbox, "--max", "3")
+    assert result.exit_code == 0
+    assert result.stderr == "looked at 3 dead letters, the most that --max allows: there may be more\n"
+
+
+def test_nothing_waits(inbox: Inbox) -> None:
+    """That is no error, and one line."""
+    result = command("list", inbox)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"nothing came from {inbox.subscription} in 1s\n"
+    publish(inbox, [of_sensor("a")])
+    assert command("show", inbox, "--sensor", "b").stderr == "none of 1 dead letter is wanted\n"
+
+
+def test_policies_are_told(inbox: Inbox) -> None:
+    """A look is not without consequences on a subscription with a dead-letter policy, or with a retry policy."""
+    inbox.subscription += "-strict"
+    subscriber_client().create_subscription(
+        {
+            "name": inbox.subscription,
+            "topic": inbox.topic,
+            "dead_letter_policy": {"dead_letter_topic": Inbox().topic, "max_delivery_attempts": 5},
+            "retry_policy": {"minimum_backoff": {"seconds": 10}, "maximum_backoff": {"seconds": 600}},
+        }
+    )
+    first, second = command("list", inbox).stderr.splitlines()
+    assert "each look is one of the 5 deliveries" in first
+    assert second.endswith("held back for 10s to 10m, says its retry policy")
+
+
+def test_a_subscription_that_is_not_there(pubsub: str) -> None:
+    """One line, and exit code 1."""
+    result = CliRunner().invoke(main, ["dead-letters", "list", "--subscription", NOWHERE])
+    assert (result.exit_code, result.output) == (1, f"Error: subscription {NOWHERE} does not exist\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Missing option '--subscription'"),
+        (["--subscription", "s"], "write projects/PROJECT/subscriptions/SUBSCRIPTION"),
+        (["--subscription", NOWHERE, "--reason", "BAD_MOOD"], "'BAD_MOOD' is not one of 'UNKNOWN_MESSAGE_TYPE'"),
+        (["--subscription", NOWHERE, "--since", "tomorrow"], "'tomorrow' is not an ISO 8601 time"),
+        (["--subscription", NOWHERE, "--since", "2026-02-18", "--until", "2026-02-18"], "must be after --since"),
+        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range x>=1"),
+        (["--subscription", NOWHERE, "--wait", "long"], "'long' is not a duration"),
+    ],
+)
+@pytest.mark.parametrize("name", ["list", "show"])
+def test_a_wrong_command_line_is_a_usage_error(name: str, arguments: list[str], says: str) -> None:
+    """Exit code 2 says that nothing was tried."""
+    result = CliRunner().invoke(main, ["dead-letters", name, *arguments])
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_an_interrupt_shows_what_came_and_gives_it_back(inbox: Inbox) -> None:
+    """Ctrl-C ends the look with 130, and nothing stays leased."""
+    publish(inbox, [of_sensor("a")])
+    process = subprocess.Popen(
+        [
+            *[sys.executable, "-u", "-c", "from pipeline.cli.root import main; main()", "dead-letters", "list"],
+            *["--subscription", inbox.subscription, "--wait", "60s", "--json"],
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+    )
+    eventually(lambda: not waiting(inbox, 1))  # the process has it then
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (130, b"interrupted after 1 dead letter\n")
+    assert json.loads(stdout)["count"] == 1
+    assert len(waiting(inbox, 1)) == 1
+
+
+def test_the_help_says_what_a_look_means() -> None:
+    """Giving back is a failed delivery to Pub/Sub, and a person should know."""
+    text = CliRunner().invoke(main, ["dead-letters", "--help"]).stdout
+    for words in ("dead-letter policy", "retry policy", "ordering key", "failed delivery"):
+        assert words in text

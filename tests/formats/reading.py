@@ -1,0 +1,42 @@
+"""What the tests of the record readers share: a clock that stands still, and the two halves of what was read."""
+
+from collections.abc import Iterable
+
+from pipeline.core.events import Event, validate
+from pipeline.core.times import parse_time
+from pipeline.formats.lines import Record, Refusal, UnreadableFile
+from pipeline.formats.values import MAX_RECORD_BYTES, Columns, EventMaker
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+MORNING = "2026-02-17T08:00:00Z"
+MORNING_US = parse_time(MORNING)
+NOW_US = parse_time("2026-02-17T10:00:00Z")
+LATEST_US = NOW_US + 3_600_000_000
+
+
+def maker(limit: int = MAX_RECORD_BYTES, **columns: str) -> EventMaker:
+    return EventMaker(Columns(**columns), lambda: NOW_US, max_record_bytes=limit)
+
+
+def too_long(limit: int) -> str:
+    """Why a longer record is refused."""
+    return f"longer than {limit:,} bytes, the most that a record may have (--max-record-bytes)"
+
+
+def events(records: Iterable[Record]) -> list[Event]:
+    return [validate(record, LATEST_US)._replace(message=None) for record in records if isinstance(record, SensorEvent)]
+
+
+def read_until_damage(records: Iterable[Record]) -> tuple[list[Record], str]:
+    """The records before UnreadableFile, and what that says; nothing where all can be read."""
+    found: list[Record] = []
+    try:
+        for record in records:
+            found.append(record)  # noqa: PERF402 (those before the failure are wanted)
+    except UnreadableFile as problem:
+        return found, str(problem)
+    return found, ""
+
+
+def refusals(records: Iterable[Record]) -> list[Refusal]:
+    return [record for record in records if isinstance(record, Refusal)]

@@ -1,0 +1,162 @@
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.events import Event
+from pipeline.formats.files import Columns, Record, Refusal, UnreadableFile, open_records
+from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
+from tests.records import delimited
+
+CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
+NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
+EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
+
+
+def read(path: Path, content: bytes) -> list[Record]:
+    path.write_bytes(content)
+    with open_records(path, Columns(), lambda: NOW_US) as records:
+        return list(records)
+
+
+def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record], str]:
+    """The records before the failure, and what it says."""
+    records: list[Record] = []
+    try:
+        with open_records(path, Columns(time_unit=time_unit), lambda: NOW_US) as file:
+            for record in file:
+                records.append(record)  # noqa: PERF402 (those before the failure are wanted)
+    except UnreadableFile as problem:
+        return records, str(problem)
+    pytest.fail("it was read to its end")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("readings.csv", CSV),
+        ("Readings.of.May.CSV.GZ", CSV),
+        ("readings.ndjson", NDJSON),
+        ("readings.NDJSON.gz", NDJSON),
+    ],
+)
+def test_the_suffix_tells_the_format(tmp_path: Path, name: str, content: str) -> None:
+    """Names end in .csv or .ndjson, in capitals or not, with or without .gz."""
+    stored = gzip.compress(content.encode()) if name.lower().endswith(".gz") else content.encode()
+    assert events(read(tmp_path / name, stored)) == [EVENT]
+
+
+@pytest.mark.parametrize("name", ["readings", "readings.txt", "readings.gz", "csv", "readings.csv.bz2"])
+def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
+    """A format that its name does not tell is not guessed."""
+    with pytest.raises(UnreadableFile) as raised:
+        read(tmp_path / name, CSV.encode())
+    assert str(raised.value) == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz"
+
+
+@pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])
+def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path, name: str, content: str) -> None:
+    """What a Windows program saves as UTF-8 is read like any other file."""
+    assert events(read(tmp_path / name, content.replace("\n", "\r\n").encode("utf-8-sig"))) == [EVENT]
+
+
+@pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])
+def test_a_byte_that_is_not_utf8_refuses_its_line_alone(tmp_path: Path, name: str, content: str) -> None:
+    """A line in Latin-1 is refused, the lines around it are not."""
+    line = content.splitlines(keepends=True)[-1]
+    records = read(tmp_path / name, content.encode() + line.encode("latin-1") + line.encode())
+    number = len(content.splitlines()) + 1
+    assert refusals(records) == [Refusal(number, "not UTF-8: byte 0xfc is no part of a character")]
+    assert events(records) == [EVENT, EVENT]
+
+
+def test_utf16_is_told_as_what_it_is_not(tmp_path: Path) -> None:
+    """A whole file in another encoding is one error, not one for every line."""
+    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: byte 0xff"):
+        read(tmp_path / "readings.csv", CSV.encode("utf-16"))
+
+
+def test_records_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+    """The file is not read as a whole before its first record is there."""
+    path = tmp_path / "readings.csv"
+    path.write_text(CSV + f"A-1,{MORNING},1,x\n" * 100_000)
+    with open_records(path, Columns(), lambda: NOW_US) as records:
+        rest = iter(records)
+        next(rest)
+        assert 0 < records.position < records.size / 10
+        assert len(list(rest)) == 100_000
+        assert records.position == records.size
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".ndjson.gz"])
+def test_a_truncated_gzip_gives_what_is_in_it_and_then_an_error(tmp_path: Path, suffix: str) -> None:
+    """Every whole line before the cut is read, and the error says behind which line that was."""
+    times = [1_700_000_000_000_000 + n * 1_234_567 for n in range(30_000)]
+    header = "sensor_id,event_time,a\n" if suffix == ".csv.gz" else ""
+    line = "A,{0},{0}\n" if suffix == ".csv.gz" else '{{"sensor_id":"A","event_time":{0},"a":{0}}}\n'
+    stored = gzip.compress((header + "".join(line.format(time) for time in times)).encode())
+    path = tmp_path / f"readings{suffix}"
+    path.write_bytes(stored[: len(stored) * 2 // 3])
+
+    records, problem = read_until_it_fails(path, "us")
+    assert 15_000 < len(records) < 25_000
+    assert [event.event_time_us for event in events(records)] == times[: len(records)]
+    behind = len(records) + bool(header)
+    assert problem.startswith(f"can't be read beyond line {behind}: Compressed file ended")
+
+
+def test_an_open_quote_before_the_cut_costs_no_other_line(tmp_path: Path) -> None:
+    """A quote that is open where a truncated file ends does not take the lines above the cut with it."""
+    open_quote = CSV + f'A-1,{MORNING},1,"open\n' + CSV.splitlines(keepends=True)[1] * 1000
+    stored = gzip.compress(open_quote.encode(), compresslevel=0)
+    path = tmp_path / "readings.csv.gz"
+    path.write_bytes(stored[:-1000])
+    records, problem = read_until_it_fails(path)
+    assert [refusal.line for refusal in refusals(records)] == [3]
+    assert len(events(records)) > 900
+    assert problem.startswith("can't be read beyond line ")
+
+
+def test_what_is_no_gzip_is_an_error(tmp_path: Path) -> None:
+    """A plain file with .gz behind its name, and one whose checksum is wrong, are told."""
+    path = tmp_path / "readings.csv.gz"
+    path.write_bytes(CSV.encode())
+    assert read_until_it_fails(path) == ([], "can't be read: Not a gzipped file (b'se')")
+
+    stored = bytearray(gzip.compress(CSV.encode()))
+    stored[-8] ^= 1  # of the checksum
+    path.write_bytes(stored)
+    records, problem = read_until_it_fails(path)
+    assert events(records) == [EVENT]
+    assert problem.startswith("can't be read beyond line 2: CRC check failed")
+
+
+DELIMITED = delimited(EVENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "above", "below"),
+    [
+        ("readings.csv.gz", CSV.encode(), b"\n" + CSV.splitlines()[1].encode()),
+        ("readings.ndjson.gz", NDJSON.encode(), b"\n" + NDJSON.encode()),
+        ("readings.pb.gz", DELIMITED + b"\x80\x84\xaf\x5f", DELIMITED),  # a length of 200,000,000
+    ],
+)
+def test_memory_is_bounded(tmp_path: Path, name: str, above: bytes, below: bytes) -> None:
+    """Of a line or record of 200 MB, in a file of one, no more is held than the limit; what is around it is read."""
+    with gzip.open(path := tmp_path / name, "wb", compresslevel=1) as file:
+        file.write(above)
+        for _ in range(200):
+            file.write(b"x" * 1_000_000)
+        file.write(below)
+    tracemalloc.start()
+    try:
+        with open_records(path, Columns(), lambda: NOW_US, 1_000_000) as records:
+            found = list(records)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [refusal.reason for refusal in refusals(found)] == [too_long(1_000_000)]
+    assert events(found) == [EVENT, EVENT]
+    assert most < 10_000_000

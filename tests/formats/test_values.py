@@ -1,0 +1,175 @@
+import pytest
+
+from pipeline.core.events import EARLIEST_US, BadData, Reason
+from pipeline.core.times import parse_time
+from pipeline.formats.values import Malformed, check_utf8, parse_number
+from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0.0),
+        (" 7 ", 7.0),
+        ("-1.5", -1.5),
+        ("+1.5", 1.5),
+        (".5", 0.5),
+        ("1e308", 1e308),
+        ("5e-324", 5e-324),
+        ("123456789012345678901234567890", 123456789012345678901234567890.0),
+        ("1e309", None),
+        ("inf", None),
+        ("-Infinity", None),
+        ("nan", None),
+        ("1_000", None),
+        ("1,000", None),
+        ("0x10", None),
+        ("١٢", None),
+        ("", None),
+        ("true", None),
+    ],
+)
+def test_numbers_are_those_that_any_language_reads(text: str, value: float | None) -> None:
+    """Finite decimal numbers of any size are numbers; what Python alone takes for one is not."""
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "time_us"),
+    [
+        ("s", "1458031648", 1458031648_000000),
+        ("s", "1458031648.545123", 1458031648_545123),
+        ("s", "1458031648.5451239999999999999999", 1458031648_545123),
+        ("s", "1458031648.545123" + "9" * 5000, 1458031648_545123),
+        ("s", " 1.458031648545123e9 ", 1458031648_545123),
+        ("s", "+1458031648.", 1458031648_000000),
+        ("s", "946684800", EARLIEST_US),
+        ("ms", "1458031648545", 1458031648_545000),
+        ("ms", "1458031648545.123", 1458031648_545123),
+        ("ms", "0001458031648545.1239", 1458031648_545123),
+        ("us", "1458031648545123", 1458031648_545123),
+        ("us", "1458031648545123.9", 1458031648_545123),
+        ("us", "946684800000000", EARLIEST_US),
+        ("us", str(LATEST_US), LATEST_US),
+        ("iso", "2016-03-15T08:47:28.545123Z", 1458031648_545123),
+        ("iso", "2016-03-15 08:47:28.545123", 1458031648_545123),
+        ("iso", "2016-03-15T10:47:28.545123999+02:00", 1458031648_545123),
+        ("iso", "2016-03-15", parse_time("2016-03-15T00:00:00Z")),
+    ],
+)
+def test_times_are_exact_to_the_microsecond(unit: str, text: str, time_us: int) -> None:
+    """No unit and no number of decimals loses a microsecond; what is finer is cut off."""
+    [event] = events([maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})])
+    assert event.event_time_us == time_us
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "wanted"),
+    [
+        ("s", "soon", "a number of seconds since the epoch"),
+        ("s", "1_458_031_648", "a number of seconds since the epoch"),
+        ("s", "1e99999999999999999999", "a number of seconds since the epoch"),
+        ("ms", "inf", "a number of milliseconds since the epoch"),
+        ("ms", "2016-03-15", "a number of milliseconds since the epoch"),
+        ("us", "1e999999", "a number of microseconds since the epoch"),
+        ("iso", "1458031648545", "an ISO 8601 time"),
+        ("iso", "2016-03-15T24:61:00Z", "an ISO 8601 time"),
+    ],
+)
+def test_a_text_that_is_no_time_is_malformed(unit: str, text: str, wanted: str) -> None:
+    """The refusal says what a time is in the unit that was named."""
+    with pytest.raises(Malformed) as raised:
+        maker(time="when", time_unit=unit).event("A-1", text, {"a": 1.0}, {})
+    assert str(raised.value) == f"'when' '{text}' is not {wanted}"
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "iso"])
+def test_foreign_text_is_told_in_short(unit: str) -> None:
+    """A field of any length and any characters makes a line of ours that can be read."""
+    with pytest.raises(Malformed) as raised:
+        maker(time_unit=unit).event("A-1", "9\x1b" * 5000, {"a": 1.0}, {})
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(("unit", "text"), [("s", "1458031648545"), ("s", "-99999999999999"), ("us", "9" * 20)])
+def test_a_time_beyond_the_calendar_is_malformed(unit: str, text: str) -> None:
+    """Seconds that are really milliseconds, say, lie in a year that no protobuf Timestamp can hold."""
+    with pytest.raises(Malformed) as raised:
+        maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})
+    assert str(raised.value) == f"'event_time' '{text}' is outside the years 1 to 9999"
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "reason"),
+    [
+        ("s", "946684799.999999", Reason.EVENT_TIME_TOO_EARLY),
+        ("ms", "-1", Reason.EVENT_TIME_TOO_EARLY),
+        ("s", "-0.0000001", Reason.EVENT_TIME_TOO_EARLY),
+        ("us", "1e-999999", Reason.EVENT_TIME_TOO_EARLY),
+        ("us", "0", Reason.EVENT_TIME_TOO_EARLY),
+        ("us", str(LATEST_US + 1), Reason.EVENT_TIME_IN_FUTURE),
+    ],
+)
+def test_a_time_that_the_pipeline_refuses_is_refused(unit: str, text: str, reason: Reason) -> None:
+    """Before the year 2000, and later than an hour from now, is bad data at the door already."""
+    with pytest.raises(BadData) as raised:
+        maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})
+    assert raised.value.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("sensor", "time", "missing"), [("", MORNING, "who"), (" ", MORNING, "who"), ("A", "", "when")]
+)
+def test_a_record_needs_a_sensor_and_a_time(sensor: str, time: str, missing: str) -> None:
+    """Whichever is missing is named as the file names it."""
+    with pytest.raises(Malformed) as raised:
+        maker(sensor="who", time="when").event(sensor, time, {"a": 1.0}, {})
+    assert str(raised.value) == f"'{missing}' is missing"
+
+
+@pytest.mark.parametrize(
+    ("sensor", "readings", "metadata", "reason"),
+    [
+        ("agg", {"a": 1.0}, {}, Reason.INVALID_SENSOR_ID),
+        ("A#1", {"a": 1.0}, {}, Reason.INVALID_SENSOR_ID),
+        ("A", {}, {"room": "attic"}, Reason.NO_READINGS),
+        ("A", {"a b": 1.0}, {}, Reason.INVALID_METRIC_NAME),
+        ("A", {f"a{n}": 1.0 for n in range(1001)}, {}, Reason.TOO_MANY_READINGS),
+        ("A", {"a": 1.0}, {"": "x"}, Reason.INVALID_METADATA_NAME),
+        ("A", {"a": 1.0}, {"room": "x" * 4097}, Reason.METADATA_TOO_LONG),
+    ],
+)
+def test_every_rule_of_the_contract_holds_at_the_door(
+    sensor: str, readings: dict[str, float], metadata: dict[str, str], reason: Reason
+) -> None:
+    """An event that the pipeline would refuse is refused with the pipeline's reason."""
+    with pytest.raises(BadData) as raised:
+        maker().event(sensor, MORNING, readings, metadata)
+    assert raised.value.reason is reason
+
+
+def test_half_a_surrogate_pair_is_malformed() -> None:
+    """Text that UTF-8 can't hold, as JSON can escape it, is refused wherever it is."""
+    for sensor, metric, value in (("\ud800", "a", "x"), ("A", "\ud800", "x"), ("A", "a", "\udfff")):
+        with pytest.raises(Malformed, match=r"^half of a surrogate pair is no text$"):
+            maker().event(sensor, MORNING, {metric: 1.0}, {"room": value})
+
+
+def test_the_event_holds_what_the_record_said() -> None:
+    """Sensor, time, readings and metadata come out as they went in."""
+    event = maker().event("A-1", MORNING, {"a": 1.5, "b": -0.0}, {"room": "küche"})
+    [(sensor_id, event_time_us, readings, metadata, *_)] = events([event])
+    assert (sensor_id, event_time_us, readings, metadata) == (
+        "A-1",
+        MORNING_US,
+        {"a": 1.5, "b": -0.0},
+        {"room": "küche"},
+    )
+
+
+def test_bytes_that_were_not_utf8_are_found() -> None:
+    """Proper UTF-8 passes; the first byte that is not is told."""
+    check_utf8("küche \N{SNOWMAN}")
+    with pytest.raises(Malformed, match=r"^not UTF-8: byte 0xfc is no part of a character$"):
+        check_utf8("küche".encode("latin-1").decode(errors="surrogateescape"))

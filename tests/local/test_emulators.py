@@ -1,0 +1,300 @@
+"""Google's emulators as they are: started, used, stopped, and gone even after SIGKILL.
+
+Fakes stand in only for what cannot be had: a Docker engine, a broken or half-installed Cloud SDK.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from google.cloud import bigtable, pubsub_v1
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.local import emulators
+from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator, running_emulators
+
+pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")
+
+EACH = pytest.mark.parametrize("emulator", [BIGTABLE, PUBSUB], ids=lambda emulator: emulator.gcloud_name)
+
+
+@pytest.fixture(autouse=True)
+def no_emulators_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BIGTABLE.variable, raising=False)
+    monkeypatch.delenv(PUBSUB.variable, raising=False)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def processes(address: str) -> list[int]:
+    """The processes whose command line names the address's port: the emulator and its watching shell."""
+    flag = f"--port={port_of(address)}".encode()
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # when it has ended meanwhile
+            if flag in cmdline.read_bytes().split(b"\0"):
+                found.append(int(cmdline.parent.name))
+    return found
+
+
+def is_open(address: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port_of(address))) == 0
+
+
+def is_gone(address: str) -> bool:
+    return not is_open(address) and not processes(address)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@contextmanager
+def tidetable_emulators(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """``tidetable emulators …`` in a process group of its own, as in a terminal."""
+    command = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "emulators", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_from(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().rstrip("\n")
+
+
+def executable(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def sdk_root() -> Path:
+    return Path(shutil.which("gcloud") or "").resolve().parents[1]
+
+
+def test_googles_clients_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside the block Google's own clients publish and pull, create a table, write and read."""
+    topic, subscription = "projects/tidetable/topics/events", "projects/tidetable/subscriptions/events"
+    with running_emulators() as environment:
+        for variable, address in environment.items():
+            monkeypatch.setenv(variable, address)
+        with pubsub_v1.SubscriberClient() as subscriber:
+            publisher = pubsub_v1.PublisherClient()
+            publisher.create_topic(name=topic)
+            subscriber.create_subscription(name=subscription, topic=topic)
+            publisher.publish(topic, b"reading").result(timeout=30)
+            pulled = subscriber.pull(subscription=subscription, max_messages=1, timeout=30)
+        table = bigtable.Client(project="tidetable", admin=True).instance("local").table("readings")
+        table.create(column_families={"raw": None})
+        row = table.direct_row(b"sensor#1")
+        row.set_cell("raw", b"temperature", b"23.5")
+        row.commit()
+        assert table.read_row(b"sensor#1").cell_value("raw", b"temperature") == b"23.5"
+    assert [received.message.data for received in pulled.received_messages] == [b"reading"]
+
+
+def test_both_are_gone_after_the_block() -> None:
+    """Even when the block ends by an exception, the ports are closed and no process is left."""
+    addresses: list[str] = []
+
+    def fail_inside_the_block() -> None:
+        with running_emulators() as environment:
+            assert set(environment) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
+            addresses.extend(environment.values())
+            assert all(is_open(address) and processes(address) for address in addresses)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside_the_block()
+    assert eventually(lambda: all(map(is_gone, addresses)))
+
+
+def test_killed_owner_leaves_no_emulator_behind() -> None:
+    """SIGKILL of the owner ends both emulators, though the command that it ran lives on."""
+    script = "echo $PUBSUB_EMULATOR_HOST; echo $BIGTABLE_EMULATOR_HOST; echo $$; exec sleep 1000"
+    with tidetable_emulators("run", "--", "sh", "-c", script) as owner:
+        addresses = [line_from(owner), line_from(owner)]
+        command = int(line_from(owner))
+        assert all(map(processes, addresses))
+        owner.kill()
+        try:
+            assert eventually(lambda: all(map(is_gone, addresses)))
+        finally:
+            os.kill(command, signal.SIGKILL)  # fails when it did not live on
+
+
+@EACH
+def test_listens_on_loopback_only(emulator: Emulator) -> None:
+    """No socket listens on an emulator's port but on 127.0.0.1, be it in its IPv6 clothes."""
+    with running_emulator(emulator) as address:
+        tables = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    sockets = [line.split() for line in tables.splitlines()]
+    listening = [local.split(":") for _, local, _, state, *_ in sockets if state == "0A"]
+    hosts = {host for host, port in listening if int(port, 16) == port_of(address)}
+    assert hosts in ({"0100007F"}, {"0000000000000000FFFF00000100007F"})  # words in little-endian order
+
+
+def test_one_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that the environment names is used and not stopped; when it has gone, that is said."""
+    monkeypatch.setattr(emulators, "ANSWER_SECONDS", 2)
+    with running_emulator(BIGTABLE) as address:
+        monkeypatch.setenv(BIGTABLE.variable, address)
+        monkeypatch.setenv("PATH", "")  # so that none could be started
+        with running_emulator(BIGTABLE) as used:
+            assert used == address
+        assert is_open(address)
+    with pytest.raises(ServerProblem, match=f"BIGTABLE_EMULATOR_HOST is {address}, where nothing answers"):
+        running_emulator(BIGTABLE).__enter__()
+
+
+@EACH
+def test_a_taken_port_is_left_for_another(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When somebody is faster to take the port another is tried, and given up after three."""
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        taken, free = somebody.getsockname()[1], emulators._free_port()
+        ports = iter([taken, free, taken, taken, taken])
+        monkeypatch.setattr(emulators, "_free_port", lambda: next(ports))
+        with running_emulator(emulator) as address:
+            assert port_of(address) == free
+        with pytest.raises(ServerProblem, match="port taken 3 times"):
+            running_emulator(emulator).__enter__()
+
+
+def test_a_wrapped_gcloud_is_asked_for_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where gcloud on the PATH is only a wrapper, its own answer leads to the emulators."""
+    executable(tmp_path / "gcloud", f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {sdk_root()}')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with running_emulator(BIGTABLE) as address:
+        assert is_open(address)
+
+
+def test_one_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that ends before it answers is one line with the end of its log."""
+    executable(tmp_path / "bin/gcloud", "")
+    executable(tmp_path / "platform" / PUBSUB.executable, "echo 'ERROR: no java\n\nInstall it.'; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(ServerProblem, match=r"^the Pub/Sub emulator did not start: ERROR: no java Install it\.$"):
+        running_emulator(PUBSUB).__enter__()
+
+
+def test_one_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that survives SIGTERM is killed with all its children when the deadline has passed."""
+    executable(tmp_path / "bin/gcloud", "")
+    real = sdk_root() / "platform" / BIGTABLE.executable
+    executable(tmp_path / "platform" / BIGTABLE.executable, f"trap '' TERM; while :; do {real} \"$@\"; done")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(emulators, "STOP_SECONDS", 0.5)
+    with running_emulator(BIGTABLE) as address:
+        pass
+    assert eventually(lambda: is_gone(address))
+
+
+@EACH
+def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a Cloud SDK a Docker engine runs Google's image, published on loopback only."""
+    serve = f'exec {sdk_root()}/platform/{BIGTABLE.executable} --host=127.0.0.1 --port="${{last##*:}}"'
+    script = f'echo "$@" >> {tmp_path}/calls; [ "$1" = info ] && exit; for last; do :; done; {serve}'
+    executable(tmp_path / "bin/docker", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with running_emulator(emulator) as address:
+        port = port_of(address)
+    assert eventually(lambda: is_gone(address))
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "info",
+        f"run --rm --init --publish=127.0.0.1:{port}:{port} google/cloud-sdk:emulators "
+        f"gcloud beta emulators {emulator.gcloud_name} start --host-port=0.0.0.0:{port}",
+    ]
+
+
+def test_nothing_found_says_how_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without emulators or a Docker engine, one line gives the command that installs them here."""
+    executable(tmp_path / "bin/docker", "exit 1")  # a client without an engine
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    install = "gcloud components install beta pubsub-emulator bigtable"
+    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator .*/sdk/docs/install\).*'{install}'.*Docker.*$"):
+        running_emulator(BIGTABLE).__enter__()
+    executable(tmp_path / "bin/gcloud", "")
+    (tmp_path / "platform").mkdir()
+    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator on this machine: run '{install}'$"):
+        running_emulator(BIGTABLE).__enter__()
+    debian = emulators._how_to_install(Path("/usr/lib/google-cloud-sdk"))
+    assert "apt-get install google-cloud-cli-pubsub-emulator google-cloud-cli-bigtable-emulator" in debian
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL)])
+def test_run_ends_as_its_command_does(script: str, code: int) -> None:
+    """The command has both emulators in its environment, and its exit code is ours."""
+    with tidetable_emulators("run", "--", "sh", "-c", f"env; {script}") as run:
+        output, _ = run.communicate()
+    addresses = dict(line.split("=", 1) for line in output.splitlines() if "_EMULATOR_HOST=" in line)
+    assert set(addresses) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
+    assert run.returncode == code
+    assert eventually(lambda: all(map(is_gone, addresses.values())))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_run_lets_its_command_answer_signals(signum: int) -> None:
+    """SIGTERM and SIGHUP are passed on, Ctrl-C reaches the whole terminal: the command ends as it likes."""
+    send = os.killpg if signum == signal.SIGINT else os.kill
+    script = f"""if True:
+        import os, signal, sys
+        signal.signal({signum}, lambda *_: sys.exit(5))
+        print(os.environ["PUBSUB_EMULATOR_HOST"], flush=True)
+        signal.pause()"""
+    with tidetable_emulators("run", sys.executable, "-c", script) as run:
+        address = line_from(run)
+        send(run.pid, signum)
+        assert run.wait(timeout=60) == 5
+    assert eventually(lambda: is_gone(address))
+
+
+def test_run_of_an_unknown_command_is_127() -> None:
+    """A command that is not on the PATH is one line and exit code 127, as in a shell."""
+    with tidetable_emulators("run", "no-such-command", "--flag") as run:
+        assert run.communicate() == ("", "Error: no-such-command: command not found\n")
+    assert run.returncode == 127
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_start_runs_until_it_is_stopped(signum: int) -> None:
+    """The variables are printed for a shell to take; Ctrl-C or SIGTERM stops both, and that is success."""
+    with tidetable_emulators("start") as start:
+        lines = [line_from(start), line_from(start)]
+        assert [line.partition("=")[0] for line in lines] == [f"export {each.variable}" for each in (PUBSUB, BIGTABLE)]
+        assert all(map(is_open, lines))
+        assert start.stderr
+        assert start.stderr.readline() == "Ctrl-C stops them\n"
+        start.send_signal(signum)
+        assert start.communicate() == ("", "")
+    assert start.returncode == 0
+    assert eventually(lambda: all(map(is_gone, lines)))
+
+
+def test_start_says_when_one_died() -> None:
+    """When an emulator ends by itself the other is stopped, and the exit code is 1."""
+    with tidetable_emulators("start") as start:
+        pubsub, bigtable = line_from(start), line_from(start)
+        (emulator,) = [pid for pid in processes(bigtable) if os.getsid(pid) == pid]
+        os.kill(emulator, signal.SIGKILL)
+        _, errors = start.communicate()
+    assert "Error: the Bigtable emulator ended by itself: Cloud Bigtable emulator running on" in errors
+    assert start.returncode == 1
+    assert eventually(lambda: is_gone(pubsub) and is_gone(bigtable))

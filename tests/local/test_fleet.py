@@ -1,0 +1,104 @@
+from collections import Counter
+
+import pytest
+
+from pipeline.core.events import BadData, decode, validate
+from pipeline.local.fleet import MALFORMED, Plan, simulate
+
+START = 1_771_286_400_000_000  # a midnight
+HOUR = 3_600_000_000
+LATEST = START + 48 * HOUR
+
+
+def plan(**changes):
+    return Plan(**{"sensors": 10, "start_us": START, "end_us": START + 24 * HOUR, "interval_us": HOUR // 30} | changes)
+
+
+def fate(message):
+    """What the pipeline makes of a message: its valid events, and the reasons for what is refused."""
+    events, reasons = [], []
+    try:
+        for proto in decode(message):
+            try:
+                events.append(validate(proto, LATEST))
+            except BadData as problem:
+                reasons.append(problem.reason)
+    except BadData as problem:
+        reasons.append(problem.reason)
+    return events, reasons
+
+
+@pytest.mark.parametrize("batch", [1, 20])
+def test_it_says_what_will_become_of_each_message(batch):
+    """Events announced as valid are, the others are refused for the announced reasons, and all reasons occur."""
+    seen = Counter()
+    for message, announced, reasons in simulate(plan(batch=batch)):
+        valid, refused = fate(message)
+        assert [event.sensor_id for event in valid] == [event.sensor_id for event in announced]
+        assert sorted(refused) == sorted(reasons)
+        seen.update(reasons)
+    assert seen.keys() == set(MALFORMED)
+
+
+def test_every_reason_even_from_a_small_fleet():
+    """However few the events, every reason occurs; unless nothing is to be broken at all."""
+    small = plan(sensors=1, end_us=START + HOUR)
+    assert {reason for one in simulate(small) for reason in one.reasons} == set(MALFORMED)
+    assert not any(one.reasons for one in simulate(plan(malformed=0)))
+
+
+def test_one_seed_one_fleet():
+    """The same plan gives the same messages byte for byte; another seed gives others."""
+    first, again, other = (list(simulate(plan(seed=seed, sensors=3))) for seed in (1, 1, 2))
+    assert first == again
+    assert [one.message for one in first] != [one.message for one in other]
+
+
+def test_no_event_twice():
+    """No sensor has two events at one instant: what is published is what must be in the table."""
+    identities = [
+        (event.sensor_id, event.event_time.ToMicroseconds()) for one in simulate(plan()) for event in one.events
+    ]
+    assert len(identities) == len(set(identities))
+
+
+def test_events_stay_inside_their_time():
+    """Nothing is measured before the start or after the end."""
+    times = [event.event_time.ToMicroseconds() for one in simulate(plan()) for event in one.events]
+    assert START <= min(times) <= max(times) < START + 24 * HOUR
+
+
+def test_days_are_warmer_than_nights():
+    """The afternoon is warmer than the night before, for every sensor."""
+    warmth = {}
+    for one in simulate(plan()):
+        for event in one.events:
+            hour = (event.event_time.ToMicroseconds() - START) // HOUR
+            if "temperature" in event.readings and hour in (3, 15):
+                warmth.setdefault(event.sensor_id, {}).setdefault(hour, []).append(event.readings["temperature"])
+    both = [hours for hours in warmth.values() if len(hours) == 2]
+    assert len(both) >= 8
+    assert all(min(hours[15]) > max(hours[3]) for hours in both)
+
+
+def test_disorder_lateness_gaps_and_outages():
+    """Some events arrive out of order, some hours late; some readings and some stretches of time are missing."""
+    events = [event for one in simulate(plan(malformed=0)) for event in one.events]
+    times = [event.event_time.ToMicroseconds() for event in events]
+    newest, behind = 0, []
+    for time_us in times:
+        newest = max(newest, time_us)
+        behind.append(newest - time_us)
+    assert any(0 < lag < HOUR // 6 for lag in behind)
+    assert any(lag > HOUR for lag in behind)
+    assert any(len(event.readings) == 3 for event in events)
+    assert len(events) < 10 * 24 * 30  # what a fleet without outages would have sent
+
+
+def test_nothing_late_when_nothing_is_to_be():
+    """Without late events, nothing is more than minutes behind."""
+    newest = 0
+    for one in simulate(plan(late=0, malformed=0)):
+        for event in one.events:
+            newest = max(newest, event.event_time.ToMicroseconds())
+            assert newest - event.event_time.ToMicroseconds() < 5 * 60 * 1_000_000

@@ -1,0 +1,96 @@
+"""The judge is judged: it accepts the right table and sees every way of being wrong."""
+
+import pytest
+
+from pipeline.core.events import sensor_event
+from pipeline.local.proof import Expectation
+
+T = 1_771_324_200_000_000  # 2026-02-17T10:30
+KEY = "a#8228675799999999"
+HOUR = "agg#hourly#a#2026-02-17T10"
+EVENTS = [
+    sensor_event("a", T, {"t": 20.0}, {"place": "roof"}),
+    sensor_event("a", T + 1, {"t": 23.0, "u": 0.5}, {}),
+]
+
+
+@pytest.fixture
+def table():
+    """The right one, written by hand."""
+    return {
+        KEY: {"raw:t": "20", "meta:place": "roof"},
+        "a#8228675799999998": {"raw:t": "23", "raw:u": "0.5"},
+        HOUR: {
+            "stats:reading_count": "2",
+            "stats:count_t": "2",
+            "stats:sum_t": "43",
+            "stats:min_t": "20",
+            "stats:max_t": "23",
+            "stats:avg_t": "21.5",
+            "stats:stddev_t": "1.5",
+            "stats:count_u": "1",
+            "stats:sum_u": "0.5",
+            "stats:min_u": "0.5",
+            "stats:max_u": "0.5",
+            "stats:avg_u": "0.5",
+            "stats:stddev_u": "0",
+        },
+    }
+
+
+def test_accepts_the_right_table(table):
+    """A table that is as published has no difference, and is complete."""
+    expectation = Expectation(EVENTS)
+    assert expectation.is_complete(table)
+    assert list(expectation.differences(table)) == []
+
+
+def test_tolerates_the_order_of_adding(table):
+    """A sum, mean or deviation may differ by 1e-9 · Σ|x|, no more; a count, minimum or maximum not at all."""
+    table[HOUR]["stats:sum_t"] = repr(43 + 40e-9)
+    assert list(Expectation(EVENTS).differences(table)) == []
+    table[HOUR]["stats:sum_t"] = repr(43 + 50e-9)
+    assert len(list(Expectation(EVENTS).differences(table))) == 1
+    table[HOUR]["stats:sum_t"] = "43"
+    table[HOUR]["stats:min_t"] = repr(20 + 1e-12)
+    assert len(list(Expectation(EVENTS).differences(table))) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value"),
+    [
+        (KEY, "raw:t", "20.1"),
+        (KEY, "raw:t", None),
+        (KEY, "raw:extra", "1"),
+        (KEY, "meta:place", "cellar"),
+        (HOUR, "stats:reading_count", "3"),
+        (HOUR, "stats:stddev_t", "nan"),
+        (HOUR, "stats:avg_u", None),
+        (HOUR, "stats:count_extra", "1"),
+    ],
+)
+def test_sees_a_wrong_cell(table, row, column, value):
+    """A cell that is wrong, missing or too many is one difference that names it."""
+    if value is None:
+        del table[row][column]
+    else:
+        table[row][column] = value
+    (difference,) = Expectation(EVENTS).differences(table)
+    assert difference.startswith(f"{row} {column}: ")
+
+
+def test_sees_rows_that_are_missing_or_too_many(table):
+    """A missing row is seen in each of its cells, and a row that nobody published by its key."""
+    del table[KEY]
+    table["b#8228675799999999"] = {"raw:t": "1"}
+    expectation = Expectation(EVENTS)
+    assert not expectation.is_complete(table)
+    differences = list(expectation.differences(table))
+    assert "b#8228675799999999: nobody published this" in differences
+    assert len(differences) == 3
+
+
+def test_not_complete_while_a_window_is_behind(table):
+    """An aggregate that has not yet counted all its events means waiting, not failing."""
+    table[HOUR]["stats:reading_count"] = "1"
+    assert not Expectation(EVENTS).is_complete(table)

@@ -1,0 +1,344 @@
+import gzip
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.cli.root import main
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.core.events import Event, decode, sensor_event, validate
+from pipeline.core.messages import Message
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.times import parse_time
+from pipeline.local.publish import batches
+from tests.cloud.pubsub import Inbox, serving
+from tests.records import write_delimited
+from tests.waiting import eventually
+
+COMMAND = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "publish"]
+START_US = parse_time("2024-05-01T08:00:00Z")
+NO_TOPIC = "projects/test-project/topics/never-created"
+HEADER = "sensor_id,event_time,n\n"
+
+
+@pytest.fixture
+def inbox(pubsub: str) -> Inbox:
+    return Inbox()
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Callable[[int], Path]:
+    """Writes a file of so many records, a second apart, whose reading is their number."""
+
+    def write(count: int) -> Path:
+        file = tmp_path / "readings.csv"
+        file.write_text(HEADER + "".join(f"A-1,{START_US // 1_000_000 + n},{n}\n" for n in range(count)))
+        return file
+
+    return write
+
+
+def publish(file: Path, topic: str, *options: str) -> Result:
+    return CliRunner().invoke(main, ["publish", str(file), "--topic", topic, "--time-unit", "s", *options])
+
+
+def events(message: Message) -> list[Event]:
+    return [validate(event, START_US * 2)._replace(message=None) for event in decode(message)]
+
+
+def numbers(messages: list[Message]) -> list[list[int]]:
+    """The readings of each message, in order."""
+    return sorted([int(event.readings["n"]) for event in events(message)] for message in messages)
+
+
+def test_a_file_is_published_as_the_events_of_its_records(inbox: Inbox, tmp_path: Path) -> None:
+    """Every record arrives as an event of its own, with the contract's attributes, and the summary counts them."""
+    file = tmp_path / "readings.csv"
+    file.write_text("when,device,a,b,room\n1714550400.25,A-1,1.5,NA,attic\n1714550400.250001,A-2,-2,3,\n")
+    result = publish(file, inbox.topic, "--sensor-column", "device", "--time-column", "when")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"2 events in 2 messages published to {inbox.topic}, 0 lines refused; ")
+
+    one, two = sorted(inbox.take(2), key=events)
+    assert events(one) == [Event("A-1", START_US + 250_000, {"a": 1.5}, {"room": "attic"})]
+    assert events(two) == [Event("A-2", START_US + 250_001, {"a": -2.0, "b": 3.0}, {})]
+    assert one.attributes["message_type"] == "tidetable.v1.SensorEvent"
+    assert two.attributes["event_time"] == "2024-05-01T08:00:00.250001Z"
+    assert one.attributes["event_id"] != two.attributes["event_id"]
+
+
+def test_ndjson_is_published_too(inbox: Inbox, tmp_path: Path) -> None:
+    """The default columns are those of the protobuf, with times in ISO 8601."""
+    file = tmp_path / "readings.ndjson.gz"
+    file.write_bytes(gzip.compress(b'{"sensor_id": "A-1", "event_time": "2024-05-01T08:00:00Z", "n": 1, "up": true}'))
+    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
+    assert result.exit_code == 0, result.output
+    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"up": "true"})]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, []),
+        (1, [[0]]),
+        (4, [[0, 1, 2, 3]]),
+        (5, [[0, 1, 2, 3], [4]]),
+        (8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+    ],
+)
+def test_events_are_batched_in_their_order(
+    inbox: Inbox, numbered: Callable[[int], Path], count: int, expected: list[list[int]]
+) -> None:
+    """Every message holds as many events as it may, but the last; --json says so in one line."""
+    result = publish(numbered(count), inbox.topic, "--batch", "4", "--json")
+    assert result.exit_code == 0, result.output
+    [line] = result.stdout.splitlines()
+    summary = json.loads(line)
+    assert summary.pop("seconds") > 0
+    assert (summary.pop("events_per_second") > 0) == bool(count)
+    assert summary == {
+        "topic": inbox.topic,
+        "events": count,
+        "messages": len(expected),
+        "refused": 0,
+        "interrupted": False,
+    }
+    assert numbers(inbox.take(len(expected))) == expected
+
+
+def test_a_batch_is_closed_before_it_is_too_large_for_pubsub(inbox: Inbox, tmp_path: Path) -> None:
+    """Forty events of 411 KB, which 10 MB do not hold, go out in messages that Pub/Sub takes."""
+    names = ",".join(f"m{n}" for n in range(100))
+    texts = ",".join(["x" * 4096] * 100)
+    file = tmp_path / "readings.csv"
+    with file.open("w") as csv:
+        csv.write(f"sensor_id,event_time,n,{names}\n")
+        csv.writelines(f"A-1,{START_US // 1_000_000 + n},{n},{texts}\n" for n in range(40))
+    result = publish(file, inbox.topic, "--batch", "10000", "--json")
+    assert result.exit_code == 0, result.output
+    assert [len(message) for message in numbers(inbox.take(2))] == [21, 19]
+
+
+def test_a_batch_never_exceeds_its_bytes() -> None:
+    """A batch is closed before the event that would be too much, and one event alone is never too much."""
+    one = sensor_event("A-1", START_US, {"n": 1.0}, {})
+    large = sensor_event("A-1", START_US, {"n": 1.0}, {"text": "x" * 4000})
+    sizes = [len(batch) for batch in batches([one] * 5 + [large] * 2 + [one], most=4, most_bytes=2000)]
+    assert sizes == [4, 1, 1, 1, 1]
+
+
+def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path: Path) -> None:
+    """A bad line costs itself alone: it is told with file, line and reason, and the exit code is 1."""
+    file = tmp_path / "readings [1] of :smile:.csv"
+    file.write_text(f"{HEADER}A-1,1714550400,0\nA-1,soon,1\n\nA#1,1714550401,2\nA-1,1714550402,3\n")
+    result = publish(file, inbox.topic, "--batch", "10")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch",
+        f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' is not 1 to 256 bytes of printable ASCII without '#'",
+    ]
+    assert result.stdout.startswith(f"2 events in 1 messages published to {inbox.topic}, 2 lines refused; ")
+    assert numbers(inbox.take(1)) == [[0, 3]]
+
+
+def test_a_line_that_is_too_long_is_refused(inbox: Inbox, tmp_path: Path) -> None:
+    """The limit can be set; a file is the one that is named, whatever its name would match as a glob."""
+    (tmp_path / "in1.csv").write_text("")
+    file = tmp_path / "in[1].csv"
+    file.write_text(f"{HEADER}A-1,1714550400,{'0' * 100}\nA-1,1714550400,7\n")
+    result = publish(file, inbox.topic, "--max-record-bytes", "50")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{file}:2: longer than 50 bytes, ")
+    assert numbers(inbox.take(1)) == [[7]]
+
+
+@pytest.mark.parametrize(("bad", "more"), [(20, []), (21, ["and 1 more"]), (1520, ["and 1,500 more"])])
+def test_only_the_first_refusals_are_told(inbox: Inbox, tmp_path: Path, bad: int, more: list[str]) -> None:
+    """Twenty are enough to see what is wrong; the rest is counted."""
+    file = tmp_path / "readings.csv"
+    file.write_text(HEADER + "A-1,1714550400,0\n" + "A-1,never,0\n" * bad)
+    result = publish(file, inbox.topic, "--json")
+    assert result.exit_code == 1
+    told = result.stderr.splitlines()
+    assert [line.split(":")[1] for line in told[:20]] == [str(n) for n in range(3, 23)]
+    assert told[20:] == more
+    assert json.loads(result.stdout)["refused"] == bad
+
+
+def test_a_column_that_became_metadata_is_told_without_a_refusal(inbox: Inbox, tmp_path: Path) -> None:
+    """A word among numbers turns readings into metadata: that is worth a line, and no error."""
+    file = tmp_path / "readings.csv"
+    file.write_text("sensor_id,event_time,n,b\nA-1,1714550400,0,1\nA-1,1714550401,1,broken\n")
+    result = publish(file, inbox.topic)
+    assert result.exit_code == 0
+    assert result.stderr == f"{file}:3: 'b' is metadata, since 'broken' is no number\n"
+
+
+def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """All that could be read is published, its last batch too; then the file's end is an error."""
+    stored = gzip.compress(numbered(2000).read_bytes())
+    file = numbered(0).with_suffix(".csv.gz")
+    file.write_bytes(stored[: len(stored) // 2])
+    result = publish(file, inbox.topic, "--batch", "1000", "--json")
+    summary = json.loads(result.stdout)
+    count = summary["events"]
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {file}: can't be read beyond line {count + 1}: Compressed file ended")
+    assert count % 1000 > 0
+    assert [n for message in numbers(inbox.take(summary["messages"])) for n in message] == list(range(count))
+
+
+def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
+    inbox: Inbox, numbered: Callable[[int], Path]
+) -> None:
+    """One line tells which column is missing and which there are."""
+    file = numbered(3)
+    result = publish(file, inbox.topic, "--time-column", "when")
+    assert result.exit_code == 1
+    assert result.output == f"Error: {file}: no column 'when'; there are 'sensor_id', 'event_time', 'n'\n"
+    assert publish(file, inbox.topic, "--batch", "3").exit_code == 0
+    assert numbers(inbox.take(1)) == [[0, 1, 2]]
+
+
+def test_a_topic_that_is_not_there_is_an_error(pubsub: str, numbered: Callable[[int], Path]) -> None:
+    """One line, and exit code 1."""
+    result = publish(numbered(1), NO_TOPIC)
+    assert (result.exit_code, result.output) == (1, f"Error: topic {NO_TOPIC} does not exist\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--topic", "events"], "topic 'events' is not a full path; write projects/PROJECT/topics/TOPIC"),
+        (["--topic", NO_TOPIC, "--batch", "0"], "0 is not in the range 1<=x<=10000"),
+        (["--topic", NO_TOPIC, "--batch", "10001"], "10001 is not in the range 1<=x<=10000"),
+        (["--topic", NO_TOPIC, "--rate", "0"], "0.0 is not in the range x>0"),
+        (["--topic", NO_TOPIC, "--time-unit", "ns"], "'ns' is not one of 'iso', 's', 'ms', 'us'"),
+        ([], "Missing option '--topic'"),
+    ],
+)
+def test_a_wrong_command_line_is_a_usage_error(
+    numbered: Callable[[int], Path], options: list[str], problem: str
+) -> None:
+    """Exit code 2 says that nothing was tried."""
+    result = CliRunner().invoke(main, ["publish", str(numbered(1)), *options])
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
+def test_the_rate_is_held(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """Eleven events at fifty a second take a fifth of a second, batched or not."""
+    for batch in ("1", "5"):
+        result = publish(numbered(11), inbox.topic, "--rate", "50", "--batch", batch, "--json")
+        assert json.loads(result.stdout)["seconds"] >= 0.2
+
+
+def test_an_interrupt_confirms_what_was_sent_and_says_how_much(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """Ctrl-C ends the command with 130, and the summary counts just those events that arrived."""
+    options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "10", "--json"]
+    command = subprocess.Popen(
+        [*COMMAND, str(numbered(10_000)), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    messages = inbox.take(3)
+    command.send_signal(signal.SIGINT)
+    stdout, stderr = command.communicate(timeout=30)
+    assert (command.returncode, stderr) == (130, b"")
+    summary = json.loads(stdout)
+    assert summary["interrupted"]
+    messages += inbox.take(summary["events"] - len(messages))
+    assert numbers(messages) == [[n] for n in range(summary["events"])]
+
+
+def test_a_second_interrupt_does_not_wait(numbered: Callable[[int], Path]) -> None:
+    """Where the server does not answer, Ctrl-C again ends the command, which says that it gave up."""
+    end = threading.Event()
+    with serving() as (server, address):
+        server.on_publish = lambda _: end.wait(60) and None
+        command = subprocess.Popen(
+            [*COMMAND, str(numbered(10)), "--topic", NO_TOPIC, "--time-unit", "s"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PUBSUB_EMULATOR_HOST": address},
+        )
+        eventually(lambda: server.received)
+
+        command.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):  # and two at once could count as one
+            command.wait(timeout=1)
+        command.send_signal(signal.SIGINT)
+        stdout, stderr = command.communicate(timeout=30)
+        end.set()
+    assert (command.returncode, stdout) == (130, b"")
+    assert stderr == b"Interrupted twice: not all that was sent may be published\n"
+
+
+def test_progress_is_shown_on_a_terminal_alone(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """Where standard error is a terminal there is a bar; standard output holds the summary and nothing else."""
+    ours, theirs = pty.openpty()
+    options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "100"]
+    command = subprocess.Popen(
+        [*COMMAND, str(numbered(50)), *options],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    stdout, _ = command.communicate(timeout=30)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "publishing" in shown
+    assert len(stdout.splitlines()) == 1
+
+
+def test_the_exit_codes_are_in_the_help() -> None:
+    """What a script needs to know stands in --help."""
+    text = CliRunner().invoke(main, ["publish", "--help"]).stdout
+    for line in ("0    every line was published", "1    lines were refused", "2    the command line", "130  Ctrl-C"):
+        assert line in text
+
+
+def test_delimited_protobuf_is_published_as_it_is(inbox: Inbox, tmp_path: Path) -> None:
+    """Events in a file of protobuf need no columns."""
+    file = write_delimited(tmp_path / "readings.pb", [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})])
+    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
+    assert result.exit_code == 0, result.output
+    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})]
+
+
+def test_events_too_old_for_a_table_need_a_word(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
+    """With a table, they are counted before anything is published; without one, nobody asks."""
+    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(table, TableSchema.default())
+    of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    file = tmp_path / "readings.csv"
+    file.write_text(HEADER + f"A-1,{START_US // 1_000_000},1\nA-1,soon,1\nA-1,{int(time.time())},2\n")
+
+    result = publish(file, NO_TOPIC, *of_table)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"Error: 1 of 2 events are older than table {table} keeps readings (raw: maxage=90d): Bigtable collects them "
+        "soon after they are written; nothing was published: give --accept-expired to publish them all the same\n"
+    )
+    result = publish(file, inbox.topic, *of_table, "--accept-expired")
+    assert result.stdout.startswith("2 events in 2 messages published")
+    result = publish(file, inbox.topic)
+    assert result.stdout.startswith("2 events in 2 messages published")
+
+
+def test_a_table_is_told_whole(tmp_path: Path) -> None:
+    """A part of its name is a usage error."""
+    (tmp_path / "a.csv").write_text(HEADER)
+    result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
+    assert result.exit_code == 2
+    assert "--project, --instance and --table tell a table together: give all, or none" in result.stderr

@@ -1,0 +1,133 @@
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from google.cloud import pubsub_v1
+
+from pipeline.cli.root import main
+from pipeline.cloud.publisher import Pacer
+from pipeline.local.fleet import MALFORMED
+from tests.waiting import eventually
+
+PROJECT = "test-project"
+
+
+@pytest.fixture
+def feed(pubsub):
+    """A topic, and a function that pulls what was published to it."""
+    publisher, subscriber = pubsub_v1.PublisherClient(), pubsub_v1.SubscriberClient()
+    name = f"fleet-{uuid.uuid4().hex}"
+    topic, subscription = publisher.topic_path(PROJECT, name), subscriber.subscription_path(PROJECT, name)
+    publisher.create_topic(name=topic)
+    subscriber.create_subscription(name=subscription, topic=topic)
+
+    def pull(count):
+        found = []
+
+        def enough():
+            received = subscriber.pull(subscription=subscription, max_messages=1000, return_immediately=True)
+            if received.received_messages:
+                ack_ids = [each.ack_id for each in received.received_messages]
+                subscriber.acknowledge(subscription=subscription, ack_ids=ack_ids)
+            found.extend(each.message for each in received.received_messages)
+            return len(found) >= count
+
+        eventually(enough)
+        return found
+
+    yield topic, pull
+    publisher.stop()
+    subscriber.close()
+
+
+def simulate(*arguments):
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+def test_publishes_what_it_says(feed):
+    """The summary counts what really arrived, broken messages of every reason among it."""
+    topic, pull = feed
+    result = simulate(
+        "--topic", topic, "--sensors", "3", "--duration", "1h", "--interval", "60s", "--batch", "10", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["malformed"].keys() == {reason.value for reason in MALFORMED}
+    assert len(pull(summary["messages"])) == summary["messages"]
+    assert 100 <= summary["events"] <= 180
+
+
+def test_same_seed_and_end_same_messages(feed):
+    """Two runs with one seed and one end publish the same payloads."""
+    topic, pull = feed
+    arguments = [
+        "--topic",
+        topic,
+        "--sensors",
+        "2",
+        "--duration",
+        "10m",
+        "--end",
+        "2026-02-17T12",
+        "--seed",
+        "7",
+        "--json",
+    ]
+    first, second = (json.loads(simulate(*arguments).stdout) for _ in range(2))
+    payloads = [message.data for message in pull(first["messages"] + second["messages"])]
+    assert first["messages"] == second["messages"]
+    assert all(payloads.count(payload) % 2 == 0 for payload in payloads)
+
+
+def test_for_a_person(feed):
+    """Without --json it says in words how much went where."""
+    topic, _ = feed
+    result = simulate("--topic", topic, "--sensors", "1", "--duration", "10m")
+    assert result.exit_code == 0
+    assert f"messages to {topic}" in result.stdout
+
+
+def test_rate(feed, monkeypatch):
+    """With --rate every event waits its turn at a pacer of that rate."""
+    topic, _ = feed
+    waited = []
+    monkeypatch.setattr(Pacer, "wait", lambda pacer, events: waited.append((pacer._rate, events)))
+    arguments = ["--sensors", "1", "--duration", "10m", "--rate", "5", "--malformed", "0", "--json"]
+    result = simulate("--topic", topic, *arguments)
+    assert {rate for rate, _ in waited} == {5}
+    assert sum(events for _, events in waited) == json.loads(result.stdout)["events"]
+
+
+def test_interrupted(feed):
+    """Ctrl-C leaves out the rest: the summary counts what was sent, and the exit code is 130."""
+    topic, pull = feed
+    command = [Path(sys.executable).with_name("tidetable"), "simulate", "--topic", topic, "--rate", "20", "--json"]
+    with subprocess.Popen([*command, "--malformed", "0"], stdout=subprocess.PIPE) as process:
+        arrived = len(pull(3))
+        process.send_signal(signal.SIGINT)
+        summary = json.loads(process.communicate(timeout=30)[0])
+    assert process.returncode == 130
+    assert summary["interrupted"]
+    assert arrived + len(pull(summary["messages"] - arrived)) == summary["messages"] < 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topic", "events"], "projects/PROJECT/topics/TOPIC"),
+        (["--topic", "projects/test-project/topics/nowhere"], "does not exist"),
+        (["--topic", "projects/p/topics/t", "--duration", "long"], "is not a duration"),
+        (["--topic", "projects/p/topics/t", "--interval", "0"], "longer than nothing"),
+        (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not an ISO 8601 time"),
+    ],
+)
+def test_refusals(pubsub, arguments, says):
+    """What can't be is said before anything is published."""
+    result = simulate(*arguments)
+    assert result.exit_code in (1, 2)
+    assert says in result.output

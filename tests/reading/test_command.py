@@ -1,0 +1,475 @@
+import json
+import re
+import socket
+import uuid
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from pipeline.cli.root import main
+from pipeline.cloud import row_reader, tables
+from pipeline.cloud.names import TableName
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.reading import views as read_views
+from tests.cloud.test_reader import event as raw_event
+from tests.cloud.test_reader import foreign_raw_rows, foreign_windows, window_row, write
+from tests.lasting import lasting
+
+pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
+
+T = parse_time("2026-02-17T10:30:00.250Z")
+DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
+EVENT = Event("s", T, {"temperature": 23.5, "pressure": 94558.0}, {"place": "Köln, Dach", "model": "x1"})
+COMMANDS = [
+    ["latest", "s"],
+    ["range", "s", *DAY],
+    ["prefix", "--sensors", "s", *DAY],
+    ["aggregates", "s", *DAY],
+    ["hourly", "s", *DAY],
+    ["sensors"],
+    ["plot", "s", "--metric", "t", *DAY],
+]
+
+
+def created(schema: TableSchema) -> TableName:
+    """An empty table."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, lasting(schema))
+    return name
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:
+    """An empty table of the default schema."""
+    return created(TableSchema.default())
+
+
+def raw_row(event: Event, schema: TableSchema | None = None) -> Row:
+    [row] = (schema or TableSchema.default()).rows(event)
+    return row
+
+
+def arguments(name: TableName, command: list[str], *options: str) -> list[str]:
+    which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    return ["read", *command, *which, *options]
+
+
+def run(name: TableName, *command: str) -> Result:
+    return CliRunner().invoke(main, arguments(name, list(command)))
+
+
+def run_json(name: TableName, *command: str) -> list[dict]:
+    """What the command prints as JSON, which must be JSON by the letter."""
+    result = run(name, *command, "--json")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
+    """A terminal of 80 columns in the place of the test's pipe."""
+    console = Console(force_terminal=True, width=80, color_system=None, highlight=False)
+    monkeypatch.setattr(read_views, "out", console)
+    return console
+
+
+def write_hour(name: TableName, window: Window, *readings: dict[str, float], family: str = "stats") -> None:
+    """The aggregate of sensor ``s`` over the window that holds :data:`T`."""
+    stats = WindowStats()
+    for reading in readings:
+        stats.add(reading)
+    write(name, [aggregate_row(window, "s", window.start_of(T), stats, family)])
+
+
+def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
+    """A column a metric in shortest text, the time in UTC, metadata beside each other."""
+    write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
+    result = run(name, "latest", "s")
+    assert (result.exit_code, result.stderr) == (0, "")
+    header, _, row = (line.split() for line in result.stdout.splitlines() if line.strip())
+    assert header == ["event", "time", "pressure", "temperature", "metadata"]
+    assert row == ["2026-02-17T10:30:00.250Z", "94558", "23.5", "model=x1,", "place='Köln,", "Dach'"]
+
+
+def test_latest_prints_a_line_of_json(name: TableName) -> None:
+    """The record under the names that programs rely on."""
+    write(name, [raw_row(EVENT)])
+    assert run_json(name, "latest", "s") == [
+        {
+            "sensor_id": "s",
+            "event_time": "2026-02-17T10:30:00.250Z",
+            "readings": {"temperature": 23.5, "pressure": 94558.0},
+            "metadata": {"place": "Köln, Dach", "model": "x1"},
+        }
+    ]
+
+
+def test_range_prints_what_it_is_asked_for(name: TableName) -> None:
+    """From --from to before --to, newest first, no more than --limit; --to may lie beyond every key."""
+    write(name, [raw_row(EVENT._replace(event_time_us=T + i)) for i in range(4)])
+
+    def times(*options: str) -> list[str]:
+        return [record["event_time"][17:] for record in run_json(name, "range", "s", *options)]
+
+    assert times("--from", "2026-02-17T10:30:00.250001Z", "--to", "2026-02-17T11:30:00.250003+01:00") == [
+        "00.250002Z",
+        "00.250001Z",
+    ]
+    assert times("--from", "0001-01-01", "--to", "9999-01-01") == [f"00.25000{i}Z" for i in (3, 2, 1)] + ["00.250Z"]
+    assert times(*DAY, "--limit", "1") == ["00.250003Z"]
+
+
+def test_hourly_prints_lines_of_json(name: TableName) -> None:
+    """The window's start, its length as it was given, and each metric's statistics, counts as whole numbers."""
+    write_hour(name, HOURLY, {"t": 1.5}, {"t": 2.5})
+    [record] = run_json(name, "hourly", "s", *DAY)
+    assert record == {
+        "sensor_id": "s",
+        "window_start": "2026-02-17T10:00:00Z",
+        "window": "1h",
+        "reading_count": 2,
+        "metrics": {"t": {"count": 2, "sum": 4.0, "min": 1.5, "max": 2.5, "avg": 2.0, "stddev": 0.5}},
+    }
+    assert json.dumps(record["metrics"]["t"]["count"]) == "2"
+
+
+def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
+    """In the table, a window's metrics stand under each other with their statistics."""
+    write_hour(name, HOURLY, {"t": 1.5, "p": 94558.0}, {"t": 2.5})
+    _, _, *rows = (line.split() for line in run(name, "hourly", "s", *DAY).stdout.splitlines() if line.strip())
+    assert rows == [
+        ["2026-02-17T10:00:00Z", "2", "p", "1", "94558", "94558", "94558", "94558", "0"],
+        ["2026-02-17T10:00:00Z", "2", "t", "2", "4", "1.5", "2.5", "2", "0.5"],
+    ]
+
+
+@pytest.mark.parametrize(("window", "start"), [("15m", "T10:30:00Z"), ("1d", "T00:00:00Z"), ("1h", "T10:00:00Z")])
+def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> None:
+    """--window and --tier choose among the lengths that are in the table; without --tier it is the shortest."""
+    name = created(parse_schema('tiers = { 15m = "quarters", 1h = "hours", 1d = "days" }'))
+    for length, family in ((HOURLY, "hours"), (DAILY, "days"), (Window.parse("15m"), "quarters")):
+        write_hour(name, length, {"t": 1.0}, family=family)
+    for command in (["hourly", "s", *DAY, "--window", window], ["aggregates", "s", *DAY, "--tier", window]):
+        [record] = run_json(name, *command)
+        assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
+    [shortest] = run_json(name, "aggregates", "s", *DAY)
+    assert shortest["window"] == "15m"
+
+
+def test_an_overflow_is_text_in_json(name: TableName) -> None:
+    """JSON has no infinity: a sum that overflowed is the string that its cell has."""
+    write_hour(name, HOURLY, {"up": 1e308, "down": -1e308}, {"up": 1e308, "down": -1e308})
+    [record] = run_json(name, "hourly", "s", *DAY)
+    assert {metric: summary["sum"] for metric, summary in record["metrics"].items()} == {"up": "inf", "down": "-inf"}
+
+
+def test_sensors_prints_one_a_line(name: TableName) -> None:
+    """Sensors in the order of keys, as plain text or as JSON."""
+    write(name, [raw_row(EVENT._replace(sensor_id=sensor)) for sensor in ("b", "a-1", "a")])
+    assert run(name, "sensors").stdout.splitlines() == ["a", "a-1", "b"]
+    assert run_json(name, "sensors") == [{"sensor_id": "a"}, {"sensor_id": "a-1"}, {"sensor_id": "b"}]
+
+
+def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
+    """Families may be said where the table says the same; what disagrees is told, with exit code 1."""
+    schema = TableSchema.default("r", "s", "m")
+    name = created(schema)
+    write(name, [raw_row(EVENT, schema)])
+    write_hour(name, HOURLY, {"t": 1.0}, family="s")
+    options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
+    assert run_json(name, "latest", "s", *options)[0]["metadata"] == EVENT.metadata
+    assert run_json(name, "hourly", "s", *DAY, *options)[0]["reading_count"] == 1
+    for command in COMMANDS:
+        result = run(name, *command, "--raw-family", "raw")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "the family of readings is said to be raw, the table's is r" in result.stderr
+
+
+def test_a_table_without_a_schema(bigtable: str) -> None:
+    """Its rows are read where somebody says what they are, and not before."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create_bare(name, lasting(TableSchema.default()).policies)
+    write(name, [raw_row(EVENT)])
+    for command in COMMANDS:
+        result = run(name, *command)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "say --schema=default" in result.stderr
+    assert run_json(name, "sensors", "--schema", "default") == [{"sensor_id": "s"}]
+    assert run_json(name, "latest", "s", "--schema", "default")[0]["readings"] == EVENT.readings
+
+
+WIDE = EVENT._replace(
+    readings={f"metric_{i}": i / 7 for i in range(1, 41)},
+    metadata={"note": "[bold]:smile:[/]", "escape": "\x1b[31m", "long": "x" * 200},
+)
+
+
+def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
+    """Piped, a record is one line however wide; metadata is shown as it is, and what does not print is escaped."""
+    write(name, [raw_row(WIDE)])
+    _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
+    assert {repr(value).removesuffix(".0") for value in WIDE.readings.values()} <= set(row.split())
+    assert "note=[bold]:smile:[/]" in row
+    assert r"escape='\x1b[31m'" in row
+    assert "x" * 200 in row
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_folds_no_number(name: TableName) -> None:
+    """What is too wide for a table in 80 columns comes in blocks of whole words, and nothing is lost."""
+    write(name, [raw_row(WIDE)])
+    write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
+    raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
+    assert max(map(len, (raw + hourly).splitlines())) <= 80
+    assert {f"{metric}={value!r}".removesuffix(".0") for metric, value in WIDE.readings.items()} <= words(raw)
+    assert raw.count("x") - raw.count("x1b") == 200
+    assert "2026-02-17T10:00:00Z, 3 events" in hourly
+    assert {"sum=0.6000000000000001", "avg=0.20000000000000004"} <= words(hourly)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_shows_a_table_that_fits(name: TableName) -> None:
+    """Three metrics fit into 80 columns, with metadata folded between words."""
+    metadata = {"place": "Köln", "model": "x1", "firmware": "2.1.0"}
+    write(name, [raw_row(EVENT._replace(metadata=metadata))])
+    lines = run(name, "latest", "s").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any({"event", "pressure", "temperature", "metadata"} <= set(line.split()) for line in lines)
+
+
+def words(printed: str) -> set[str]:
+    return {word.rstrip(",") for word in printed.split()}
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error and exit code 1, with JSON and without."""
+    result = run(name, "latest", "s", *json_option)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no readings of s\n")
+
+
+BETWEEN = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
+LONG_AGO = ["--from", "2025-02-17", "--to", "2025-02-18"]
+FOUND_BY_SENSOR = "Error: aggregates are found by the sensor alone; leave --metadata out\n"
+THEN = "between 2025-02-17T00:00:00Z and 2025-02-18T00:00:00Z"
+
+
+def told(name: TableName, *command: str) -> str:
+    """What the command tells on standard error, while it prints nothing and ends well."""
+    result = run(name, *command)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    return result.stderr
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error says that it has nothing at all, and the exit code is 0."""
+    for command, line in (
+        (["range", "s", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
+        (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, nor at any other time"),
+        (
+            ["prefix", "--sensors", "s", *DAY],
+            f"no readings of sensors whose ids begin with s {BETWEEN}, nor at any other time",
+        ),
+        (
+            ["aggregates", "s", *DAY],
+            f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time",
+        ),
+        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time"),
+        (["sensors"], f"no sensors in table {name}"),
+        (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
+        (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
+    ):
+        assert told(name, *command, *json_option) == f"{line}\n"
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
+    """Of a sensor that has readings at other times, the line says when the newest was."""
+    write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
+    write_hour(name, HOURLY, {"t": 1.0})
+    newest = "its newest is of 2026-02-17T10:30:00.250Z"
+    for command, line in (
+        (["range", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
+        (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
+        (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
+        (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
+        (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
+        (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}; {newest}"),
+    ):
+        assert told(name, *command, *json_option) == f"{line}\n"
+
+
+def test_an_unknown_metric_is_told(name: TableName) -> None:
+    """The line says which metrics the newest event has; of several, which of them no event had."""
+    write(name, [raw_row(EVENT)])
+    has = "its newest event has pressure, temperature"
+    assert told(name, "range", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert told(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
+        f"no rain or wind of s {BETWEEN}; {has}\n"
+    )
+    assert told(name, "plot", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert told(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
+        f"no rain of sensors whose ids begin with s {BETWEEN}\n"
+    )
+    result = run(name, "latest", "s", "--metric", "rain")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: no rain of s; {has}\n")
+    for command in (["range", "s"], ["prefix", "--sensors", "s"]):
+        result = run(name, *command, *DAY, "--metric", "pressure", "--metric", "rain")
+        assert (result.exit_code, result.stderr) == (0, "none of these events has rain\n")
+        assert "94558" in result.stdout
+
+
+def test_one_of_several_sensors_without_readings(name: TableName) -> None:
+    """The others are printed, and each that has none is told; not behind a limit, where nobody knows."""
+    write(name, [raw_row(EVENT)])
+    write_hour(name, HOURLY, {"t": 1.0})
+    result = run(name, "latest", "a", "s", "b", "--json")
+    assert (result.exit_code, result.stderr) == (1, "Error: no readings of a\nError: no readings of b\n")
+    assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == ["s"]
+    result = run(name, "range", "s", "b", *DAY)
+    assert (result.exit_code, result.stderr) == (0, f"no readings of b {BETWEEN}, nor at any other time\n")
+    assert run(name, "range", "s", "b", *DAY, "--limit", "1").stderr == ""
+    result = run(name, "aggregates", "s", "b", *DAY)
+    assert (result.exit_code, result.stdout.count("2026-02-17T10")) == (0, 1)
+    assert "no aggregates of b" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["range", "s", "--from", "yesterday", "--to", "2026-02-18"], "'--from': 'yesterday' is not an ISO 8601 time"),
+        (["hourly", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not an ISO 8601 time"),
+        (["range", "s", "--from", "2026-02-17"], "Missing option '--to'"),
+        (
+            ["range", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
+            "2026-02-18T00:00:00Z is not before 2026-02-17T",
+        ),
+        (["range", "s", *DAY, "--limit", "0"], "'--limit'"),
+        (["prefix", "--sensors", "s", "--from", "2026-02-18", "--to", "2026-02-18"], "is not before 2026-02-18T"),
+        (["aggregates", "s", "--from", "2026-02-18", "--to", "2026-02-17"], "is not before 2026-02-17T"),
+        (["plot", "s", "--metric", "t", "--from", "2026-02-17T10:30", "--to", "2026-02-17T10:10"], "is not before"),
+        (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 of UTC"),
+        (["hourly", "s", *DAY, "--window", "7m"], "'--window': a window of 7m does not divide a day"),
+        (["hourly", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
+        (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
+        (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
+        (["latest", "agg"], "'agg' can't be a sensor's id"),
+        (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
+        (["latest"], "Missing argument 'SENSOR...'"),
+        (["latest", "s", "--metric", ""], "metrics names none"),
+        (["latest", "s", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
+        (["latest", "s", "--metadata", "north"], "it takes NAME=VALUE, as in location=us-west2"),
+        (["latest", "s", "--metadata", "location=a#b"], "what row keys are made of can't hold '#'"),
+        (["sensors", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
+        (["aggregates", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
+        (["hourly", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
+        (["prefix", *DAY], "say which sensors: --sensors balloon-, or --metadata"),
+        (["prefix", *DAY, "--sensors", "s#8"], "no sensor's id has '#' in it"),
+        (["plot", "s", *DAY], "Missing option '--metric'"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg has to end in .png"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "there is no folder /nonexistent"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "-"], "- has to end in .png"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_read(name: TableName, command: list[str], told: str) -> None:
+    """Wrong usage says which option or argument is wrong, and ends with exit code 2."""
+    result = run(name, *command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_missing_table_is_told_in_a_line(name: TableName, command: list[str]) -> None:
+    """Every command tells that the table is not there, with exit code 1."""
+    missing = TableName(name.project, name.instance, "nowhere")
+    result = run(missing, *command)
+    assert (result.exit_code, result.output) == (1, f"Error: table {missing} does not exist\n")
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["silent", "closed"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_server_that_is_away_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], listens: bool
+) -> None:
+    """A server that is not there, or never says a word, is waited for as long as the timeout and no longer."""
+    assert row_reader.TIMEOUT_S < 20
+    monkeypatch.setattr(row_reader, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
+        if not listens:
+            server.close()
+        result = run(TableName("p", "i", "t"), *command)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("Error: table projects/p/instances/i/tables/t: the server cannot be reached: ")
+
+
+def test_the_help_says_what_a_command_costs() -> None:
+    """Bounded scans, a seek a sensor, the order, and the exit codes are in the help."""
+    told = {
+        (): ["never the whole table", "Exit codes: 0", "1 where latest finds no reading", "2 for wrong usage"],
+        ("latest",): ["Reads one row", "exit code 1"],
+        ("range",): ["Scans the rows of that range alone", "no more than this many, the newest."],
+        ("prefix",): [
+            "One scan over all times of these sensors",
+            "no more than this many: the first, sensor by sensor.",
+        ],
+        ("aggregates",): ["Scans the rows of that range alone"],
+        ("hourly",): ["Scans the rows of that range alone"],
+        ("sensors",): ["one seek a sensor", "in the order of row keys"],
+        ("plot",): ["no more than 2,000", "over windows that are missing there is neither", "no file is written"],
+    }
+    for command, texts in told.items():
+        printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())
+        assert all(text in printed for text in texts), printed
+
+
+FOREIGN = foreign_raw_rows("s")
+SERVED = {
+    "latest s": ["s"],
+    "range s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "range s t --from 2026-02-17T09 --to 2026-02-17T12": ["s", "t", "s"],
+    "prefix --sensors s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "aggregates s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
+    "hourly s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
+    "sensors": ["s", "t"],
+    "plot s --metric t --from 2026-02-17 --to 2026-02-18": ["s", "s", "s"],  # a window and two events
+}
+
+
+@pytest.mark.parametrize("command", SERVED)
+def test_foreign_rows_are_told_and_all_others_printed(name: TableName, command: str) -> None:
+    """Standard output has every row of ours and nothing else; standard error names a few others, and the code is 1."""
+    hour = HOURLY.length_us
+    start_us = parse_time("2026-02-17T10")
+    write(name, [raw_event(sensor, start_us - n) for sensor, n in (("s", 0), ("s", 2), ("t", 1))])
+    write(name, [*FOREIGN, *foreign_windows("s"), Row(b"no#row#of#ours", [Cell("raw", b"t", 0, b"1")])])
+    write(name, [window_row(HOURLY, "s", start_us + n * hour, {"t": 1.0}) for n in (-24, 0)])
+    result = run(name, *command.split(), "--json")
+    assert result.exit_code == 1, result.output
+    assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == SERVED[command]
+    *told, count = [line for line in result.stderr.splitlines() if not line.startswith("drawn: ")]
+    assert 1 <= len(told) <= 3
+    assert all(re.fullmatch(r"row b'.*' is not one of this schema: .*; left out", line) for line in told)
+    assert int(count.removeprefix("foreign rows left out: ")) >= len(told)
+
+
+def test_foreign_rows_alone(name: TableName) -> None:
+    """Where nothing else is found, that is told too; a terminal's table is printed as ever."""
+    write(name, FOREIGN)
+    result = run(name, "latest", "s")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: no readings of s\n")
+    assert result.stderr.splitlines()[-1].startswith("foreign rows left out: 1")

@@ -1,0 +1,173 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cloud.names import TableName
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
+from pipeline.core.rows import Row
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.reading import plot as read_plot
+from tests.cloud.test_reader import write
+from tests.reading.test_command import created, run
+
+T = parse_time("2026-02-17T10:00:00Z")
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
+PLOT = ["plot", "s", "--metric", "t"]
+WITH_TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")
+WITHOUT_TIERS = parse_schema("tiers = {}")
+
+
+def window_row(window: Window, start_us: int, *values: float) -> Row:
+    stats = WindowStats()
+    for value in values:
+        stats.add({"t": value, "other": -value})
+    return aggregate_row(window, "s", start_us, stats, "hours" if window == HOURLY else "days")
+
+
+def events(count: int, every_us: int = MINUTE) -> list[Row]:
+    made = (Event("s", T + i * every_us, {"t": i / 2, "other": 1e9}, {}) for i in range(count))
+    return [row for event in made for row in WITH_TIERS.rows(event)]
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:
+    """A table with an event a minute in one hour, and the aggregates of that hour and the one after the next."""
+    name = created(WITH_TIERS)
+    write(name, [*events(60), window_row(HOURLY, T, 0.0, 29.5), window_row(HOURLY, T + 2 * HOUR, 7.0)])
+    write(name, [window_row(DAILY, DAILY.start_of(T), 0.0, 29.5, 7.0)])
+    return name
+
+
+def test_windows_and_events(name: TableName) -> None:
+    """Where events are few they are drawn with the band of the shortest tier, and it is told."""
+    lines = run(name, *PLOT, *DAY, "--json")
+    assert lines.stderr == ("drawn: 2 windows of 1h, the shortest that the table has; 60 events\n")
+    windows, drawn = [], []
+    for record in map(json.loads, lines.stdout.splitlines()):
+        (windows if "window" in record else drawn).append(record)
+    assert windows == [
+        {"sensor_id": "s", "metric": "t", "window_start": f"2026-02-17T{hour}:00:00Z", "window": "1h"} | statistics
+        for hour, statistics in (
+            (10, {"min": 0.0, "avg": 14.75, "max": 29.5}),
+            (12, {"min": 7.0, "avg": 7.0, "max": 7.0}),
+        )
+    ]
+    assert [(record["event_time"][11:16], record["value"]) for record in drawn] == [
+        (f"10:{minute:02}", minute / 2) for minute in range(60)
+    ]
+    text = run(name, *PLOT, *DAY).stdout
+    assert "s: t" in text.splitlines()[0]
+    assert "2026-02-17 00:00 to 2026-02-18 00:00, UTC" in text
+    assert "mean of 1h" in text
+    assert "event" in text
+
+
+def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside aggregates they are left out; alone, the newest are drawn; one fewer, and all are."""
+    monkeypatch.setattr(read_plot, "_MOST_EVENTS", 10)
+    name = created(WITH_TIERS)
+    write(name, [*events(11), window_row(HOURLY, T, 0.0, 5.0)])
+    result = run(name, *PLOT, *DAY)
+    assert "event" not in result.stdout
+    assert result.stderr == (
+        "drawn: 1 window of 1h, the shortest that the table has; no events, for there are more than 10\n"
+    )
+    but_one = ["--from", "2026-02-17T10:01", "--to", "2026-02-18"]
+    assert "; 10 events\n" in run(name, *PLOT, *but_one).stderr
+    alone = created(WITHOUT_TIERS)
+    write(alone, events(11))
+    result = run(alone, *PLOT, *DAY, "--json")
+    assert [json.loads(line)["value"] for line in result.stdout.splitlines()] == [i / 2 for i in range(1, 11)]
+    assert result.stderr == "drawn: the table has no aggregates; the newest 10 events alone, for there are more\n"
+
+
+def test_a_table_without_tiers(bigtable: str) -> None:
+    """The events alone are drawn; a tier that is asked for is wrong usage."""
+    name = created(WITHOUT_TIERS)
+    write(name, events(3))
+    result = run(name, *PLOT, *DAY)
+    assert (result.exit_code, "mean" in result.stdout, "• event" in result.stdout) == (0, False, True)
+    assert result.stderr == "drawn: the table has no aggregates; 3 events\n"
+    result = run(name, *PLOT, *DAY, "--tier", "1h")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "its tiers: none" in result.stderr
+
+
+def test_windows_that_reach_into_the_range(name: TableName) -> None:
+    """Ten minutes are drawn with the hour that holds them, and a day's window with any of its hours."""
+    minutes = ["--from", "2026-02-17T10:10", "--to", "2026-02-17T10:20"]
+    records = run(name, *PLOT, *minutes, "--json").stdout.splitlines()
+    assert json.loads(records[0])["window_start"] == "2026-02-17T10:00:00Z"
+    assert len(records) == 11
+    result = run(name, *PLOT, *minutes, "--tier", "1d")
+    assert "mean of 1d" in result.stdout
+    assert result.stderr == "drawn: 1 window of 1d, as was asked for; 10 events\n"
+
+
+def test_aggregates_outlive_events(name: TableName) -> None:
+    """Where events are gone, or not aggregated yet, what there is is drawn."""
+    later = ["--from", "2026-02-17T12", "--to", "2026-02-17T13"]
+    assert (
+        "1 window of 1h, the shortest that the table has; the range holds no events" in run(name, *PLOT, *later).stderr
+    )
+    write(name, WITH_TIERS.rows(Event("s", T + 5 * HOUR, {"t": 1.0}, {})))
+    not_yet = ["--from", "2026-02-17T15", "--to", "2026-02-17T16"]
+    assert "the range holds no aggregates of 1h; 1 event\n" in run(name, *PLOT, *not_yet).stderr
+
+
+def test_an_overflow(bigtable: str) -> None:
+    """A mean that is infinite is text in JSON and no line in a chart."""
+    name = created(WITH_TIERS)
+    write(name, [window_row(HOURLY, T, 1.7e308, 1.7e308)])
+    assert run(name, *PLOT, *DAY).exit_code == 0
+    [record] = map(json.loads, run(name, *PLOT, *DAY, "--json").stdout.splitlines())
+    assert record["max"] == 1.7e308
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_png(name: TableName, tmp_path: Path, json_option: list[str]) -> None:
+    """The file is written and named; with --json the lines are printed as well."""
+    path = tmp_path / "plot.png"
+    result = run(name, *PLOT, *DAY, "-o", str(path), *json_option)
+    assert result.exit_code == 0, result.output
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert result.stdout.startswith("{" if json_option else f"saved as {path}\n")
+    assert "drawn: 2 windows" in result.stderr
+
+
+def test_nothing_to_draw_writes_no_file(name: TableName, tmp_path: Path) -> None:
+    """An empty range is told like everywhere, with exit code 0, and no file is there afterwards."""
+    path = tmp_path / "plot.png"
+    result = run(name, *PLOT, "--from", "2025-01-01", "--to", "2025-01-02", "-o", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == (
+        "no t of s between 2025-01-01T00:00:00Z and 2025-01-02T00:00:00Z; its newest is of 2026-02-17T10:59:00Z\n"
+    )
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written(name: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told in a line, with exit code 1."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(read_plot, "save_chart", full)
+    result = run(name, *PLOT, *DAY, "-o", str(tmp_path / "plot.png"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {tmp_path / 'plot.png'} can't be written: No space left on device\n"
+
+
+def test_events_of_one_metric_are_read(name: TableName) -> None:
+    """Another metric of the same events is another picture."""
+    printed = run(name, "plot", "s", "--metric", "other", *DAY, "--json").stdout
+    records = [json.loads(line) for line in printed.splitlines()]
+    assert {record["value"] for record in records if "value" in record} == {1e9}
+    assert records[0]["max"] == 0

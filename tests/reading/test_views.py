@@ -1,0 +1,32 @@
+"""What somebody else wrote to the table neither steers a terminal nor is taken for rich's markup."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.windows import HOURLY
+from pipeline.reading import views as read_views
+from pipeline.reading.views import AGGREGATES, RAW, print_records
+
+NAME = "a[red]\x9b\x7f\u202e"
+EVENT = RawRecord(NAME, 1_771_322_400_000_000, {NAME: 1.0}, {NAME: NAME}, NAME)
+WINDOW = AggregateRecord(NAME, 1_771_322_400_000_000, HOURLY, 1, {NAME: MetricSummary(1, 1.0, 1.0, 1.0, 1.0, 0.0)})
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("width", [30, 400])
+@pytest.mark.parametrize(("view", "record"), [(RAW, EVENT), (AGGREGATES, WINDOW)])
+def test_foreign_names(capsys, monkeypatch, view, record, width, several):
+    """It is escaped, in a table, in blocks and as JSON."""
+    terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False, emoji=False)
+    monkeypatch.setattr(read_views, "out", terminal)
+    print_records([record], view, as_json=False, several=several)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert r"a[red]\x9b" in "".join(line.strip() for line in lines)
+    print_records([record], view, as_json=True, several=several)
+    line = capsys.readouterr().out
+    assert line.removesuffix("\n").isprintable()
+    assert json.loads(line)["sensor_id"] == NAME

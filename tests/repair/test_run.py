@@ -1,0 +1,103 @@
+"""A repair on Dataflow, up to Google's door: what is submitted, and what becomes of the findings."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.core.schema.declared import Said
+from pipeline.core.work_list import work_key, work_row
+from pipeline.job.settings import BadFlag
+from pipeline.repair import run as repair
+from pipeline.repair.run import Request, carry_out, plan
+from tests.cloud.test_rewriter import rows_of, write
+from tests.job.google_cloud import BUCKET
+from tests.job.test_bounded import dataflow  # noqa: F401 (a fixture)
+from tests.repair.test_command import DAY, HOURLY, T, events, raw_rows, table_of
+
+FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h", "problem": "differs"}
+
+
+@pytest.fixture
+def request_of(bigtable):
+    """A request for two days of a table whose aggregates are all missing, and that has a window on its work list."""
+    name, schema = table_of()
+    write(name, {row.key: row.cells for row in raw_rows(schema, events())})
+    write(name, {row.key: row.cells for row in [work_row(schema.tiers[0], "a", T)]})
+
+    def request(**changes):
+        between = {"start_us": T, "end_us": T + 2 * DAY, "report": f"gs://{BUCKET}/report"}
+        return Request(name, Said(), **(between | changes))
+
+    return request
+
+
+def counted(name, value):
+    return SimpleNamespace(key=SimpleNamespace(metric=SimpleNamespace(name=name)), committed=value)
+
+
+def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
+    """All of it is one batch job, however large, and one that looks again at what the first has rewritten.
+
+    Findings are read from its report, and the work list is settled.
+    """
+    job, written = request_of(), []
+
+    def write_to_text(prefix, suffix, num_shards):
+        written.append(f"{prefix}-00000-of-00001{suffix}")
+        assert num_shards == 0  # as many as Dataflow sees fit
+        return original(prefix, suffix, num_shards=num_shards)
+
+    def wait(_):
+        with FileSystems.create(written[-1]) as file:
+            file.write(json.dumps(FINDING).encode() + b"\n")
+        counters[:] = [
+            counted(f"repair_windows_{name}", n)
+            for name, n in zip(("checked", "wrong", "rewritten"), came_of.pop(0), strict=True)
+        ]
+
+    came_of, counters = [(54, 2, 1), (1, 0, 0)], []
+    original = repair.WriteToText
+    monkeypatch.setattr(repair, "WriteToText", write_to_text)
+    monkeypatch.setattr(repair, "_SLICE_BYTES", 1)
+    monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
+    monkeypatch.setattr(
+        DataflowPipelineResult, "metrics", lambda _: SimpleNamespace(query=lambda _: {"counters": counters})
+    )
+    (outcome,) = carry_out(job, plan(job, dataflow.options), dataflow.options)
+    assert (outcome.checked, outcome.wrong, outcome.rewritten, outcome.settled) == (54, 2, 1, 1)
+    assert list(outcome.findings) == [FINDING]
+    assert written[0].startswith(f"gs://{BUCKET}/report/repair-{time.strftime('%Y')}")
+    assert dataflow.jobs[0]["type"] == 1  # JOB_TYPE_BATCH
+    assert work_key(HOURLY, "a", T) not in rows_of(job.table)
+
+
+def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
+    """What is listed stays listed."""
+    job = request_of()
+
+    def wait(_):
+        raise DataflowRuntimeException("State: FAILED, Error:\nquota", None)
+
+    monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
+    with pytest.raises(ServerProblem, match=r"^the job failed: quota$"):
+        list(carry_out(job, plan(job, dataflow.options), dataflow.options))
+    assert work_key(HOURLY, "a", T) in rows_of(job.table)
+
+
+@pytest.mark.parametrize("report", [None, "/tmp/report"])  # noqa: S108 (refused, not used)
+def test_findings_need_a_bucket(request_of, dataflow, report):  # noqa: F811
+    """What workers elsewhere find has to be put where it can be read."""
+    with pytest.raises(BadFlag, match="--report is needed on Dataflow"):
+        plan(request_of(report=report), dataflow.options)
+
+
+def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):  # noqa: F811
+    """It would not fit in a job's graph, and the line says what to do."""
+    monkeypatch.setattr(repair, "_MOST_LISTED", 0)
+    with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; say --from and --to around them"):
+        plan(request_of(listed=True, start_us=0), dataflow.options)

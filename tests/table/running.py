@@ -1,0 +1,95 @@
+"""Running the commands of ``tidetable table``, and the tables that they find."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from google.cloud import bigtable
+
+from pipeline.cli.root import main
+from pipeline.cloud import schema_store, tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import write_schema
+from pipeline.core.schema.policies import format_policy, parse_policy
+from pipeline.core.schema.table_schema import TableSchema
+
+DEFAULTS = {"meta": "maxage=90d", "raw": "maxage=90d", "stats": "maxage=730d", "tidetable": "never"}
+LONG_POLICY = "maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d"
+
+TALL = """\
+key = "{salt:1}#{sensor_id}#{metric}#{reverse_ms}"
+layout = "tall"
+values = "float64"
+
+[metrics]
+logs = ["log_*"]
+raw = ["*"]
+
+[metadata]
+meta = ["*"]
+
+[tiers]
+15m = "quarters"
+1h = "hours"
+1d = "days"
+
+[policies]
+logs = "maxage=7d"
+raw = "maxage=90d"
+meta = "maxage=90d"
+quarters = "maxage=30d"
+hours = "maxage=730d"
+days = "never"
+
+[rate]
+every = "10ms"
+metrics = 3
+metadata = 0
+"""
+TALL_FLAGS = ["--layout", "tall", "--key", "{sensor_id}#{metric}#{reverse_us}"]
+
+
+def arguments(command: str, name: TableName, *options: str) -> list[str]:
+    which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    return ["table", command, *which, *options]
+
+
+def run(command: str, name: TableName, *options: str) -> Result:
+    return CliRunner().invoke(main, arguments(command, name, *options))
+
+
+def create(name: TableName, **policies: str) -> None:
+    """A table as somebody else made it: families, and no schema."""
+    assert tables.create_bare(name, {family: parse_policy(text) for family, text in policies.items()})
+
+
+def write(name: TableName, key: bytes, family: str = "raw") -> None:
+    row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(key)
+    row.set_cell(family, b"temperature", b"23.5")
+    assert row.commit().code == 0
+
+
+def in_file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "schema.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def lines(result: Result) -> list[str]:
+    return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+
+def policies(name: TableName) -> dict[str, str]:
+    return {family: format_policy(policy) for family, policy in tables.describe(name).items()}
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, name: TableName, schema: TableSchema, over: bytes | None) -> None:
+    """Has somebody else store a schema just before the next one is stored."""
+    replace_text = schema_store.replace_text
+
+    def overtaken(*asked: object) -> bool:
+        monkeypatch.setattr(schema_store, "replace_text", replace_text)
+        assert write_schema(name, schema, over)
+        return replace_text(*asked)
+
+    monkeypatch.setattr(schema_store, "replace_text", overtaken)

@@ -1,0 +1,390 @@
+"""Tables that other programs made: those that fit are taken over, those that do not are left as they are."""
+
+import json
+import math
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from google.cloud import bigtable
+
+from pipeline.cloud import tables
+from pipeline.cloud.key_ranges import Sample
+from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import retention_of
+from pipeline.cloud.schema_store import read_schema
+from pipeline.core.events import Event
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.times import parse_time
+from pipeline.table import look as table_look
+from tests.table.running import create, in_file, overtake, policies, run
+
+FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
+NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What somebody's own program writes, without a line of ours: keys and cells by the README alone.
+Cells = dict[tuple[str, str], tuple[str, datetime]]
+
+
+def text(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+def filled(sensors: int = 3, hours: int = 3, a_hour: int = 4) -> dict[str, Cells]:
+    """Rows of a small fleet in the default format, with the aggregates of its hours."""
+    rows: dict[str, Cells] = {}
+    for sensor in (f"s{number}" for number in range(sensors)):
+        for hour in range(hours):
+            start = NOON + timedelta(hours=hour)
+            by_metric = defaultdict(list)
+            for number in range(a_hour):
+                at = start + timedelta(minutes=7 * number, microseconds=123_456)
+                readings = {"temperature": 20 + number / 3 + hour, "pressure": 94_000.0 + number}
+                reverse = 9_999_999_999_999_999 - (at - EPOCH) // timedelta(microseconds=1)
+                rows[f"{sensor}#{reverse}"] = {
+                    **{("raw", metric): (text(value), at) for metric, value in readings.items()},
+                    ("meta", "location"): ("north", at),
+                }
+                for metric, value in readings.items():
+                    by_metric[metric].append(value)
+            cells: Cells = {("stats", "reading_count"): (str(a_hour), start)}
+            for metric, values in by_metric.items():
+                mean = sum(values) / len(values)
+                deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+                statistics = {"count": float(len(values)), "sum": sum(values), "min": min(values), "max": max(values)}
+                statistics |= {"avg": mean, "stddev": deviation}
+                for name, value in statistics.items():
+                    cells["stats", f"{name}_{metric}"] = text(value), start
+            rows[f"agg#hourly#{sensor}#{start:%Y-%m-%dT%H}"] = cells
+    return rows
+
+
+def write(name: TableName, rows: dict[str, Cells]) -> None:
+    table = bigtable.Client(project=name.project).instance(name.instance).table(name.table)
+    written = []
+    for key, cells in rows.items():
+        row = table.direct_row(key)
+        for (family, qualifier), (value, at) in cells.items():
+            row.set_cell(family, qualifier, value, timestamp=at.replace(microsecond=at.microsecond // 1000 * 1000))
+        written.append(row)
+    assert all(status.code == 0 for status in table.mutate_rows(written))
+
+
+def write_ours(name: TableName, schema: TableSchema, events: list[Event]) -> None:
+    """Raw rows of another layout."""
+    table = bigtable.Client(project=name.project).instance(name.instance).table(name.table)
+    for event in events:
+        for each in schema.rows(event):
+            row = table.direct_row(each.key)
+            for family, qualifier, timestamp_us, value in each.cells:
+                row.set_cell(family, qualifier, value, timestamp=EPOCH + timedelta(microseconds=timestamp_us))
+            assert row.commit().code == 0
+
+
+def first(rows: dict[str, Cells], start: str) -> str:
+    return next(key for key in rows if key.startswith(start))
+
+
+@pytest.fixture
+def foreign(name: TableName) -> TableName:
+    """A table of somebody else's, with our families and no rows."""
+    create(name, **FAMILIES)
+    return name
+
+
+def test_a_table_in_the_default_format(foreign: TableName) -> None:
+    """It is looked at, told about, and has the default schema with its own policies then; a dry run stores nothing."""
+    write(foreign, filled())
+    dry = run("adopt", foreign, "--dry-run")
+    assert (dry.exit_code, dry.stderr) == (0, "")
+    assert policies(foreign) == FAMILIES
+    told = [
+        "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
+        "family raw: policy is never",
+        "family meta: policy is never",
+        "family stats: policy is never",
+        "looked at 36 raw rows, which are all",
+        "looked at 9 aggregate rows of 1h, which are all",
+        "looked at 0 rows of the work list",
+        "compared 9 windows with their raw rows",
+    ]
+    assert dry.stdout.splitlines() == [*told, f"table {foreign} fits, and is left as it is"]
+    done = run("adopt", foreign)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == [*told, f"table {foreign} has this schema now"]
+    assert policies(foreign) == {**FAMILIES, "tidetable": "never"}
+    schema = read_schema(foreign)
+    assert schema is not None
+    assert (schema.key, schema.layout) == (TableSchema.default().key, TableSchema.default().layout)
+    assert set(schema.policies.values()) == {parse_policy("never")}
+    assert run("diff", foreign).exit_code == 0
+
+
+def test_a_table_that_has_a_schema(foreign: TableName) -> None:
+    """Its schema is not replaced."""
+    write(foreign, filled(1, 1))
+    assert run("adopt", foreign).exit_code == 0
+    again = run("adopt", foreign)
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert again.stderr == f"Error: table {foreign} has a schema already; 'tidetable table describe' prints it\n"
+
+
+def test_a_table_without_rows(foreign: TableName) -> None:
+    """Nothing shows what its rows look like."""
+    result = run("adopt", foreign)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table create' with --apply")
+
+
+def test_no_table(name: TableName) -> None:
+    result = run("adopt", name)
+    assert (result.exit_code, result.stderr) == (1, f"Error: table {name} does not exist\n")
+
+
+def test_who_is_overtaken(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's schema, stored meanwhile, stays."""
+    write(foreign, filled(1, 1))
+    others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
+    overtake(monkeypatch, foreign, others, None)
+    result = run("adopt", foreign)
+    assert result.exit_code == 1
+    assert "somebody else has stored a schema meanwhile" in result.stderr
+    assert read_schema(foreign) == others
+
+
+LAYOUTS = {
+    "tall": 'layout = "tall"\nkey = "{salt:2}#{sensor_id}#{metric}#{reverse_us}"\nvalues = "float64"\n',
+    "serialized": 'layout = "serialized"\nkey = "{sensor_id}#{reverse_ms}"\n',
+    "bucket_cells": 'layout = "bucket_cells"\nkey = "{sensor_id}#{bucket:1h}"\n',
+    "bucket_columns": 'layout = "bucket_columns"\nkey = "{metadata.location}#{sensor_id}#{metric}#{bucket:1d}"\n',
+    "bucket_serialized": 'layout = "bucket_serialized"\nkey = "{bucket:1d}#{sensor_id}"\n',
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str) -> None:
+    """With the schema in a file, any layout is looked at; a tier without a row is a thing for a repair."""
+    schema = parse_schema(LAYOUTS[layout])
+    create(name, **dict.fromkeys(schema.families, "never"))
+    start_us = parse_time("2026-02-17T12:00:00Z")
+    events = [
+        Event(f"s{i % 2}", start_us + i * 60_000_000, {"t": i / 7, "u": 5.0}, {"location": "n"}) for i in range(20)
+    ]
+    write_ours(name, schema, events)
+    path = in_file(tmp_path, LAYOUTS[layout])
+    result = run("adopt", name, "--schema", path)
+    assert result.exit_code == 0, result.output
+    assert "there are no aggregate rows of 1h at all: 'tidetable repair' makes them" in result.stdout
+    stored = read_schema(name)
+    assert stored is not None
+    assert (stored.layout, stored.key) == (schema.layout, schema.key)
+
+
+def test_another_layout_than_is_said(foreign: TableName) -> None:
+    """Rows of the default format are not taken for others."""
+    write(foreign, filled(1, 1))
+    result = run("adopt", foreign, "--key", "{sensor_id}#{reverse_ms}")
+    assert result.exit_code == 1
+    assert "raw rows that do not fit: 4" in result.stdout
+    assert read_schema(foreign) is None
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+MISFITS = {
+    "a key of no event": ({"foo": {("raw", "t"): ("1", at(0))}}, "'foo': its key is not one"),
+    "behind all others": ({"zzz#1": {("raw", "t"): ("1", at(0))}}, "'zzz#1': its key is not one"),
+    "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key is not one"),
+    "a value that is no number": (
+        {"s1#8228676000000000": {("raw", "t"): ("warm", EPOCH)}},
+        "its cells are not read as wide: b'warm' is no number",
+    ),
+    "a value that is not finite": (
+        {"s1#8228676000000000": {("raw", "t"): ("nan", EPOCH)}},
+        "'s1#8228676000000000': its cells are not read as wide: b'nan' is no finite decimal number",
+    ),
+    "the time of writing": (
+        {"s1#8228676000000000": {("raw", "t"): ("1", at(0))}},
+        "cell raw:t has the timestamp 2026-02-17T12:00:00Z, and it has to be 2026-02-17T10:26:39.999Z",
+    ),
+    "a column that is no metric": (
+        {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
+        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is no name",
+    ),
+    "a reading among aggregates": (
+        {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},
+        "cell stats:t is none that this schema writes there",
+    ),
+    "a part of an aggregate": (
+        {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(0)), ("stats", "sum_t"): ("1", at(0))}},
+        "it has no avg_t, count_t, max_t …",
+    ),
+    "an aggregate with the time of writing": (
+        {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(90))}},
+        "cell stats:reading_count has the timestamp 2026-02-17T13:30:00Z, and it has to be 2026-02-17T12:00:00Z",
+    ),
+    "an int64 counter": (
+        {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("\x00\x00\x00\x00\x00\x00\x00\x05", at(0))}},
+        "cell stats:reading_count is none of an aggregate: b'",
+    ),
+    "an aggregate of no hour": (
+        {"agg#hourly#s9#2026-2-17T9": {("stats", "reading_count"): ("1", at(0))}},
+        "is not the key of a window of 1h",
+    ),
+    "aggregates of other windows": (
+        {"agg#daily#s1#2026-02-17": {("stats", "reading_count"): ("12", at(-720))}},
+        "'agg#daily#s1#2026-02-17': the schema has no tier of such windows",
+    ),
+    "a work list of another kind": ({"repair#x": {("raw", "t"): ("1", at(0))}}, "'repair#x': its key is not one"),
+}
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
+    """It is named with what is wrong, and the table is left as it is."""
+    rows, says = MISFITS[kind]
+    write(foreign, filled() | rows)
+    result = run("adopt", foreign)
+    assert result.exit_code == 1
+    assert says in result.stdout
+    assert result.stderr == f"table {foreign} is left as it is: not all that was looked at fits\n"
+    assert policies(foreign) == FAMILIES
+    assert read_schema(foreign) is None
+
+
+def test_the_first_few_are_named(foreign: TableName) -> None:
+    """Of many rows that do not fit, three; their number is told, also as JSON."""
+    write(foreign, filled(1, 1) | {f"foo{i}": {("raw", "t"): ("1", NOON)} for i in range(9)})
+    result = run("adopt", foreign, "--json")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert (record["fits"], record["stored"]) == (False, False)
+    assert record["looked_at"]["raw rows"] == {"rows": 13, "all": True}
+    assert record["misfits"]["raw rows"]["count"] == 9
+    assert [each.partition(":")[0] for each in record["misfits"]["raw rows"]["first"]] == ["'foo0'", "'foo1'", "'foo2'"]
+
+
+def test_json(foreign: TableName) -> None:
+    """A program reads the schema that was stored."""
+    write(foreign, filled())
+    record = json.loads(run("adopt", foreign, "--json").stdout)
+    assert (record["fits"], record["stored"], record["misfits"]) == (True, True, {})
+    assert record["schema"]["policies"] == FAMILIES
+    assert record["windows_compared"] == 9
+
+
+def test_a_missing_family(name: TableName) -> None:
+    """It is named, and not made."""
+    create(name, raw="never", stats="never", extra="never")
+    rows = {key: {c: v for c, v in cells.items() if c[0] != "meta"} for key, cells in filled(1, 1).items()}
+    write(name, rows)
+    result = run("adopt", name)
+    assert result.exit_code == 1
+    assert "family meta is missing; create it, or name the one that there is" in result.stdout
+    assert "family extra is not one of those asked for and is left alone" in result.stdout
+    assert set(policies(name)) == {"raw", "stats", "extra"}
+    assert run("adopt", name, "--meta-family", "extra").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "says"),
+    [
+        ("maxage=9999d", [], None),
+        ("maxage=9999d", ["--gc", "raw=maxage=9999d"], None),
+        ("maxage=9999d", ["--gc", "raw=maxage=30d"], "family raw: policy is maxage=9999d, wanted maxage=30d"),
+        ("maxversions=1", ["--key", "{sensor_id}#{reverse_s}"], "policies.raw: maxversions would collect events"),
+    ],
+)
+def test_policies(name: TableName, policy: str, options: list[str], says: str | None) -> None:
+    """The table's own are kept; one that is asked for and is not there does not fit, nor one that can't be."""
+    create(name, **FAMILIES | {"raw": policy})
+    write(name, filled(1, 1))
+    result = run("adopt", name, *options)
+    assert result.exit_code == (1 if says else 0), result.output
+    if says:
+        assert says in result.stdout
+        assert policies(name) == FAMILIES | {"raw": policy}
+    else:
+        assert policies(name) == FAMILIES | {"raw": policy, "tidetable": "never"}
+        assert run("diff", name).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("sum_temperature", "sum_temperature is 1.0, by its raw rows "),
+        ("reading_count", "reading_count is 1.0, by its raw rows 4.0"),
+        ("gone", "reading_count is missing, by its raw rows 4.0"),
+        ("alone", "avg_pressure is 94001.5, by its raw rows nothing (and 12 more)"),
+    ],
+)
+def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -> None:
+    """A row that is not what its raw rows make, that is missing, or that has none, does not fit."""
+    rows = filled()
+    key = first(rows, "agg#hourly#s2")
+    if change == "gone":
+        del rows[key]
+    elif change == "alone":
+        rows = {each: cells for each, cells in rows.items() if not each.startswith("s2#")}
+    else:
+        rows[key]["stats", change] = ("1", rows[key]["stats", change][1])
+    write(foreign, rows)
+    result = run("adopt", foreign)
+    assert result.exit_code == 1
+    assert f"'{key}': {says}" in result.stdout
+    assert read_schema(foreign) is None
+
+
+def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
+    """Aggregates outlive their raw rows: a window whose raw rows may have gone is no sign of a mistake."""
+    create(name, raw="maxage=1d", stats="never", meta="maxage=1d")
+    write(name, {key: cells for key, cells in filled().items() if key.startswith("agg#")})
+    result = run("adopt", name)
+    assert result.exit_code == 0, result.output
+    assert "compared 0 windows" in result.stdout
+
+
+def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more rows than are looked at, some of each sensor are, the newest and the oldest: a stray among them shows."""
+    # The emulator samples keys at random.
+    monkeypatch.setattr(table_look, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
+    rows = filled(sensors=10, hours=2, a_hour=8)
+    write(foreign, rows)
+    result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
+    record = json.loads(result.stdout)
+    assert record["fits"], result.output
+    looked_at = record["looked_at"]["raw rows"]
+    assert looked_at == {"rows": 100, "all": False}
+    assert record["looked_at"]["aggregate rows of 1h"] == {"rows": 20, "all": True}
+    write(foreign, {"s3#zzz": {("raw", "t"): ("1", NOON)}, "s30": {("raw", "t"): ("1", NOON)}})
+    result = run("adopt", foreign, "--sample", "100")
+    assert result.exit_code == 1
+    assert "raw rows that do not fit: 2" in result.stdout
+
+
+def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read for windows is bounded; what is left out is told."""
+    monkeypatch.setattr(table_look, "_ROWS_A_SAMPLE", 0)
+    write(foreign, filled())
+    result = run("adopt", foreign, "--dry-run")
+    assert result.exit_code == 0
+    assert "further windows were not compared: they have too many raw rows" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["adopt", "create"])
+def test_tiers_without_rows(command: str, name: TableName) -> None:
+    """What was written before was counted in none of their windows, and the table says so."""
+    create(name, **FAMILIES, days="never")
+    write(name, filled())
+    flags = ("--tier", "1h=stats", "--tier", "1d=days", *(("--apply",) if command == "create" else ()))
+    assert run(command, name, *flags).exit_code == 0
+    schema = read_schema(name)
+    assert schema is not None
+    retention = retention_of(name, schema, tables.describe(name))
+    assert [retention.counts(tier, parse_time("2026-02-17")) for tier in schema.tiers] == [True, False]

@@ -1,0 +1,248 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.cloud.retention_notes import retention_of
+from pipeline.cloud.row_reader import RowReader
+from pipeline.cloud.schema_store import read_schema, text_of
+from pipeline.core.rows import KeyRange
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from tests.table.running import DEFAULTS, TALL, TALL_FLAGS, create, in_file, overtake, policies, run, write
+
+
+def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
+    """What describe prints is what create took; changed by hand, diff tells how, and --apply makes it so."""
+    run("create", name, "--schema", in_file(tmp_path, TALL))
+    described = run("describe", name, "--toml").stdout
+    assert described == TALL
+    assert run("diff", name, "--schema", in_file(tmp_path, described)).exit_code == 0
+
+    changed = described.replace('logs = ["log_*"]', 'logs = ["log_*", "debug"]\nevents = ["event_*"]')
+    path = in_file(tmp_path, changed.replace('days = "never"', 'days = "maxage=3650d"').replace("10ms", "20ms"))
+    told = [
+        "schema: metrics.logs is ['log_*'], wanted ['log_*', 'debug']",
+        "schema: metrics.events is absent, wanted ['event_*']",
+        "schema: rate is {'every': '10ms', 'metrics': 3, 'metadata': 0}, wanted "
+        "{'every': '20ms', 'metrics': 3, 'metadata': 0}",
+        "family days: policy is never, wanted maxage=3650d",
+        "family events is missing, wanted with policy maxage=90d",
+    ]
+    before = run("diff", name, "--schema", path)
+    assert (before.exit_code, before.stdout.splitlines()) == (1, told)
+    assert run("create", name, "--schema", path).exit_code == 1
+    applied = run("create", name, "--schema", path, "--apply")
+    assert applied.exit_code == 0, applied.output
+    assert applied.stdout.splitlines() == [*told, f"table {name} changed: it has what is wanted now"]
+    after = run("diff", name, "--schema", path)
+    assert (after.exit_code, after.stdout) == (0, "")
+    assert policies(name)["events"] == "maxage=90d"
+    assert read_schema(name) == parse_schema(Path(path).read_text())
+
+
+def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
+    """Without a file, create starts from the table's own schema, not from the default one."""
+    run(
+        "create",
+        name,
+        *TALL_FLAGS,
+        "--gc",
+        "raw=maxage=1d",
+        "--tier",
+        "1d=days",
+        "--raw-family",
+        "r",
+        "--gc",
+        "r=never",
+    )
+    run("create", name, *TALL_FLAGS, "--raw-family", "r", "--gc", "r=maxage=1d", "--tier", "1d=days")
+    assert run("diff", name).exit_code == 0
+    result = run("create", name, "--tier", "1d=days", "--tier", "1h=hours", "--gc", "hours=never", "--apply")
+    assert result.exit_code == 0, result.output
+    assert policies(name) == {
+        "days": "maxage=730d",
+        "hours": "never",
+        "meta": "maxage=90d",
+        "r": "maxage=1d",
+        "tidetable": "never",
+    }
+    schema = read_schema(name)
+    assert schema is not None
+    assert (schema.layout.name, schema.key.text) == ("tall", "{sensor_id}#{metric}#{reverse_us}")
+
+
+def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is overtaken by another's change is told so in a line, and changes nothing, families included."""
+    run("create", name)
+    others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
+    overtake(monkeypatch, name, others, text_of(TableSchema.default()))
+    result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: table {name} is unchanged: somebody else has changed its schema meanwhile; "
+        "'tidetable table diff' tells how it differs now\n"
+    )
+    assert "changed: it has" not in result.stdout
+    assert policies(name) == DEFAULTS
+    assert read_schema(name) == others
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
+    """Where the families can't be changed, the schema is as it was."""
+    if stored:
+        run("create", name)
+    else:
+        create(name, raw="maxage=90d", tidetable="never")
+    before = read_schema(name)
+
+    def fail(*_: object) -> None:
+        raise ServerProblem("permission denied")
+
+    monkeypatch.setattr(tables, "apply", fail)
+    result = run("create", name, "--tier", "1h=stats", "--tier", "1d=days", "--apply")
+    assert (result.exit_code, result.stderr) == (1, "Error: permission denied\n")
+    assert read_schema(name) == before
+
+
+def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
+    """The server's policy and that of the table's own schema can part; diff tells it, --apply mends it."""
+    run("create", name, "--gc", "raw=maxage=30d")
+    tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("never"))])
+    assert run("diff", name).stdout == "family raw: policy is never, wanted maxage=30d\n"
+    assert run("create", name, "--apply").exit_code == 0
+    assert policies(name)["raw"] == "maxage=30d"
+    # The other way round: the server has it already, and the schema is made to say so.
+    tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("maxage=5d"))])
+    result = run("create", name, "--gc", "raw=maxage=5d", "--apply")
+    assert result.stdout.splitlines()[0] == "schema: policies.raw is 'maxage=30d', wanted 'maxage=5d'"
+    assert run("diff", name).exit_code == 0
+
+
+def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
+    """Each is told with the reason and what to do instead; nothing at all is changed, not even what would be safe."""
+    run("create", name)
+    write(name, b"s#1")
+    unsafe = [*TALL_FLAGS, "--gc", "raw=never"]
+    told = run("create", name, *unsafe)
+    assert told.exit_code == 1
+    assert told.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
+    result = run("create", name, *unsafe, "--apply")
+    assert result.exit_code == 1
+    key, layout, unchanged = result.stderr.splitlines()
+    assert key.startswith(
+        "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{metric}#{reverse_us}': the rows that"
+    )
+    assert layout.startswith("layout is 'wide', wanted 'tall': ")
+    assert "make another table" in key
+    assert unchanged == f"table {name} is unchanged"
+    assert policies(name) == DEFAULTS
+    assert read_schema(name) == TableSchema.default()
+
+
+def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> None:
+    """Where nothing is written yet, the table can be made anew."""
+    run("create", name)
+    result = run("create", name, *TALL_FLAGS, "--apply")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "It has no rows: it can be deleted and created anew."
+    run("delete", name)
+    assert run("create", name, *TALL_FLAGS).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        (["--values", "float64"], "values"),
+        (["--raw-family", "r"], "metrics.raw"),
+        (["--meta-family", "m"], "metadata.meta"),
+        (["--stats-family", "s"], "tiers.1h"),
+        (["--tier", "15m=stats"], "tiers.1h"),
+    ],
+)
+def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: list[str], key: str) -> None:
+    """Another encoding, and a family by another name, would hide what is there."""
+    run("create", name)
+    write(name, b"s#1")
+    result = run("create", name, *options, "--apply")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{key} is ")
+    assert read_schema(name) == TableSchema.default()
+
+
+def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
+    """Also where somebody made the table's own policy longer first, so that the schema alone changes."""
+    run("create", name, "--gc", "raw=maxage=6h")
+    tables.apply(name, [tables.Difference("raw", parse_policy("maxage=6h"), parse_policy("maxage=90d"))])
+    assert run("create", name, "--gc", "raw=maxage=90d", "--apply").exit_code == 0
+    schema = read_schema(name)
+    assert schema is not None
+    now_us = time.time_ns() // 1000
+    assert retention_of(name, schema, tables.describe(name)).readings_from_us(now_us) > now_us
+
+
+def test_a_tier_that_is_added_to_rows(name: TableName) -> None:
+    """The table notes that older windows have none of it; not where there are no rows yet."""
+
+    def counted() -> dict[str, bool]:
+        schema = read_schema(name)
+        assert schema is not None
+        retention = retention_of(name, schema, tables.describe(name))
+        return {tier.family: retention.counts(tier, time.time_ns() // 1000) for tier in schema.tiers}
+
+    run("create", name, "--tier", "1h=hours")
+    assert run("create", name, "--tier", "1h=hours", "--tier", "1d=days", "--apply").exit_code == 0
+    write(name, b"s#1")
+    tiers = ("--tier", "15m=quarters", "--tier", "1h=hours", "--tier", "1d=days")
+    assert run("create", name, *tiers, "--apply").exit_code == 0
+    assert counted() == {"quarters": False, "hours": True, "days": True}
+
+
+def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
+    """The first family that matches takes a metric, so that their order is a part of the schema."""
+    text = "metrics = {{{}}}"
+    one, other = 'logs = ["log_*"]', 'raw = ["*"]'
+    run("create", name, "--schema", in_file(tmp_path, text.format(f"{one}, {other}")))
+    path = in_file(tmp_path, text.format(f"{other}, {one}"))
+    assert run("diff", name, "--schema", path).stdout == "schema: metrics is ['logs', 'raw'], wanted ['raw', 'logs']\n"
+    assert run("create", name, "--schema", path, "--apply").exit_code == 0
+    assert run("diff", name, "--schema", path).exit_code == 0
+
+
+def test_the_schemas_row_is_never_collected(name: TableName) -> None:
+    """Its family has a policy that keeps it, and one that somebody else set is a difference."""
+    run("create", name)
+    tables.apply(name, [tables.Difference("tidetable", parse_policy("never"), parse_policy("maxage=1d"))])
+    assert run("diff", name).stdout == "family tidetable: policy is maxage=1d, wanted never\n"
+    assert run("create", name, "--apply").exit_code == 0
+    assert policies(name) == DEFAULTS
+    with RowReader.open(name) as reader:
+        assert [row.key for row in reader.read(KeyRange(b"", b""))] == [b"schema#current"]
+
+
+def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
+    """A program reads what differs, and whether --apply would make it so."""
+    run("create", name)
+    result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--json")
+    assert result.exit_code == 1
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"schema": "values", "actual": "text", "wanted": "float64", "safe": False},
+        {"family": "raw", "actual": "maxage=90d", "wanted": "never", "safe": True},
+    ]
+
+
+def test_diff_changes_nothing(name: TableName) -> None:
+    """Whatever is wanted, the table stays; a family that nobody asked for is no difference."""
+    create(name, raw="maxage=90d", extra="never")
+    assert run("diff", name).exit_code == 1
+    assert policies(name) == {"extra": "never", "raw": "maxage=90d"}
+    run("create", name, "--apply")
+    result = run("diff", name)
+    assert result.exit_code == 0
+    assert result.stdout == "family extra is not one of those asked for and is left alone\n"

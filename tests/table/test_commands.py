@@ -1,0 +1,76 @@
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from google.cloud import bigtable
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from tests.table.running import arguments, create, run
+
+
+@pytest.mark.parametrize("command", ["describe", "delete", "diff"])
+def test_a_missing_table_is_one_line(name: TableName, command: str) -> None:
+    """Describing or deleting what is not there ends with exit code 1 and one line on standard error."""
+    result = run(command, name)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == f"Error: table {name} does not exist\n"
+
+
+@pytest.mark.parametrize("command", ["create", "describe", "delete", "diff"])
+def test_an_unreachable_server_is_one_line(name: TableName, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command tells of a server that is not there in one line, with exit code 1."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
+    result = run(command, name)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert f"table {name}: the server cannot be reached" in result.stderr
+
+
+def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> None:
+    """Neither describe nor --apply goes past a schema that is not understood."""
+    run("create", name)
+    row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(b"schema#current")
+    row.set_cell("tidetable", b"schema.toml", b"colour = 1")
+    row.commit()
+    for command, *options in (["describe"], ["diff"], ["create", "--apply"]):
+        result = run(command, name, *options)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(
+            f"Error: table {name}: what its row schema#current holds is not read as a schema"
+        )
+        assert result.stderr.count("\n") == 1
+
+
+def test_delete_does_not_ask_a_script(name: TableName) -> None:
+    """With standard input no terminal, the table is deleted without a question."""
+    create(name, raw="never")
+    result = run("delete", name)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"table {name} deleted\n"
+    assert tables.find(name) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "exit_code", "deleted"),
+    [([], b"n\n", 1, False), ([], b"y\n", 0, True), (["--yes"], b"", 0, True)],
+)
+def test_delete_asks_at_a_terminal(
+    name: TableName, options: list[str], answer: bytes, exit_code: int, deleted: bool
+) -> None:
+    """Somebody at a terminal is asked first, and only a yes, or --yes, deletes the table."""
+    create(name, raw="never")
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, answer)
+    command = [sys.executable, "-c", "from pipeline.cli.root import main; main()"]
+    finished = subprocess.run(
+        [*command, *arguments("delete", name, *options)], stdin=terminal, capture_output=True, timeout=60, check=False
+    )
+    os.close(keyboard)
+    os.close(terminal)
+    assert finished.returncode == exit_code, finished.stderr
+    assert (b"Delete table" in finished.stderr) is not bool(options)
+    assert (tables.find(name) is None) is deleted

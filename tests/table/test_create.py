@@ -1,0 +1,174 @@
+import pytest
+from click.testing import Result
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import read_schema
+from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.table_schema import TableSchema
+from tests.table.running import DEFAULTS, LONG_POLICY, create, policies, run
+
+
+def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
+    """Without a word about it, the families are raw, stats and meta under their default policies."""
+    result = run("create", name)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        f"table {name} created",
+        "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
+        "family raw: policy is maxage=90d",
+        "family meta: policy is maxage=90d",
+        "family stats: policy is maxage=730d",
+        "family tidetable: policy is never",
+    ]
+    assert result.stderr == ""
+    assert policies(name) == DEFAULTS
+    assert read_schema(name) == TableSchema.default()
+
+
+def test_create_takes_names_and_policies(name: TableName) -> None:
+    """Families can be called otherwise, and each can have a policy of cbt's grammar."""
+    families = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
+    result = run("create", name, *families, "--gc", "r=maxage=3d and maxversions=2", "--gc", "m=never")
+    assert result.exit_code == 0, result.output
+    wanted = {"m": "never", "r": "maxage=3d && maxversions=2", "s": "maxage=730d", "tidetable": "never"}
+    assert policies(name) == wanted
+    schema = read_schema(name)
+    assert schema is not None
+    assert {family: format_policy(policy) for family, policy in tables.policies_of(schema).items()} == wanted
+
+
+def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
+    """Whoever lets readings go sooner than now is told, before and while it is done; a longer policy is no matter."""
+    run("create", name, "--gc", "raw=never", "--gc", "stats=maxage=10d")
+    for apply in ([], ["--apply"]):
+        result = run("create", name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d", *apply)
+        assert result.stderr == (
+            "warning: family raw: policy is never, wanted maxage=30d, which collects what is older\n"
+        )
+
+
+def test_create_again_has_nothing_to_do(name: TableName) -> None:
+    """Creating the same table twice succeeds twice, whatever the order in which a policy's parts are given."""
+    run("create", name, "--gc", "raw=maxage=3d || maxversions=2")
+    result = run("create", name, "--gc", "raw=maxversions=2 or maxage=72h")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"table {name} has what is wanted: nothing to do\n"
+
+
+def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None:
+    """Each difference is a line, the last line names --apply, the exit code is 1 and the table as before."""
+    create(name, raw="maxage=30d", stats="maxage=730d", extra="never")
+    result = run("create", name)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        "family extra is not one of those asked for and is left alone",
+        "family meta is missing, wanted with policy maxage=90d",
+        "family raw: policy is maxage=30d, wanted maxage=90d",
+        "family tidetable is missing, wanted with policy never",
+        f"table {name} is unchanged; --apply would make these changes",
+    ]
+    assert policies(name) == {"extra": "never", "raw": "maxage=30d", "stats": "maxage=730d"}
+
+
+def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) -> None:
+    """Missing families are added, policies changed, other families left alone; after that nothing is to do."""
+    create(name, raw="maxage=30d", extra="never")
+    result = run("create", name, "--apply")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"table {name} changed: it has what is wanted now"
+    assert policies(name) == {"extra": "never", **DEFAULTS}
+    again = run("create", name)
+    assert again.exit_code == 0
+    assert again.stdout.splitlines()[-1] == f"table {name} has what is wanted: nothing to do"
+
+
+def test_create_compares_with_a_table_that_somebody_else_has_just_created(
+    name: TableName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that appears after it was found missing is compared like any other."""
+    find = tables.find
+
+    def find_and_be_overtaken(name: TableName) -> dict | None:
+        found = find(name)
+        if found is None:
+            create(name, raw="maxage=30d")
+        return found
+
+    monkeypatch.setattr(tables, "find", find_and_be_overtaken)
+    result = run("create", name)
+    assert result.exit_code == 1
+    assert "family raw: policy is maxage=30d, wanted maxage=90d" in result.stdout
+
+
+def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is overtaken finds what it wanted; who wanted otherwise is told so, and the first one's schema stays."""
+    assert run("create", name).exit_code == 0
+    find = tables.find
+    for options, exit_code in (([], 0), (["--layout", "serialized"], 1)):
+        missing = iter([True])
+        monkeypatch.setattr(tables, "find", lambda name, it=missing: None if next(it, False) else find(name))
+        result = run("create", name, *options)
+        assert result.exit_code == exit_code, result.output
+        assert ("nothing to do" in result.stdout) is not options
+    assert "schema: layout is 'wide', wanted 'serialized'" in result.stdout
+    assert read_schema(name) == TableSchema.default()
+
+
+@pytest.mark.parametrize("others", [[], ["--layout", "serialized"]])
+def test_of_two_that_create_a_table_at_the_same_time_one_does(
+    name: TableName, monkeypatch: pytest.MonkeyPatch, others: list[str]
+) -> None:
+    """Who has made the table, and finds another's schema in it, tells how that differs, and never "created"."""
+    create_bare = tables.create_bare
+    results: list[Result] = []
+
+    def overtaken(*asked: object) -> bool:
+        monkeypatch.setattr(tables, "create_bare", create_bare)
+        assert create_bare(*asked)
+        results.append(run("create", name, *others, "--apply"))
+        return True
+
+    monkeypatch.setattr(tables, "create_bare", overtaken)
+    result = run("create", name, "--layout", "wide")
+    assert results[0].exit_code == 0, results[0].output
+    assert "created" not in result.stdout
+    if others:
+        assert result.exit_code == 1
+        assert "schema: layout is 'serialized', wanted 'wide'" in result.stdout.splitlines()
+    else:
+        assert (result.exit_code, result.stdout) == (0, f"table {name} has what is wanted: nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--gc", "other=maxage=1d"], "--gc other=…: the table's families are raw, meta, stats"),
+        (["--gc", "tidetable=maxage=1d"], "the table's families are raw, meta, stats"),
+        (["--gc", "raw"], "'raw': it takes FAMILY=POLICY, as in raw=maxage=30d"),
+        (["--gc", "raw=maxage=90x"], "expected at character 8, not '90x'"),
+        (["--gc", f"raw={LONG_POLICY}"], "family raw: the policy is too long: Bigtable stores at most 500 bytes"),
+        (["--raw-family", "stats"], "tiers: family stats is one of metrics already"),
+        (["--raw-family", ""], "metrics: '' is not a family's name"),
+        (["--meta-family", "tidetable"], "metadata: family tidetable is the table's own"),
+        (["--key", "{sensor_id}"], "'--key': '{sensor_id}' has no time"),
+        (["--key", "{sensor_id}#{metric}#{iso_us}"], "key: {sensor_id}#{metric}#{iso_us} has {metric}, but a row of"),
+        (["--layout", "tall"], "key: {sensor_id}#{reverse_us} has no {metric}"),
+        (["--layout", "square"], "'square' is not one of"),
+        (["--layout", "serialized", "--values", "float64"], "values: the layout serialized keeps values in the event"),
+        (["--layout", "serialized", "--meta-family", "m"], "--meta-family: the schema has no such family"),
+        (["--tier", "1h"], "'1h': it takes WINDOW=FAMILY, as in 1d=daily"),
+        (["--tier", "7m=stats"], "a window of 7m does not divide a day"),
+        (["--tier", "1h=a", "--tier", "60m=b"], "are the same window"),
+        (["--tier", "1h=a", "--stats-family", "b"], "leave one of them out"),
+        (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
+        (["--table", "projects/p/instances/i/tables/t"], "it takes the id alone, without the path around it"),
+    ],
+)
+def test_a_bad_option_is_a_usage_error(name: TableName, options: list[str], problem: str) -> None:
+    """An option that makes no sense is told as one, before any server is asked."""
+    result = run("create", name, *options)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert tables.find(name) is None

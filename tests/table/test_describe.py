@@ -1,0 +1,115 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.core.schema.policies import parse_policy
+from tests.table.running import DEFAULTS, TALL, create, in_file, lines, run
+
+
+def test_describe_prints_families_and_policies(name: TableName) -> None:
+    """A person reads a small table."""
+    create(name, raw="maxage=30d || maxversions=2", meta="never")
+    result = run("describe", name)
+    assert result.exit_code == 0, result.output
+    assert lines(result)[0] == f"table {name}"
+    assert lines(result)[1] == "It has no schema of its own; 'tidetable table create' with --apply stores one."
+    assert {"family policy", "raw maxage=30d || maxversions=2", "meta never"} <= set(lines(result))
+
+
+def test_describe_as_json_prints_one_line(name: TableName) -> None:
+    """A program reads one line of JSON with the families by name."""
+    create(name, raw="maxage=30d", meta="never")
+    result = run("describe", name, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("\n") == 1
+    families = {"meta": "never", "raw": "maxage=30d"}
+    assert json.loads(result.stdout) == {"table": str(name), "schema": None, "families": families}
+
+
+def test_describe_prints_the_schema_and_example_keys(name: TableName, tmp_path: Path) -> None:
+    """A person sees the schema, a key of each kind, what keys cost a reader, what hurts, and the real policies."""
+    run("create", name, "--schema", in_file(tmp_path, TALL))
+    tables.apply(name, [tables.Difference("days", parse_policy("never"), parse_policy("maxage=9d"))])
+    result = run("describe", name)
+    assert result.exit_code == 0, result.output
+    assert TALL in result.stdout
+    assert {
+        "reading e#sensor-1#temperature#8228675799749",
+        "window of 15m agg#15m#sensor-1#2026-02-17T10:30:00",
+        "window of 1h agg#hourly#sensor-1#2026-02-17T10",
+        "window of 1d agg#daily#sensor-1#2026-02-17",
+        "schema schema#current",
+        "of one sensor newest first",
+        "one sensor, one day 1 range a metric",
+        "all sensors 16 ranges",
+        "days maxage=9d",
+        "tidetable never",
+    } <= set(lines(result))
+    assert lines(result)[-1].startswith("warning: key: {salt:1}#{sensor_id}")
+
+
+@pytest.mark.parametrize(
+    ("key", "layout", "wanted"),
+    [
+        ("{bucket:1h}#{sensor_id}#{iso_ms}", "wide", ["of one sensor oldest first", "one sensor, one day 24 ranges"]),
+        (
+            "{iso_us}#{sensor_id}",
+            "wide",
+            [
+                "event 2026-02-17T10:30:00.250000#sensor-1",
+                "one sensor, one day 1 range, in which the rows of others lie too",
+            ],
+        ),
+        (
+            "{metadata.location}#{sensor_id}#{bucket:1w}",
+            "bucket_serialized",
+            ["bucket location#sensor-1#2026-W08", "one sensor, one day 1 range", "all sensors 1 range"],
+        ),
+        ("x[b]{sensor_id}#{reverse_us}#{event_id}", "wide", ["event x[b]sensor-1#8228675799749999#event-1"]),
+    ],
+)
+def test_describe_tells_keys_of_every_kind(name: TableName, key: str, layout: str, wanted: list[str]) -> None:
+    """Promoted metadata, event ids, buckets and times in front are in the examples as they are in the table."""
+    run("create", name, "--key", key, "--layout", layout)
+    assert set(wanted) <= set(lines(run("describe", name)))
+
+
+def test_describe_as_json_has_the_schema(name: TableName) -> None:
+    """A program reads the schema's document, examples, ranges and warnings beside the families."""
+    run("create", name, "--key", "{salt:1}#{sensor_id}#{reverse_us}")
+    result = run("describe", name, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("\n") == 1
+    described = json.loads(result.stdout)
+    assert described.pop("warnings")[0].startswith("key: {salt:1}#{sensor_id}#{reverse_us} spreads sensors")
+    assert described == {
+        "table": str(name),
+        "schema": {
+            "key": "{salt:1}#{sensor_id}#{reverse_us}",
+            "layout": "wide",
+            "values": "text",
+            "metrics": {"raw": ["*"]},
+            "metadata": {"meta": ["*"]},
+            "tiers": {"1h": "stats"},
+            "policies": {"raw": "maxage=90d", "meta": "maxage=90d", "stats": "maxage=730d"},
+        },
+        "examples": {
+            "event": "e#sensor-1#8228675799749999",
+            "aggregates": {"1h": "agg#hourly#sensor-1#2026-02-17T10"},
+            "schema": "schema#current",
+        },
+        "newest_first": True,
+        "ranges": {"sensor_day": 1, "all_sensors": 16},
+        "families": DEFAULTS,
+    }
+
+
+def test_describe_without_a_schema_has_no_toml(name: TableName) -> None:
+    """What there is not can't be piped."""
+    create(name, raw="never")
+    result = run("describe", name, "--toml")
+    assert result.exit_code == 1
+    assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no schema of its own\n")

@@ -1,0 +1,142 @@
+"""What the schema writes fits; what it would have written otherwise does not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
+from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
+from pipeline.core.times import parse_time
+from pipeline.core.work_list import work_row
+from pipeline.table.fitting import Misfit, aggregate, beginnings, check_listed, raw_events, raw_key_ranges
+
+T = parse_time("2026-02-17T12:00:00Z")
+SCHEMAS = {
+    text: parse_schema(text)
+    for text in (
+        "",
+        'key = "{salt:2}#{sensor_id}#{iso_ms}"\nvalues = "float64"\nmetrics = { logs = ["a"], raw = ["*"] }',
+        'key = "{metadata.place}#{sensor_id}#{reverse_s}#{event_id}"',
+        'layout = "tall"\nkey = "{shard:7}#{sensor_id}#{metric}#{reverse_us}"',
+        'layout = "serialized"\nkey = "{sensor_id}#{reverse_s}"',
+        'layout = "bucket_cells"\nkey = "{bucket:1h}#{sensor_id}"',
+        'layout = "bucket_columns"\nkey = "{sensor_id}#{metric}#{bucket:1d}"',
+        'layout = "bucket_serialized"\nkey = "{sensor_id}#{bucket:1w}"',
+    )
+}
+events = st.builds(
+    Event,
+    st.sampled_from(["a", "balloon-7", "~"]),
+    st.integers(T, T + 10**12),
+    st.dictionaries(st.sampled_from(["a", "b", "t.x"]), st.floats(allow_nan=False, allow_infinity=False), min_size=1),
+    st.dictionaries(st.sampled_from(["model", "owner"]), st.text(max_size=5)).map(lambda all_: {**all_, "place": "n"}),
+    st.sampled_from(["e1", "e2"]),
+    st.none(),
+)
+
+
+@pytest.mark.parametrize("text", SCHEMAS)
+@given(event=events)
+def test_what_is_written_fits(text: str, event: Event) -> None:
+    """In every layout, every row of an event."""
+    schema = SCHEMAS[text]
+    for row in schema.rows(event):
+        (record,) = raw_events(schema, row)
+        assert (record.sensor_id, record.event_time_us // 1000) == (event.sensor_id, event.event_time_us // 1000)
+
+
+@pytest.mark.parametrize("text", SCHEMAS)
+def test_another_time_of_a_cell_does_not_fit(text: str) -> None:
+    """A cell that is newer than its event would hide what is written there later."""
+    schema = SCHEMAS[text]
+    (row, *_) = schema.rows(Event("a", T, {"b": 1.5}, {"place": "n"}, "e1"))
+    later = [cell._replace(timestamp_us=cell.timestamp_us + 10**12) for cell in row.cells]
+    with pytest.raises(Misfit):
+        raw_events(schema, Row(row.key, later))
+
+
+def test_what_is_left_of_an_event() -> None:
+    """Where readings were collected sooner than metadata, the metadata still fits."""
+    for text, schema in SCHEMAS.items():
+        if not schema.layout.serializes:
+            (row, *_) = schema.rows(Event("a", T, {"b": 1.5}, {"place": "n", "model": "m"}, "e1"))
+            left = [cell for cell in row.cells if cell.family == "meta"]
+            assert left, text
+            raw_events(schema, Row(row.key, left))
+
+
+def test_another_spelling_of_a_number_fits() -> None:
+    """What reads as the same number is one, where it is a cell's value; where it names the column, it is another."""
+    wide, columns = SCHEMAS[""], SCHEMAS['layout = "bucket_columns"\nkey = "{sensor_id}#{metric}#{bucket:1d}"']
+    (row,) = wide.rows(Event("a", T, {"b": 1.5}, {}))
+    raw_events(wide, Row(row.key, [row.cells[0]._replace(value=b"1.50")]))
+    (row,) = columns.rows(Event("a", T, {"b": 1.5}, {}))
+    with pytest.raises(Misfit, match=r"cell raw:1\.50 is none that this schema writes there"):
+        raw_events(columns, Row(row.key, [row.cells[0]._replace(qualifier=b"1.50")]))
+
+
+def test_a_salt_of_another_sensor() -> None:
+    """A key that no reader would look for does not fit."""
+    schema = parse_schema('key = "{salt:1}#{sensor_id}#{reverse_us}"')
+    (row,) = schema.rows(Event("a", T, {"b": 1.5}, {}))
+    raw_events(schema, row)
+    with pytest.raises(Misfit, match=r"has f for \{salt:1\}"):
+        raw_events(schema, Row(b"f" + row.key[1:], row.cells))
+
+
+def test_families_that_the_schema_does_not_name() -> None:
+    """Nobody reads them."""
+    (row,) = SCHEMAS[""].rows(Event("a", T, {"b": 1.5}, {}))
+    raw_events(SCHEMAS[""], Row(row.key, [*row.cells, Cell("extra", b"\xff", 5, b"?")]))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b_c"]), st.floats(-1e9, 1e9), min_size=1), min_size=1))
+def test_what_is_aggregated_fits(readings: list[dict[str, float]]) -> None:
+    """An aggregate row of ours, and a row of our work list."""
+    schema = SCHEMAS[""]
+    (tier,) = schema.tiers
+    stats = WindowStats()
+    for each in readings:
+        stats.add(each)
+    row = aggregate_row(tier.window, "s", T, stats, tier.family)
+    assert aggregate(tier, row, schema.families) == ("s", T)
+    with pytest.raises(Misfit, match="it has no "):
+        aggregate(tier, Row(row.key, row.cells[:-1]), schema.families)
+    with pytest.raises(Misfit, match="has the timestamp"):
+        aggregate(tier, Row(row.key, [row.cells[0]._replace(timestamp_us=T + 1000)]), schema.families)
+    check_listed(tier, work_row(tier, "s", T).key)
+
+
+@pytest.mark.parametrize("value", [b"", b"nan", b"-1", b"0", b"1.5", b"inf", b"\xff", b"many"])
+def test_what_counts_nothing(value: bytes) -> None:
+    """A number of events is whole, and at least one."""
+    (tier,) = SCHEMAS[""].tiers
+    with pytest.raises(Misfit):
+        aggregate(tier, Row(b"agg#hourly#s#2026-02-17T12", [Cell("stats", b"reading_count", T, value)]), ["stats"])
+
+
+def test_where_raw_rows_lie() -> None:
+    """Everywhere but under the table's own segments."""
+
+    def inside(key: bytes) -> bool:
+        return any(start <= key and (not end or key < end) for start, end in raw_key_ranges())
+
+    assert not any(map(inside, (b"agg#x", b"schema#current", b"repair#hourly#a")))
+    assert all(map(inside, (b"\x00", b"agg", b"agg$", b"aggregate#1", b"b#1", b"schemas#1", b"\xff\xff")))
+
+
+@given(st.sets(st.binary(min_size=1, max_size=4)), st.binary(max_size=2))
+def test_beginnings(keys: set[bytes], start: bytes) -> None:
+    """Each key is in one range, and the ranges are in order and apart."""
+    keys = {b"a" + key for key in keys} | {b"a#b", b"a#c", b"b"}
+
+    def first_key(of: KeyRange) -> bytes | None:
+        return min((key for key in keys if of.start <= key and (not of.end or key < of.end)), default=None)
+
+    found = list(beginnings(first_key, KeyRange(start, b"a\xff"), 1))
+    for key in keys:
+        count = sum(each.start <= key < each.end for each in found)
+        assert count == (start <= key < b"a\xff")

@@ -1,0 +1,141 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.root import main
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.schema_store import read_schema
+from pipeline.core.schema.toml import parse_schema
+from tests.table.running import LONG_POLICY, TALL, arguments, in_file, run
+
+
+def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> None:
+    """Its families, policies, splits and warnings are told; --gc has the last word."""
+    result = run("create", name, "--schema", in_file(tmp_path, TALL), "--gc", "logs=maxage=1d")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        f"table {name} created",
+        "schema: key {salt:1}#{sensor_id}#{metric}#{reverse_ms}, layout tall, values float64",
+        "family logs: policy is maxage=1d",
+        "family raw: policy is maxage=90d",
+        "family meta: policy is maxage=90d",
+        "family quarters: policy is maxage=30d",
+        "family hours: policy is maxage=730d",
+        "family days: policy is never",
+        "family tidetable: policy is never",
+        "split into 16 tablets, at 1 … f",
+    ]
+    assert result.stderr.startswith("warning: key: {salt:1}#{sensor_id}#{metric}#{reverse_ms} spreads sensors over 16")
+    assert result.stderr.count("\n") == 1
+    assert read_schema(name) == parse_schema(TALL.replace("maxage=7d", "maxage=1d"))
+
+
+def test_a_schema_can_come_by_standard_input(name: TableName) -> None:
+    """A dash is standard input, so that what describe prints can be piped."""
+    result = CliRunner().invoke(main, arguments("create", name, "--schema", "-"), input=TALL)
+    assert result.exit_code == 0, result.output
+    assert read_schema(name) == parse_schema(TALL)
+
+
+def test_flags_say_the_common_choices(name: TableName) -> None:
+    """Key, layout, values and tiers can be said without a file."""
+    key = "{sensor_id}#{bucket:1d}"
+    tiers = ["--tier", "1d=days", "--tier", "15m=quarters"]
+    options = ["--key", key, "--layout", "bucket_cells", "--values", "float64", *tiers, "--gc", "days=never"]
+    result = run("create", name, *options, "--raw-family", "r")
+    assert result.exit_code == 0, result.output
+    assert "warning: rate: is not declared" in result.stderr
+    assert read_schema(name) == parse_schema(
+        f"""
+        key = "{key}"
+        layout = "bucket_cells"
+        values = "float64"
+        metrics.r = ["*"]
+        tiers = {{15m = "quarters", 1d = "days"}}
+        policies.days = "never"
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "schema: it is empty"),
+        (" \n\t\n", "schema: it is empty"),
+        ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
+        ('colour = "red"', "colour: there is no such key; there are key, layout"),
+        ('layout = "square"', "layout: 'square' is none of wide, tall"),
+        ('key = "{sensor}#{reverse_us}"', "key: {sensor} is no token; there are {sensor_id}"),
+        ("metrics.raw = []", "metrics.raw: takes a list of globs"),
+        ("tiers.7m = 'x'", "tiers.7m: a window of 7m does not divide a day"),
+        ("policies.raw = 'maxage=1y'", "policies.raw: policy 'maxage=1y': an age"),
+        ("policies.rwa = 'never'", "policies.rwa: there is no such family"),
+        (f"policies.raw = '{LONG_POLICY}'", "policies.raw: the policy is too long: Bigtable stores at most 500 bytes"),
+        (
+            "".join(f"metrics.f{number} = ['m{number}']\n" for number in range(98)),
+            "metrics: 100 families and the table's own are more than Bigtable's 100",
+        ),
+        (
+            'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\npolicies.raw = "maxversions=5"',
+            "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is one",
+        ),
+        (
+            'key = "{sensor_id}#{bucket:1w}"\nlayout = "bucket_cells"\nrate = {every = "10ms", metrics = 3}',
+            "key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.8",
+        ),
+        (
+            'layout = "serialized"\nrate = {every = "1s", event_bytes = 20000000}',
+            "rate.event_bytes: an event of 20 MB in one cell is over the 10 MB that",
+        ),
+        (
+            'key = "{sensor_id}#{reverse_s}"\nrate.every = "100ms"',
+            "key: {sensor_id}#{reverse_s} tells events apart by 1s, and there is one every 100ms",
+        ),
+    ],
+)
+def test_a_bad_schema_is_refused(name: TableName, tmp_path: Path, text: str, problem: str) -> None:
+    """One line names the file and the key at fault, and no table is created; diff tells the same."""
+    path = in_file(tmp_path, text)
+    for command in ("create", "diff"):
+        result = run(command, name, "--schema", path)
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {path}: {problem}")
+    assert tables.find(name) is None
+
+
+def test_a_bad_file_is_refused_before_a_server_is_asked(
+    name: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is no text, and a policy beside it of a family that it does not have, need no server to be wrong."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'key = "\xff"')
+    for options, problem in (
+        ([str(path)], f"{path}: 'utf-8' codec can't decode"),
+        ([in_file(tmp_path, TALL), "--gc", "stats=never"], "--gc stats=…: the table's families are logs, raw, meta"),
+    ):
+        result = run("create", name, "--schema", *options)
+        assert result.exit_code == 2
+        assert problem in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--key", "{sensor_id}#{iso_us}"],
+        ["--layout", "wide"],
+        ["--values", "text"],
+        ["--tier", "1h=stats"],
+        ["--raw-family", "raw"],
+        ["--stats-family", "stats"],
+        ["--meta-family", "meta"],
+    ],
+)
+def test_a_file_says_all_of_it(name: TableName, tmp_path: Path, options: list[str]) -> None:
+    """A file and a flag that says a part of the same are wrong usage."""
+    result = run("create", name, "--schema", in_file(tmp_path, TALL), *options)
+    assert result.exit_code == 2
+    assert "--schema says all of it" in result.stderr
