@@ -116,7 +116,7 @@ class Script:
             parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
         )
         targets = [
-            Target(name, schemas[name.table] if schemas else settings.said.schema(), retention)
+            Target(name, schemas[name.table] if schemas else settings.declared.schema(), retention)
             for name in settings.tables
         ]
         with TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline:

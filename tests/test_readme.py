@@ -55,7 +55,7 @@ def test_every_metric():
     """Every counter and distribution is named."""
     names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.DEAD_LETTERS, metrics.RAW_ROWS]
     names += [metrics.AGGREGATE_ROWS, metrics.EVENT_DELAY_MS, metrics.LATE_EVENTS, metrics.EXPIRED_EVENTS]
-    names += [metrics.WINDOWS_RECALLED, metrics.WINDOWS_UNSURE, metrics.PANES_HELD_BACK, metrics.LETTERS_DROPPED]
+    names += [metrics.WINDOWS_RESTORED, metrics.WINDOWS_INCOMPLETE, metrics.PANES_HELD_BACK, metrics.LETTERS_DROPPED]
     for name in [*names, *metrics.PANES.values()]:
         assert f"`{name}`" in README
 

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, tell_records
+from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Parsed, schema_options, table_options
-from pipeline.cli.record_options import accept_expired_option, column_options, max_record_bytes_option, told_expired
+from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_lost, retention_of
+from pipeline.cloud.retention_notes import record_losses, retention_of
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.dead_letter_records import DeadLetter, letter_json
 from pipeline.core.durations import parse_duration
 from pipeline.core.messages import Message
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
-from pipeline.formats.files import Columns, EventMaker
+from pipeline.formats.files import EventMaker, FileColumns
 
 if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
     from pipeline.backfill.run import Backfill, Outcome
@@ -71,8 +71,8 @@ def backfill(
     ctx: click.Context,
     inputs: tuple[str, ...],
     table: TableName,
-    said: Said,
-    columns: Columns,
+    declared: DeclaredSchema,
+    columns: FileColumns,
     max_record_bytes: int,
     accept_expired: bool,
     allowed_lateness: timedelta,
@@ -115,7 +115,7 @@ def backfill(
         options = bounded.beam_options(flags, table.project)
         _check_dead_letters(dead_letters)
         policies = tables.describe(table)
-        schema = _schema(table, said, policies)
+        schema = _schema(table, declared, policies)
         files = job.find_inputs(inputs, dead_letters, maker, options)
         expiry = Expiry.of(schema, policies)
         retention = retention_of(table, schema, policies)
@@ -136,7 +136,7 @@ def backfill(
             with progress_of(job.bytes_read, total, "counting"):
                 counted = job.count(plan)
             _check_expired(counted, plan, policies)
-        note_lost(table, schema, retention, policies)
+        record_losses(table, schema, retention, policies)
         with progress_of(job.bytes_read, total, f"writing to {table.table}"):
             outcome = job.load(plan)
     except BadFlag as problem:
@@ -144,7 +144,7 @@ def backfill(
     except KeyboardInterrupt:
         click.echo("Interrupted: what is written stays, and the same once more completes it", err=True)
         ctx.exit(130)
-    tell_records(outcome)
+    report_records(outcome)
     summary = Summary(table, len(files), outcome.totals, time.monotonic() - started)
     if as_json:
         print_json_line(summary.as_json())
@@ -154,8 +154,8 @@ def backfill(
     ctx.exit(1 if summary.refused else 0)
 
 
-def _schema(name: TableName, said: Said, policies: Mapping[str, Policy]) -> TableSchema:
-    schema = schema_of(name, said)
+def _schema(name: TableName, declared: DeclaredSchema, policies: Mapping[str, Policy]) -> TableSchema:
+    schema = schema_of(name, declared)
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
@@ -177,11 +177,11 @@ def _check_dead_letters(file: str | None) -> None:
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
     """Tells what everything that was read, and not yet written, comes to."""
     if outcome.totals.get("unreadable_files"):
-        tell_records(outcome)
+        report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
     if expired := outcome.totals.get("expired_events", 0):
         raise click.ClickException(
-            told_expired(expired, outcome.totals.get("events", 0), plan.target.name, plan.expiry, policies)
+            expired_message(expired, outcome.totals.get("events", 0), plan.target.name, plan.expiry, policies)
             + ", and their windows' aggregates would be of what is left; nothing was written: give --accept-expired to "
             "write them all the same"
         )

@@ -65,7 +65,7 @@ _TIMEOUT_S = 10.0
 _REFUSED, _REMARK = "refused", "remark"
 
 
-class Told(NamedTuple):
+class RecordNote(NamedTuple):
     """What a person should know of a record, or of a whole file, whose line is 0."""
 
     file: str
@@ -110,8 +110,8 @@ class Outcome(NamedTuple):
     """What came of a job: the totals of its counters, and the first records that were refused, or are remarkable."""
 
     totals: dict[str, int]
-    refused: list[Told]
-    remarks: list[Told]
+    refused: list[RecordNote]
+    remarks: list[RecordNote]
 
 
 def find_inputs(
@@ -229,10 +229,10 @@ def _to_one_file(path: str) -> WriteToText:
 
 
 def _told_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
-    said = letter.attributes
+    declared = letter.attributes
     # What is no event at all has no reason of the contract's own.
-    text = said[DETAIL] if said[STEP] == _READ else f"{said[REASON]}: {said[DETAIL]}"
-    return _REFUSED, (said.get(FILE, ""), int(said.get(LINE, 0)), text)
+    text = declared[DETAIL] if declared[STEP] == _READ else f"{declared[REASON]}: {declared[DETAIL]}"
+    return _REFUSED, (declared.get(FILE, ""), int(declared.get(LINE, 0)), text)
 
 
 def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Outcome:
@@ -243,7 +243,7 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Out
         totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
         with FileSystems.open(path) as file:
             told = dict(map(json.loads, file.read().splitlines()))
-    refused, remarks = (sorted(Told(*each) for each in told.get(kind, [])) for kind in (_REFUSED, _REMARK))
+    refused, remarks = (sorted(RecordNote(*each) for each in told.get(kind, [])) for kind in (_REFUSED, _REMARK))
     return Outcome(totals, refused, remarks)
 
 

@@ -118,7 +118,7 @@ def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progre
     return progress
 
 
-def tell_records(outcome: "Outcome") -> None:
+def report_records(outcome: "Outcome") -> None:
     """Prints the first of what was refused, and what is remarkable, as publish does."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)

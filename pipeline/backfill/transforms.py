@@ -33,7 +33,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
-from pipeline.transforms.aggregate import GatherReadings, WindowReadingsFn
+from pipeline.transforms.aggregate import PreAggregateReadings, WindowReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 WINDOWS_LISTED = "windows_listed"
@@ -115,7 +115,7 @@ class CompleteWindows(beam.PTransform):
         complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
         outputs = (
             events
-            | "GatherReadings" >> GatherReadings(window, schema.identity)
+            | "GatherReadings" >> PreAggregateReadings(window, schema.identity)
             | "Window" >> _windows(window)
             | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
             | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)
@@ -311,7 +311,7 @@ class _CompleteLongerFn(_WritingFn):
 
     def _compute(self, pending: _Pending) -> _Completed | None:
         sensor_id, window, shorter, _ = pending
-        stats = self._completion.completed_windows(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
+        stats = self._completion.completed_longer(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
         return None if stats is None else _Completed(stats, shorter)
 
     def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002

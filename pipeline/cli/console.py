@@ -38,7 +38,7 @@ def print_json_line(record: dict[str, Any]) -> None:
     sys.stdout.write(json_line(record) + "\n")
 
 
-def tell_foreign(lines: Iterable[str], count: int, what: str) -> None:
+def report_foreign_rows(lines: Iterable[str], count: int, what: str) -> None:
     """Tells on standard error of rows that their table's schema never writes; nothing where there are none.
 
     Args:

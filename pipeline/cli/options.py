@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cloud.names import TableName
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 
 Command = Callable[..., Any]
 
@@ -27,9 +27,9 @@ def table_options(command: Command) -> Command:
 
 
 def schema_options(command: Command) -> Command:
-    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; the command is given ``said``.
+    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; the command is given ``declared``.
 
-    What is said is a :class:`~pipeline.core.schema.declared.Said`: nothing, as a rule, for the table says it itself.
+    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`: usually empty, as tables store theirs.
     """
 
     @click.option(
@@ -41,7 +41,7 @@ def schema_options(command: Command) -> Command:
     @_family_option("--stats-family", "aggregates")
     @_family_option("--meta-family", "metadata")
     @functools.wraps(command)
-    def with_said(
+    def with_declared(
         *args: Any,
         schema: str | None,
         raw_family: str | None,
@@ -52,10 +52,10 @@ def schema_options(command: Command) -> Command:
         families = [family for family in (raw_family, stats_family, meta_family) if family is not None]
         if len(set(families)) < len(families):
             raise click.UsageError("--raw-family, --stats-family and --meta-family must differ")
-        said = Said(schema == "default", raw_family, stats_family, meta_family)
-        return command(*args, said=said, **kwargs)
+        declared = DeclaredSchema(schema == "default", raw_family, stats_family, meta_family)
+        return command(*args, declared=declared, **kwargs)
 
-    return with_said
+    return with_declared
 
 
 class Parsed(click.ParamType):

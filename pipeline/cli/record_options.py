@@ -10,26 +10,28 @@ from pipeline.cli.options import Command, identifier
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy, format_policy
-from pipeline.formats.files import MAX_RECORD_BYTES, TIME_UNITS, Columns
+from pipeline.formats.files import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
 
 
 def column_options(command: Command) -> Command:
     """Adds ``--sensor-column``, ``--time-column`` and ``--time-unit``; the command is given ``columns``, a Columns."""
 
     @click.option(
-        "--sensor-column", default=Columns().sensor, show_default=True, help="The column that names the sensor."
+        "--sensor-column", default=FileColumns().sensor, show_default=True, help="The column that names the sensor."
     )
-    @click.option("--time-column", default=Columns().time, show_default=True, help="The column of the event's time.")
+    @click.option(
+        "--time-column", default=FileColumns().time, show_default=True, help="The column of the event's time."
+    )
     @click.option(
         "--time-unit",
         type=click.Choice(TIME_UNITS),
-        default=Columns().time_unit,
+        default=FileColumns().time_unit,
         show_default=True,
         help="ISO 8601, or seconds, milliseconds or microseconds since the epoch.",
     )
     @functools.wraps(command)
     def with_columns(*args: Any, sensor_column: str, time_column: str, time_unit: str, **kwargs: Any) -> Any:
-        return command(*args, columns=Columns(sensor_column, time_column, time_unit), **kwargs)
+        return command(*args, columns=FileColumns(sensor_column, time_column, time_unit), **kwargs)
 
     return with_columns
 
@@ -65,7 +67,7 @@ accept_expired_option = click.option(
 )
 
 
-def told_expired(expired: int, events: int, name: TableName, expiry: Expiry, policies: Mapping[str, Policy]) -> str:
+def expired_message(expired: int, events: int, name: TableName, expiry: Expiry, policies: Mapping[str, Policy]) -> str:
     """How many events are too old, in one line."""
     kept = ", ".join(f"{family}: {format_policy(policies[family])}" for family in expiry.ages)
     return (

@@ -27,8 +27,8 @@ from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.mutate_rows import code_of, mutate_rows
 from pipeline.cloud.names import TableName
-from pipeline.cloud.rate_limiter import Pace
-from pipeline.cloud.request_retrier import Delivery, Send, Tally
+from pipeline.cloud.rate_limiter import RateLimiter
+from pipeline.cloud.request_retrier import RequestRetrier, Send, Tally
 from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, head_of
 from pipeline.core.refused_rows import RefusedRow
 from pipeline.core.rows import EncodedRow, Row
@@ -78,11 +78,11 @@ class BulkWriter:
         self._limits = limits or Limits()
         self._head = head_of(str(name), app_profile or "")
         self._send: Send = partial(mutate_rows, client)
-        self._pace = Pace(self._limits.in_flight)
+        self._pace = RateLimiter(self._limits.in_flight)
         self._trusted = threading.Event()
         self._threads = ThreadPoolExecutor(self._limits.in_flight, f"write {name.table}")
-        self._in_flight: list[Delivery] = []
-        self._done: SimpleQueue[Delivery] = SimpleQueue()
+        self._in_flight: list[RequestRetrier] = []
+        self._done: SimpleQueue[RequestRetrier] = SimpleQueue()
         self._refused: list[RefusedRow] = []
         self._tally = Tally()
         self._begin()
@@ -202,7 +202,7 @@ class BulkWriter:
         while len(self._in_flight) >= self._pace.in_flight or not self._is_free():
             self._settle(self._done.get())
         limits = self._limits
-        delivery = Delivery(
+        delivery = RequestRetrier(
             self._head,
             self._entries,
             self._send,
@@ -221,7 +221,7 @@ class BulkWriter:
         """Whether no row of the request that is not yet full is in flight."""
         return all(delivery.keys.isdisjoint(self._entries) for delivery in self._in_flight)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: RequestRetrier) -> None:
         try:
             delivery.run()
         except BaseException as error:  # noqa: BLE001 (whatever it is, it is raised where rows are added)
@@ -229,7 +229,7 @@ class BulkWriter:
         finally:
             self._done.put(delivery)
 
-    def _settle(self, delivery: Delivery) -> None:
+    def _settle(self, delivery: RequestRetrier) -> None:
         """Takes over what a request has come to. Raises where rows of it are left, or too many were refused."""
         self._in_flight.remove(delivery)
         self._tally.add(delivery.tally)

@@ -16,7 +16,7 @@ _LONGEST_WAIT_S = 10.0  # of a request, however slow it is to be
 _FORGOTTEN_S = 300.0  # after this long without a word, a rate no longer holds
 
 
-class Pace:
+class RateLimiter:
     """How many requests may be in flight, and when the next one may leave. Any number of threads may use it.
 
     The window of requests in flight grows by one for each window's worth of answers, up to its most, and shrinks by

@@ -23,9 +23,9 @@ from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, events_of, events_of_prefix, seek, sensors_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _THREADS = 8  # that read at a time where several sensors are asked for
 _AHEAD = 8000  # records that are read ahead, over all sensors
 
-NOTHING_SAID = Said()
+NOTHING_SAID = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
 
 
@@ -90,20 +90,20 @@ class SensorTable:
         project: str,
         instance: str,
         table: str,
-        said: Said = NOTHING_SAID,
+        declared: DeclaredSchema = NOTHING_SAID,
         *,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
     ) -> Iterator["SensorTable"]:
         """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
 
-        Reads the table's schema. Where there is none, ``said`` has to be ``Said(default=True)``, or the table empty.
+        Reads the table's schema. Where there is none, the table is empty or ``declared`` is the default.
 
         Args:
             project: of the table.
             instance: of the table.
             table: its id.
-            said: what is said of its schema.
+            declared: what is said of its schema.
             strict: whether a foreign row raises ForeignRowProblem.
             on_foreign: what is told of each row that is left out, from any thread; by default the first is logged.
 
@@ -111,8 +111,8 @@ class SensorTable:
             ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
         """
         with RowReader.open(TableName(project, instance, table)) as rows:
-            schema = agreed_schema(rows, said)
-            with cls._over(rows.anew(), schema, strict, on_foreign) as opened:
+            schema = agreed_schema(rows, declared)
+            with cls._over(rows.reconnected(), schema, strict, on_foreign) as opened:
                 yield opened
 
     @classmethod
@@ -296,7 +296,7 @@ class SensorTable:
     ) -> Iterator[AggregateRecord]:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read(key_range, row_filter(Wanted((tier.family,), versions=1)), page_rows=page_rows)
+        rows = self.rows.read(key_range, row_filter(CellSelection((tier.family,), versions=1)), page_rows=page_rows)
         return self._each_window(tier.window, rows)
 
     def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
@@ -326,7 +326,7 @@ class SensorTable:
             return iter(())
 
         def read(
-            key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+            key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
         ) -> Iterator[Row]:
             page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
             return self._read(key_range, wanted, pattern, page_rows, reverse=reverse)
@@ -334,7 +334,7 @@ class SensorTable:
         return events_of(self.schema, read, sensor_id, query, self._leave_out)
 
     def _read(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         return self.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 

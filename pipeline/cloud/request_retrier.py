@@ -18,7 +18,7 @@ from pipeline.cloud.mutate_rows import (
     is_too_large,
     retry_delay_s,
 )
-from pipeline.cloud.rate_limiter import Pace
+from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.core.mutation_bytes import entry_of, request_of
 from pipeline.core.refused_rows import RefusedRow
 
@@ -61,7 +61,7 @@ class Tally:
         self.rows_in_flight += other.rows_in_flight
 
 
-class Delivery:
+class RequestRetrier:
     """Sends the rows of one request until each is confirmed or refused; made for one thread, which calls :meth:`run`.
 
     Transient failures are retried, those rows alone. Where a row that was added more than once is refused, its
@@ -90,7 +90,7 @@ class Delivery:
         head: bytes,
         entries: Mapping[bytes, list[bytes]],
         send: Send,
-        pace: Pace,
+        pace: RateLimiter,
         *,
         deadline_s: float,
         attempt_s: float,

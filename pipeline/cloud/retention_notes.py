@@ -24,7 +24,7 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.aggregates import aggregate_prefix
 from pipeline.core.rows import prefix_range
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.policies import MaxAge, Policy, collected_after, counts_versions
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema, Tier
@@ -34,7 +34,7 @@ _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
 _ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
-_KEY_ALONE = row_filter(Wanted((), keys_only=True))
+_KEY_ALONE = row_filter(CellSelection((), keys_only=True))
 _MOST_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -66,7 +66,7 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added)
 
 
-def note_lost(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
+def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
     """Notes what may be collected by now and the schema does not tell, in a table that has stored its schema.
 
     A policy of the table's own that collects sooner than the schema's is noted too: nobody tells when it ends.
@@ -83,15 +83,15 @@ def note_lost(name: TableName, schema: TableSchema, before: Retention, policies:
     noted = _noted(name) if SCHEMA_FAMILY in policies else {}
     if SCHEMA_KEY not in noted:
         return
-    lost = before.lost_by(Retention.of(schema), time.time_ns() // 1000)
+    lost = before.losses_under(Retention.of(schema), time.time_ns() // 1000)
     if lost:
         _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
     seen = {family.encode(): str(age_us).encode() for family, age_us in _sooner(schema, policies)}
     if seen != noted.get(_SEEN, {}):
-        _note(name, _SEEN, seen, anew=True)
+        _note(name, _SEEN, seen, reconnected=True)
 
 
-def without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
+def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
     """The families of those tiers that have no row in the table. Raises ServerProblem where it is out of reach."""
     with RowReader.open(name) as reader:
         return [
@@ -101,7 +101,7 @@ def without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
         ]
 
 
-def note_added(name: TableName, families: Iterable[str]) -> None:
+def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
     """Notes that tiers are added to a table with rows: windows of before have none in these families.
 
     Args:
@@ -115,7 +115,7 @@ def note_added(name: TableName, families: Iterable[str]) -> None:
         _note(name, _ADDED, added)
 
 
-def note_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
+def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
     """Notes how a job that is about to start deduplicates, where that is not as jobs before did.
 
     And that it writes every tier from now on, those too that were added since the last job started.
@@ -178,13 +178,13 @@ def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, in
 def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
     """The table's own rows."""
     with RowReader.open(name) as reader:
-        rows = reader.read(prefix_range(_OWN_ROWS), row_filter(Wanted((SCHEMA_FAMILY,), versions=1)))
+        rows = reader.read(prefix_range(_OWN_ROWS), row_filter(CellSelection((SCHEMA_FAMILY,), versions=1)))
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 
-def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, anew: bool = False) -> None:
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, reconnected: bool = False) -> None:
     """Writes these columns of a row; anew, in place of all that it has."""
-    mutations = [Mutation(delete_from_row={})] if anew else []
+    mutations = [Mutation(delete_from_row={})] if reconnected else []
     mutations += [
         Mutation(
             set_cell={

@@ -4,12 +4,12 @@ import re
 
 from google.cloud.bigtable_v2.types import ColumnRange, RowFilter, TimestampRange
 
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 
 _MOST_ALTERNATIVES = 10_000  # bytes: Bigtable takes a filter of 20 kB
 
 
-def row_filter(wanted: Wanted, pattern: str | None = None) -> RowFilter:
+def row_filter(wanted: CellSelection, pattern: str | None = None) -> RowFilter:
     """What the server is to leave out, the cheapest to decide first."""
     filters = []
     if pattern is not None:

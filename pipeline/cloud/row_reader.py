@@ -86,7 +86,7 @@ class RowReader:
                 client = stack.enter_context(bigtable_client(name.project))
             yield cls(client, name, patience_s)
 
-    def anew(self) -> "RowReader":
+    def reconnected(self) -> "RowReader":
         """The same table over the same connection, counted from nothing."""
         return RowReader(self._client, self.name, self._patience_s)
 
@@ -166,7 +166,7 @@ class RowReader:
         try:
             stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
             for row in merged(map(ReadRowsResponse.pb, stream)):
-                rest.cut_behind(row.key)
+                rest.resume_after(row.key)
                 if row.cells:
                     page.append(row)
         finally:
@@ -215,7 +215,7 @@ class _Rest:
     def __bool__(self) -> bool:
         return not self.end or self.start < self.end
 
-    def cut_behind(self, key: bytes) -> None:
+    def resume_after(self, key: bytes) -> None:
         """Takes the row away, and all that would have come before it."""
         if key < self.start or (self.end and key >= self.end):
             raise DataLoss(f"the server sent row {key!r} out of order")

@@ -15,7 +15,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.rows import KeyRange, after_prefix
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
 
@@ -105,7 +105,7 @@ def has_rows(name: TableName) -> bool:
         return _has_rows(reader)
 
 
-def schema_of(name: TableName, said: Said) -> TableSchema:
+def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
     """The schema to write and read the table by: its own, where what flags say agrees with it.
 
     A table without a row, and without a schema of its own, may be anything: it is what flags say, or the default.
@@ -115,14 +115,14 @@ def schema_of(name: TableName, said: Said) -> TableSchema:
             rows and no schema, and nobody said ``--schema=default``; or there is no such table.
     """
     with RowReader.open(name) as reader:
-        return agreed_schema(reader, said)
+        return agreed_schema(reader, declared)
 
 
-def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
+def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
     """:func:`schema_of` the table that the reader reads, over its connection."""
     name = reader.name
     stored = _stored(reader)
-    if stored is None and not said.default and _has_rows(reader):
+    if stored is None and not declared.default and _has_rows(reader):
         raise ServerProblem(
             f"table {name} has rows and does not say by which schema they were written: if it was the default "
             f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
@@ -131,8 +131,8 @@ def agreed_schema(reader: RowReader, said: Said) -> TableSchema:
         )
     try:
         if stored is None:
-            return said.schema()
-        differences = list(said.disagreements(stored.schema))
+            return declared.schema()
+        differences = list(declared.disagreements(stored.schema))
     except SchemaError as error:
         raise ServerProblem(f"table {name}: the flags say no schema that can be: {error}") from error
     if differences:

@@ -45,7 +45,7 @@ class Difference:
         return self.wanted is None
 
     @property
-    def as_wanted(self) -> bool:
+    def matches(self) -> bool:
         return self.actual is not None and self.wanted is not None and same_policy(self.actual, self.wanted)
 
     @property
@@ -132,7 +132,7 @@ def create_bare(name: TableName, policies: Mapping[str, Policy], split_keys: Ite
 def differences(actual: Mapping[str, Policy], wanted: Mapping[str, Policy]) -> list[Difference]:
     """The families that are missing, that have another policy, or that nobody asked for, by name."""
     pairs = [Difference(family, actual.get(family), wanted.get(family)) for family in sorted({*actual, *wanted})]
-    return [pair for pair in pairs if not pair.as_wanted]
+    return [pair for pair in pairs if not pair.matches]
 
 
 def apply(name: TableName, changes: Iterable[Difference]) -> None:

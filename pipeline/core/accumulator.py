@@ -26,7 +26,7 @@ from pipeline.core.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
-from pipeline.core.columns import Columns, blocks, is_wide
+from pipeline.core.columns import ReadingColumns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
 MOST_METRICS = 10_000
@@ -64,14 +64,14 @@ class WindowReadings:
         deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
     """
 
-    __slots__ = ("_fresh", "_kept", "_least", "_recalled", "_stats", "_too_wide", "_whole")
+    __slots__ = ("_fresh", "_kept", "_least", "_restored", "_stats", "_too_wide", "_whole")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         # What was added and is not counted yet: by time, or just numbered, where nobody tells readings apart.
         self._fresh: dict[int, Mapping[str, float]] = {}
         self._stats = WindowStats()  # of what was counted
-        self._kept = Columns() if deduplicate else None  # the readings of that
-        self._recalled: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
+        self._kept = ReadingColumns() if deduplicate else None  # the readings of that
+        self._restored: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
         self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
         self._whole = False
         self._too_wide = False
@@ -98,12 +98,12 @@ class WindowReadings:
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
-    def recall(self, recalled: "Recalled") -> None:
+    def restore(self, restored: "RestoredReadings") -> None:
         """Adds what the table held. Readings that were added already stay one."""
-        if recalled.readings is not None:
-            self.merge(recalled.readings)
-        self._recalled = _larger(self._recalled, recalled.statistics)
-        self._least = _larger(self._least, recalled.least)
+        if restored.readings is not None:
+            self.merge(restored.readings)
+        self._restored = _larger(self._restored, restored.statistics)
+        self._least = _larger(self._least, restored.least)
         self._whole = True
 
     def merge(self, other: "WindowReadings") -> None:
@@ -126,7 +126,7 @@ class WindowReadings:
             for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
         # They are of one aggregate row, however often it is handed on.
-        self._recalled = _larger(self._recalled, other._recalled)
+        self._restored = _larger(self._restored, other._restored)
         self._least = _larger(self._least, other._least)
         self._whole |= other._whole
         self._bound()
@@ -137,8 +137,8 @@ class WindowReadings:
         if self._too_wide:
             return Pane(WindowStats(), whole=False, too_wide=True)
         total = WindowStats()
-        if self._recalled is not None:
-            total.merge(self._recalled)
+        if self._restored is not None:
+            total.merge(self._restored)
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
@@ -207,11 +207,11 @@ class WindowReadings:
     def _give_up(self) -> None:
         """Forgets everything: what accumulates has to end somewhere."""
         self._fresh, self._stats = {}, WindowStats()
-        self._kept = None if self._kept is None else Columns()
-        self._recalled = self._least = None
+        self._kept = None if self._kept is None else ReadingColumns()
+        self._restored = self._least = None
         self._whole, self._too_wide = False, True
 
-    def _merge_kept(self, kept: Columns, other: Columns, stats: WindowStats) -> None:
+    def _merge_kept(self, kept: ReadingColumns, other: ReadingColumns, stats: WindowStats) -> None:
         self._count()  # what is here already comes first
         if kept.overlaps(other):
             for time_us, readings in other.events():
@@ -230,7 +230,7 @@ class WindowReadings:
         flags = (
             (self._kept is not None)
             | self._whole << 1
-            | (self._recalled is not None) << 2
+            | (self._restored is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
             | wide << 5
@@ -240,7 +240,7 @@ class WindowReadings:
             (
                 flags_byte(flags),
                 stats_bytes(self._stats),
-                b"" if self._recalled is None else stats_bytes(self._recalled),
+                b"" if self._restored is None else stats_bytes(self._restored),
                 b"" if self._least is None else stats_bytes(self._least),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
                 events_bytes(self._fresh, wide=wide) if self._fresh else b"",
@@ -260,7 +260,7 @@ class WindowReadings:
         found._whole = bool(flags & 2)
         found._stats = read_stats(reader)
         if flags & 4:
-            found._recalled = read_stats(reader)
+            found._restored = read_stats(reader)
         if flags & 64:
             found._least = read_stats(reader)
         if flags & 8:
@@ -275,7 +275,7 @@ class WindowReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RestoredReadings:
     """What the table held of a window before the job saw the first of it.
 
     Args:
@@ -318,7 +318,7 @@ def _digest(apart: str) -> int:
     return int.from_bytes(blake2b(apart.encode(), digest_size=8).digest(), "little")
 
 
-def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: Columns | None = None) -> None:
+def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None) -> None:
     """Counts readings that are new, and keeps them."""
     few = len(events) < _FEW
     if few:

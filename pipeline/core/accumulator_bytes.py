@@ -22,7 +22,7 @@ from array import array
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
 
-from pipeline.core.columns import LONG, SHORT, WIDE, Columns, Group, blocks
+from pipeline.core.columns import LONG, SHORT, WIDE, Group, ReadingColumns, blocks
 from pipeline.core.stats import MetricStats, WindowStats
 
 _COUNT = struct.Struct("<I")
@@ -129,7 +129,7 @@ def read_stats(reader: Reader) -> WindowStats:
     return stats
 
 
-def columns_bytes(columns: Columns, metrics: Iterable[str]) -> bytes:
+def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
     """Readings: eight bytes a value, and four or eight a time.
 
     Args:
@@ -151,9 +151,9 @@ def columns_bytes(columns: Columns, metrics: Iterable[str]) -> bytes:
     return b"".join(parts)
 
 
-def read_columns(reader: Reader, metrics: Iterable[str]) -> Columns:
+def read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
     """What :func:`columns_bytes` wrote with these metrics."""
-    columns = Columns()
+    columns = ReadingColumns()
     groups, columns.base_us, size = reader.unpack(_COLUMNS)
     columns.form = _FORMS[size]
     columns.first, columns.last = _read_times(columns.form, reader.take(2 * size))

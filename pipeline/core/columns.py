@@ -67,7 +67,7 @@ class Group(NamedTuple):
     values: array  # of doubles
 
 
-class Columns:
+class ReadingColumns:
     """Readings by event time and metric, each once: their groups by the metrics' names in order.
 
     A time is in several groups where an event's metrics came in parts. Times may be wide: any number below 2¹²⁶.
@@ -96,7 +96,7 @@ class Columns:
         index = self._indexed()
         return {base_us + time: index[time] for time in index.keys() & [time_us - base_us for time_us in times_us]}
 
-    def overlaps(self, other: "Columns") -> bool:
+    def overlaps(self, other: "ReadingColumns") -> bool:
         """Whether they have a time in common."""
         behind = other.base_us - self.base_us
         if not other.groups or not self._reaches(other.first + behind, other.last + behind):
@@ -115,7 +115,7 @@ class Columns:
         block = block.in_order()
         self._extend(block.metrics, times, array("d", block.values))
 
-    def merge(self, other: "Columns") -> None:
+    def merge(self, other: "ReadingColumns") -> None:
         """Adds all of ``other``, with which there is no overlap; ``other`` stays as it is."""
         if not other.groups:
             return

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.core.accumulator import Recalled, WindowReadings, at_least, covers
+from pipeline.core.accumulator import RestoredReadings, WindowReadings, at_least, covers
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, ReadRows, events_of
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sensor_locator import Homes
+from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import RecalledWindows, ShorterWindows
+from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
 _TOLERANCE = 1e-9  # of Σ|x|, within which two sums of the same readings agree
@@ -28,7 +28,7 @@ class _TooWide(Exception):
     """A shorter window has too many metrics."""
 
 
-class Held(NamedTuple):
+class StoredWindow(NamedTuple):
     """What a table holds of a window that is computed from events.
 
     Attributes:
@@ -49,7 +49,7 @@ class Held(NamedTuple):
         return WindowStats() if self.repeats else self.row
 
 
-class HeldWindows(NamedTuple):
+class StoredLongerWindow(NamedTuple):
     """What a table holds of a window that is computed from shorter ones.
 
     Attributes:
@@ -79,9 +79,9 @@ class Completion:
         self._schema = schema
         self._retention = retention
         self._read = read
-        self._homes = Homes(schema, read) if search else None
+        self._locator = SensorLocator(schema, read) if search else None
 
-    def held(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> Held:
+    def stored(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> StoredWindow:
         """Reads the raw rows and the aggregate row of a window of the shortest tier.
 
         Raises:
@@ -90,10 +90,10 @@ class Completion:
         end_us = start_us + tier.window.length_us
         row = self._row(tier, sensor_id, start_us)
         if not self._finds:
-            return Held(WindowReadings(), row, complete=False, repeats=False)
+            return StoredWindow(WindowReadings(), row, complete=False, repeats=False)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
         complete, repeats = self._complete(start_us, now_us), self._retention.may_repeat(start_us, end_us)
-        return Held(found.get(start_us, WindowReadings()), row, complete, repeats)
+        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats)
 
     def completed(
         self,
@@ -126,8 +126,8 @@ class Completion:
         Raises:
             ForeignRow: a row is not as the schema writes it.
         """
-        held = self.held(tier, sensor_id, start_us, now_us)
-        readings, row, complete, _ = held
+        stored = self.stored(tier, sensor_id, start_us, now_us)
+        readings, row, complete, _ = stored
         whole = WindowReadings()  # what was given is not ours to change
         whole.merge(fresh)
         whole.merge(readings)
@@ -135,14 +135,14 @@ class Completion:
         if too_wide:
             return None
         if complete:
-            exact = at_least([stats], held.least)
+            exact = at_least([stats], stored.least)
         elif row.events:
             exact = _same(fresh if written else readings.without(fresh), row)
         else:
             exact = self._retention.counts(tier, start_us)
         return whole if exact else None
 
-    def completed_windows(
+    def completed_longer(
         self,
         tiers: tuple[Tier, Tier],
         sensor_id: str,
@@ -151,22 +151,22 @@ class Completion:
         fresh: Mapping[int, WindowStats],
     ) -> WindowStats | None:
         """The same of a window that is computed from shorter ones, of which some are fresh."""
-        shorter = self.held_windows(tiers, sensor_id, start_us, now_us, fresh).shorter
+        shorter = self.stored_longer(tiers, sensor_id, start_us, now_us, fresh).shorter
         if shorter is None:
             return None
         longer = ShorterWindows()
-        longer.recall(shorter)
+        longer.restore(shorter)
         pane = longer.pane()
         return None if pane.too_wide else pane.stats
 
-    def held_windows(
+    def stored_longer(
         self,
         tiers: tuple[Tier, Tier],
         sensor_id: str,
         start_us: int,
         now_us: int,
         fresh: Mapping[int, WindowStats] | None = None,
-    ) -> HeldWindows:
+    ) -> StoredLongerWindow:
         """Reads the aggregate rows of the shorter windows in a window, and raw rows for those that have none.
 
         Args:
@@ -184,7 +184,7 @@ class Completion:
         try:
             return self._held_windows(tiers, sensor_id, start_us, now_us, fresh, row)
         except _TooWide:
-            return HeldWindows(None, row, complete=False)
+            return StoredLongerWindow(None, row, complete=False)
 
     def _held_windows(
         self,
@@ -194,7 +194,7 @@ class Completion:
         now_us: int,
         fresh: Mapping[int, WindowStats] | None,
         row: WindowStats,
-    ) -> HeldWindows:
+    ) -> StoredLongerWindow:
         shorter, tier = tiers
         end_us = start_us + tier.window.length_us
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
@@ -212,12 +212,12 @@ class Completion:
         if not at_least(found.values(), row) or not (
             kept or (not row.events and self._retention.counts(tier, start_us))
         ):
-            return HeldWindows(None, row, complete=False)
-        return HeldWindows(found, row, kept and self._retention.known)
+            return StoredLongerWindow(None, row, complete=False)
+        return StoredLongerWindow(found, row, kept and self._retention.known)
 
     @property
     def _finds(self) -> bool:
-        return self._homes is not None or self._schema.finds_sensors
+        return self._locator is not None or self._schema.finds_sensors
 
     def _complete(self, start_us: int, now_us: int) -> bool:
         return self._retention.readings_from_us(now_us) <= start_us
@@ -226,7 +226,7 @@ class Completion:
         """The readings of raw rows, by the starts of the windows that they are in."""
         identity_of = self._schema.identity.of_record
         found: dict[int, WindowReadings] = {}
-        for metadata in [{}] if self._homes is None else self._homes.of(sensor_id):
+        for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
                 time_us, apart = identity_of(record)
@@ -248,7 +248,7 @@ class Completion:
 
     def _rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
-        for row in self._read(keys, Wanted((tier.family,), versions=1), None, None, reverse=False):
+        for row in self._read(keys, CellSelection((tier.family,), versions=1), None, None, reverse=False):
             try:
                 record = parse_aggregate_row(tier.window, row)
             except ValueError as error:
@@ -257,7 +257,7 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class RecallReadings:
+class RestoreFromReadings:
     """What a job goes on from in a window of the shortest tier that began before it did. Part of a DoFn: it pickles.
 
     Args:
@@ -268,20 +268,22 @@ class RecallReadings:
     tier: Tier
     deduplicate: bool
 
-    def recall(self, completion: Completion, sensor_id: str, start_us: int, now_us: int) -> tuple[Recalled, bool]:
+    def restore(
+        self, completion: Completion, sensor_id: str, start_us: int, now_us: int
+    ) -> tuple[RestoredReadings, bool]:
         """Reads what the table holds; and whether that is surely all there is.
 
         Where raw rows may be gone, the job goes on from the aggregate row: it may lack what came after its last pane,
         and what of it comes again is not known.
         """
-        held = completion.held(self.tier, sensor_id, start_us, now_us)
-        if not (held.complete and self.deduplicate):
-            return Recalled(statistics=held.row), False
-        return Recalled(held.readings, least=held.least), covers(held.readings.pane().stats, held.least)
+        stored = completion.stored(self.tier, sensor_id, start_us, now_us)
+        if not (stored.complete and self.deduplicate):
+            return RestoredReadings(statistics=stored.row), False
+        return RestoredReadings(stored.readings, least=stored.least), covers(stored.readings.pane().stats, stored.least)
 
 
 @dataclass(frozen=True)
-class RecallShorter:
+class RestoreFromShorterWindows:
     """The same in a window that is computed from shorter ones.
 
     Args:
@@ -290,17 +292,17 @@ class RecallShorter:
 
     tiers: tuple[Tier, Tier]
 
-    def recall(
+    def restore(
         self, completion: Completion, sensor_id: str, start_us: int, now_us: int
-    ) -> tuple[RecalledWindows | None, bool]:
+    ) -> tuple[RestoredShorterWindows | None, bool]:
         """Reads what the table holds, None where that would lose something; and whether it is surely all there is."""
-        held = completion.held_windows(self.tiers, sensor_id, start_us, now_us)
-        if held.shorter is None:
+        stored = completion.stored_longer(self.tiers, sensor_id, start_us, now_us)
+        if stored.shorter is None:
             return None, False
-        return RecalledWindows(held.shorter, held.row), held.complete
+        return RestoredShorterWindows(stored.shorter, stored.row), stored.complete
 
 
-Recall = RecallReadings | RecallShorter
+RestoreMethod = RestoreFromReadings | RestoreFromShorterWindows
 
 
 def _same(readings: WindowReadings, row: WindowStats) -> bool:

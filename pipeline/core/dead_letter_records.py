@@ -33,14 +33,14 @@ class DeadLetter(NamedTuple):
             events = tuple(decode(original))
         except BadData:
             events = ()
-        said = message.attributes.get
+        declared = message.attributes.get
         return cls(
             message,
             original,
-            said(REASON, ""),
-            said(DETAIL, ""),
-            said(STEP, ""),
-            _time_us(said(TIME, "")),
+            declared(REASON, ""),
+            declared(DETAIL, ""),
+            declared(STEP, ""),
+            _time_us(declared(TIME, "")),
             replays_of(message),
             events,
         )

@@ -127,7 +127,7 @@ def replays_of(message: Message) -> int:
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
-def comes_back_for_ever(message: Message) -> bool:
+def returns_too_often(message: Message) -> bool:
     """Whether a message that is refused is a dead letter that was replayed so often that it must not become one again.
 
     Only one that was published as it is, as what copies all dead letters to the input does it. :func:`replay_of` makes

@@ -9,7 +9,7 @@ from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.windows import Window
 
 
-class Gathered(NamedTuple):
+class PreAggregated(NamedTuple):
     """What there is of a sensor's window.
 
     Attributes:
@@ -23,7 +23,7 @@ class Gathered(NamedTuple):
     readings: WindowReadings
 
 
-class Gatherer:
+class BundlePreAggregator:
     """Gathers events of one length of windows.
 
     Args:
@@ -40,26 +40,26 @@ class Gatherer:
 
     def start(self) -> None:
         """Begins with nothing: what a bundle that failed has gathered comes again."""
-        self._gathered: dict[tuple[str, int], Gathered] = {}
+        self._gathered: dict[tuple[str, int], PreAggregated] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds the events' readings; these must not change later."""
         length_us, gathered, identity = self._length_us, self._gathered, self._identity
-        grain_us, by_time_alone = identity.grain_us, identity.by_time_alone
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
         for event in events:
             sensor_id, time_us = event[0], event[1]
             key = sensor_id, time_us - time_us % length_us
             found = gathered.get(key)
             if found is None:
                 readings = WindowReadings(deduplicate=self._deduplicate)
-                found = gathered[key] = Gathered(sensor_id, time_us, readings)
-            if by_time_alone:
+                found = gathered[key] = PreAggregated(sensor_id, time_us, readings)
+            if distinguishes_by_time_only:
                 found.readings.add(time_us - time_us % grain_us, event[2])
             else:
                 floored_us, apart = identity.of_event(event)
                 found.readings.add(floored_us, event[2], apart)
 
-    def take(self) -> Iterable[Gathered]:
+    def take(self) -> Iterable[PreAggregated]:
         """All that was gathered since the last time."""
         taken = self._gathered.values()
         self.start()

@@ -23,7 +23,7 @@ class RawRecord:
     event_id: str = ""  # where the table keeps it: in its row keys, or with the serialized event
 
 
-def put_together(parts: Iterable[RawRecord], identity_of: Callable[[RawRecord], Hashable]) -> list[RawRecord]:
+def merge_parts(parts: Iterable[RawRecord], identity_of: Callable[[RawRecord], Hashable]) -> list[RawRecord]:
     """Events made of their parts, in the order of their first; where two parts have the same, the first counts."""
     whole: dict[Hashable, RawRecord] = {}
     for part in parts:

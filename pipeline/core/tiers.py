@@ -8,7 +8,7 @@ from pipeline.core.accumulator_bytes import Reader, flags_byte, read_stats, read
 from pipeline.core.stats import WindowStats
 
 
-class RecalledWindows(NamedTuple):
+class RestoredShorterWindows(NamedTuple):
     """What the table held of a longer window before the job saw the first of it.
 
     Attributes:
@@ -29,11 +29,11 @@ class ShorterWindows:
     replaces what was recalled, however much that had seen: it goes on from the same, or puts it right.
     """
 
-    __slots__ = ("latest", "least", "recalled", "whole")
+    __slots__ = ("latest", "least", "restored", "whole")
 
     def __init__(self) -> None:
         self.latest: dict[int, WindowStats] = {}  # that came, by the start of the shorter window, in microseconds
-        self.recalled: dict[int, WindowStats] = {}
+        self.restored: dict[int, WindowStats] = {}
         self.least = WindowStats()
         self.whole = False  # whether what the table held was recalled
 
@@ -41,10 +41,10 @@ class ShorterWindows:
         """Takes an accumulator of the shorter window that starts then; it must not change any more."""
         _put(self.latest, start_us, stats)
 
-    def recall(self, stored: Mapping[int, WindowStats], least: WindowStats | None = None) -> None:
-        """Takes what the table held before the job saw the first of the longer window; see :class:`RecalledWindows`."""
+    def restore(self, stored: Mapping[int, WindowStats], least: WindowStats | None = None) -> None:
+        """Adds what the table stored before the job saw the longer window; see :class:`RestoredShorterWindows`."""
         for start_us, stats in stored.items():
-            _put(self.recalled, start_us, stats)
+            _put(self.restored, start_us, stats)
         if least is not None:
             self._at_least(least)
         self.whole = True
@@ -53,14 +53,14 @@ class ShorterWindows:
         """Takes everything that ``other`` has; ``other`` stays as it is."""
         for start_us, stats in other.latest.items():
             _put(self.latest, start_us, stats)
-        for start_us, stats in other.recalled.items():
-            _put(self.recalled, start_us, stats)
+        for start_us, stats in other.restored.items():
+            _put(self.restored, start_us, stats)
         self._at_least(other.least)
         self.whole |= other.whole
 
     def pane(self) -> Pane:
         """What the longer window has seen: a new accumulator, merged in order of time."""
-        windows = self.recalled | self.latest
+        windows = self.restored | self.latest
         total = WindowStats()
         for start_us in sorted(windows):
             total.merge(windows[start_us])
@@ -76,7 +76,7 @@ class ShorterWindows:
         """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
         least = stats_bytes(self.least) if self.least.events else b""
         flags = flags_byte(self.whole | bool(least) << 6)
-        return b"".join((flags, windows_bytes(self.latest), windows_bytes(self.recalled), least))
+        return b"".join((flags, windows_bytes(self.latest), windows_bytes(self.restored), least))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
@@ -85,7 +85,7 @@ class ShorterWindows:
         reader = Reader(data)
         flags = reader.flags()
         found.whole = bool(flags & 1)
-        found.latest, found.recalled = read_windows(reader), read_windows(reader)
+        found.latest, found.restored = read_windows(reader), read_windows(reader)
         if flags & 64:
             found.least = read_stats(reader)
         reader.end()

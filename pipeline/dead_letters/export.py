@@ -14,7 +14,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.dead_letter_records import letter_json
 from pipeline.core.messages import Message
 from pipeline.core.text import json_line
-from pipeline.dead_letters.options import Look, Looking, counted, look_options
+from pipeline.dead_letters.options import LetterScan, Look, counted, look_options
 
 
 @click.command()
@@ -69,7 +69,7 @@ def _check(file: Path, *, force: bool) -> None:
         raise click.UsageError(f"{file.parent} is no directory")
 
 
-def _acknowledge(exported: list[Message], looking: Looking) -> ServerProblem | None:
+def _acknowledge(exported: list[Message], looking: LetterScan) -> ServerProblem | None:
     try:
         looking.backlog.acknowledge(exported)
     except ServerProblem as problem:

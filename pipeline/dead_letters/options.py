@@ -25,7 +25,7 @@ _PAGE = 1000
 json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 
 
-class Looking:
+class LetterScan:
     """One look at a subscription, which is open as long as the block of :meth:`Look.open` lasts.
 
     Attributes:
@@ -39,7 +39,7 @@ class Looking:
         self._look = look
         self.backlog = backlog
         self.stopped = stopped
-        self.looked_at = 0
+        self.inspected = 0
         self.wanted = 0
         self._progress = progress_bar()
         self._task = self._progress.add_task("", total=None)
@@ -60,9 +60,9 @@ class Looking:
                 stopped=self.stopped,
             ):
                 letters = [letter for message in messages if (letter := DeadLetter.of(message)) in self._look.selection]
-                self.looked_at += len(messages)
+                self.inspected += len(messages)
                 self.wanted += len(letters)
-                self._progress.update(self._task, completed=self.looked_at)
+                self._progress.update(self._task, completed=self.inspected)
                 yield letters
 
     def say(self, what: str) -> None:
@@ -73,10 +73,10 @@ class Looking:
         """Says on standard error what a person should know of the look, once it is over."""
         look = self._look
         if self.stopped():
-            click.echo(f"interrupted after {counted(self.looked_at)}", err=True)
-        elif self.looked_at >= look.most:
+            click.echo(f"interrupted after {counted(self.inspected)}", err=True)
+        elif self.inspected >= look.most:
             click.echo(f"looked at {counted(look.most)}, the most that --max allows: there may be more", err=True)
-        elif not self.looked_at:
+        elif not self.inspected:
             backoff = ""
             if self.backlog.backoff_seconds:
                 least, most = (format_duration(timedelta(seconds=seconds)) for seconds in self.backlog.backoff_seconds)
@@ -84,7 +84,7 @@ class Looking:
             waited = f"in {format_duration(look.wait)}" if look.wait else "at once"
             click.echo(f"nothing came from {look.subscription} {waited}{backoff}", err=True)
         elif not self.wanted:
-            click.echo(f"none of {counted(self.looked_at)} is wanted", err=True)
+            click.echo(f"none of {counted(self.inspected)} is wanted", err=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Look:
     wait: timedelta
 
     @contextmanager
-    def open(self) -> Iterator[Looking]:
+    def open(self) -> Iterator[LetterScan]:
         """Opens the subscription; leaving the block gives back what was not acknowledged."""
         try:
             with stop_on_sigint() as stopped, Backlog(self.subscription) as backlog:
@@ -107,7 +107,7 @@ class Look:
                         f"{backlog.most_attempts} deliveries after which it takes a message away",
                         err=True,
                     )
-                yield Looking(self, backlog, stopped)
+                yield LetterScan(self, backlog, stopped)
         except KeyboardInterrupt:
             click.echo("Interrupted twice: what was looked at comes back when its lease of a minute ends", err=True)
             os._exit(130)  # an orderly end would wait for the client's requests

@@ -17,7 +17,7 @@ from pipeline.core.dead_letters import replay_of
 from pipeline.core.messages import EVENT_ID
 from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.core.text import plain
-from pipeline.dead_letters.options import Look, Looking, counted, look_options
+from pipeline.dead_letters.options import LetterScan, Look, counted, look_options
 from pipeline.dead_letters.views import print_groups
 
 _MOST_IN_REQUEST = 1000
@@ -132,7 +132,7 @@ def _chosen(letters: list[DeadLetter], tally: _Tally, at_most: int, limit: int |
 
 
 def _replay(
-    requests: list[list[DeadLetter]], looking: Looking, publisher: Publisher, pacer: Pacer, tally: _Tally
+    requests: list[list[DeadLetter]], looking: LetterScan, publisher: Publisher, pacer: Pacer, tally: _Tally
 ) -> None:
     for request in requests:
         pacer.wait(sum(max(1, len(letter.events)) for letter in request))
@@ -171,7 +171,7 @@ def _note(replayed: list[DeadLetter], tally: _Tally) -> None:
         tally.young += EVENT_ID in letter.original.attributes and age_us < _IDS_KNOWN_US
 
 
-def _print(tally: _Tally, topic: str, looking: Looking, seconds: float, at_most: int, *, dry_run: bool) -> None:
+def _print(tally: _Tally, topic: str, looking: LetterScan, seconds: float, at_most: int, *, dry_run: bool) -> None:
     if dry_run:
         print_groups(tally.groups.by_size())
     left = {
@@ -179,7 +179,7 @@ def _print(tally: _Tally, topic: str, looking: Looking, seconds: float, at_most:
         "no dead letters of Tidetable's": tally.foreign,
         "rows that Bigtable refused": tally.rows,
         "refused by the topic": tally.refused,
-        "not wanted": looking.looked_at - looking.wanted,
+        "not wanted": looking.inspected - looking.wanted,
     }
     told = ", ".join(f"{count:,} {why}" for why, count in left.items() if count)
     click.echo(
@@ -189,7 +189,7 @@ def _print(tally: _Tally, topic: str, looking: Looking, seconds: float, at_most:
     )
 
 
-def _print_json(tally: _Tally, topic: str, looking: Looking, seconds: float, *, dry_run: bool) -> None:
+def _print_json(tally: _Tally, topic: str, looking: LetterScan, seconds: float, *, dry_run: bool) -> None:
     print_json_line(
         {
             "topic": topic,
@@ -199,7 +199,7 @@ def _print_json(tally: _Tally, topic: str, looking: Looking, seconds: float, *, 
             "foreign": tally.foreign,
             "rows": tally.rows,
             "refused": tally.refused,
-            "not_wanted": looking.looked_at - looking.wanted,
+            "not_wanted": looking.inspected - looking.wanted,
             "unacknowledged": tally.unacknowledged,
             "seconds": round(seconds, 3),
             "interrupted": looking.stopped(),

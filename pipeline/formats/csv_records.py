@@ -48,7 +48,7 @@ def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
             return
         except (csv.Error, TooLong) as error:
             # A quote that is never closed swallowed the lines below, which may well be good ones.
-            lines.give_back()
+            lines.unread()
             reason = str(error) if isinstance(error, TooLong) else f"not CSV: {error}"
             yield _spanning(Refusal(lines.first, reason), lines.last)
             continue

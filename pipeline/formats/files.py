@@ -25,14 +25,14 @@ from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
 from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, Columns, EventMaker, clock_us
+from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
 
 __all__ = [
     "MAX_RECORD_BYTES",
     "SUFFIXES",
     "TIME_UNITS",
-    "Columns",
     "EventMaker",
+    "FileColumns",
     "Record",
     "RecordFile",
     "Refusal",
@@ -104,7 +104,7 @@ class RecordFile:
 
 @contextmanager
 def open_records(
-    path: Path, columns: Columns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
+    path: Path, columns: FileColumns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[RecordFile]:
     """Opens a file as :func:`records_of` reads it.
 

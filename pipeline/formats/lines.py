@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
 from pipeline.core.events import shown
-from pipeline.formats.values import MAX_RECORD_BYTES, Columns, InvalidEvent, Malformed
+from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
@@ -56,7 +56,7 @@ def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> Senso
         return Refusal(line, str(problem))
 
 
-def check_columns(names: Sequence[str], columns: Columns) -> None:
+def check_columns(names: Sequence[str], columns: FileColumns) -> None:
     """Raises UnreadableFile where the columns of a file lack the two that are needed, or two have one name."""
     there = ", ".join(map(shown, names))
     for wanted in (columns.sensor, columns.time):
@@ -135,7 +135,7 @@ class Lines:
         self._record_length = 0
         self.first = self.last + 1
 
-    def give_back(self) -> None:
+    def unread(self) -> None:
         """All lines of the record but its first; of a long one none, or each of them would have all read again."""
         if self._record_length > _MOST_AGAIN:
             return

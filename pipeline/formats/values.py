@@ -34,7 +34,7 @@ _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 TIME_UNITS = ("iso", *_EPOCH_UNITS)
 
 
-class Columns(NamedTuple):
+class FileColumns(NamedTuple):
     """Which columns hold the sensor and the time, and in which of ``TIME_UNITS`` the time is."""
 
     sensor: str = "sensor_id"
@@ -71,7 +71,7 @@ class EventMaker:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: FileColumns,
         now_us: Callable[[], int] = clock_us,
         max_future: timedelta = _MAX_FUTURE,
         max_record_bytes: int = MAX_RECORD_BYTES,

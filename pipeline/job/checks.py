@@ -11,9 +11,9 @@ from google.cloud import pubsub_v1
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_job, note_lost, retention_of
+from pipeline.cloud.retention_notes import record_job, record_losses, retention_of
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -33,7 +33,7 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
         ServerProblem: a table is missing or out of reach, or has another schema than flags say, or does not say which.
     """
     if not settings.launch_checks:
-        schema = settings.said.schema()
+        schema = settings.declared.schema()
         return tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
     return tuple(_read_target(name, settings) for name in settings.tables)
 
@@ -48,7 +48,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
         ServerProblem: the first thing that is missing or out of reach; or the job would read its own dead letters.
     """
     for target in targets:
-        _check_table(target, settings.said)
+        _check_table(target, settings.declared)
     read_from = set()
     if settings.input_subscription:
         read_from.add(_check_subscription(settings.input_subscription))
@@ -62,13 +62,13 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
         )
 
 
-def note_launch(settings: Settings, targets: Iterable[Target]) -> None:
+def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
     """Has the tables note what later jobs should know of this one. To be called when nothing keeps it from starting."""
     now_us = time.time_ns() // 1000
     for target in targets:
         try:
             if SCHEMA_FAMILY in tables.describe(target.name):
-                note_job(
+                record_job(
                     target.name,
                     deduplicate=settings.deduplicate,
                     earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
@@ -79,29 +79,29 @@ def note_launch(settings: Settings, targets: Iterable[Target]) -> None:
 
 
 def _read_target(name: TableName, settings: Settings) -> Target:
-    said = settings.said
+    declared = settings.declared
     present = tables.find(name)
     if present is None:
-        raise _no_table(Target(name, said.schema()), said)
-    if SCHEMA_FAMILY in present and not said.default and read_schema(name) is None and not has_rows(name):
+        raise _no_table(Target(name, declared.schema()), declared)
+    if SCHEMA_FAMILY in present and not declared.default and read_schema(name) is None and not has_rows(name):
         # Somebody is about to store one, and it need not be the default one.
         raise ServerProblem(
             f"table {name} is empty, and has the family of a schema and no schema yet: store one with "
-            f"{_create_command(Target(name, said.schema()), said, present)} --apply (with --schema FILE for another "
-            "than the default one), or say --schema=default"
+            f"{_create_command(Target(name, declared.schema()), declared, present)} --apply (with --schema FILE for "
+            "another than the default one), or pass --schema=default"
         )
-    schema = schema_of(name, said)
+    schema = schema_of(name, declared)
     retention = retention_of(name, schema, present)
     if SCHEMA_FAMILY in present and read_schema(name) is not None:
-        _tell_differences(name, schema, present)
+        _warn_of_differences(name, schema, present)
         try:
-            note_lost(name, schema, retention, present)
+            record_losses(name, schema, retention, present)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
     return Target(name, schema, retention)
 
 
-def _tell_differences(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
+def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
     """Warns of the table's policies that are not those of its schema."""
     different = [
         family
@@ -126,34 +126,34 @@ def _warn(text: str) -> None:
     print(f"tidetable: warning: {text}", file=sys.stderr)
 
 
-def _check_table(target: Target, said: Said) -> None:
+def _check_table(target: Target, declared: DeclaredSchema) -> None:
     present = tables.find(target.name)
     if present is None:
-        raise _no_table(target, said)
+        raise _no_table(target, declared)
     missing = [family for family in target.schema.families if family not in present]
     if missing:
         raise ServerProblem(
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
-            f"add what is missing with: {_create_command(target, said, present)} --apply"
+            f"add what is missing with: {_create_command(target, declared, present)} --apply"
         )
 
 
-def _no_table(target: Target, said: Said) -> ServerProblem:
-    return ServerProblem(f"table {target.name} does not exist; create it with: {_create_command(target, said, {})}")
+def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:
+    return ServerProblem(f"table {target.name} does not exist; create it with: {_create_command(target, declared, {})}")
 
 
-def _create_command(target: Target, said: Said, present: Mapping[str, Policy]) -> str:
+def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[str, Policy]) -> str:
     """The command that makes the table as this job wants it, and leaves the policies of what is there alone.
 
     What flags do not say, the table says of itself, and the command knows.
     """
     name, schema, _ = target
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
-    families = {"--raw-family": said.raw, "--meta-family": said.meta}
-    if said.window:
+    families = {"--raw-family": declared.raw, "--meta-family": declared.meta}
+    if declared.window:
         words += [f"--tier {tier.window.text}={tier.family}" for tier in schema.tiers]
     else:
-        families["--stats-family"] = said.stats
+        families["--stats-family"] = declared.stats
     words += [f"{flag} {family}" for flag, family in families.items() if family]
     for family in schema.families:
         if family in present and not same_policy(present[family], schema.policies[family]):

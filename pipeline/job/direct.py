@@ -146,7 +146,7 @@ class PullGate:
 
 
 @contextmanager
-def mended_direct_runner() -> Iterator[PullGate]:
+def patched_direct_runner() -> Iterator[PullGate]:
     """Every DirectRunner that starts inside the block pulls through the gate, and counts every bundle."""
     gate = PullGate()
     call = executor.TransformExecutor.call

@@ -17,7 +17,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
 from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
-from pipeline.job.direct import PullGate, mended_direct_runner
+from pipeline.job.direct import PullGate, patched_direct_runner
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.metrics import NAMESPACE
 
@@ -34,7 +34,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
         The exit code: 0 after an orderly stop, 1 where the job failed or could not write what it had acknowledged.
     """
     stop = _StopSignal()
-    with mended_direct_runner() as gate:
+    with patched_direct_runner() as gate:
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")

@@ -83,8 +83,8 @@ def build_graph(
             for tier, panes in aggregates.panes.items()
         }
         listed = [
-            unsure | _label(f"ListWindows{index or ''}", targets, target) >> ListWindows(target.schema)
-            for index, unsure in enumerate(aggregates.unsure)
+            incomplete | _label(f"ListWindows{index or ''}", targets, target) >> ListWindows(target.schema)
+            for index, incomplete in enumerate(aggregates.incomplete)
         ]
         rows.append(TableRows(of_table, listed, aggregate_rows))
     return Outputs(rows, dead_letters)

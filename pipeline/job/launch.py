@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.text import plain
 from pipeline.job import dataflow
-from pipeline.job.checks import check_launch, note_launch, read_targets
+from pipeline.job.checks import check_launch, read_targets, record_launch
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         targets = read_targets(settings)
         if settings.launch_checks:
             check_launch(settings, targets)
-            note_launch(settings, targets)
+            record_launch(settings, targets)
         pipeline = _pipeline(options)
         assemble(pipeline, targets, settings, began_us)
         if runs_here(options):

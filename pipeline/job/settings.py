@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window
@@ -125,7 +125,7 @@ class Settings:
     id_attribute: str | None
     dead_letter_topic: str | None
     tables: tuple[TableName, ...]
-    said: Said
+    declared: DeclaredSchema
     early_firing: timedelta
     late_firing: timedelta
     allowed_lateness: timedelta
@@ -224,7 +224,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         ),
         dead_letter_topic=_dead_letter_topic(flags),
         tables=_tables(flags, project),
-        said=_said(flags),
+        declared=_declared(flags),
         early_firing=_parsed("--early_firing", flags.early_firing, parse_duration),
         late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
         allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
@@ -246,7 +246,7 @@ def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
     return tuple(TableName(project, instance, table) for table in tables)
 
 
-def _said(flags: TidetableOptions) -> Said:
+def _declared(flags: TidetableOptions) -> DeclaredSchema:
     if flags.schema is not None:
         _choice("--schema", flags.schema, ("default",))
     names = {"raw": flags.raw_family, "stats": flags.stats_family, "meta": flags.meta_family}
@@ -256,12 +256,12 @@ def _said(flags: TidetableOptions) -> Said:
     if len({kind if name is None else name for kind, name in names.items()}) < len(names):
         raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
     window = None if flags.window is None else _parsed("--window", flags.window, Window.parse)
-    said = Said(flags.schema is not None, window=window, **names)
+    declared = DeclaredSchema(flags.schema is not None, window=window, **names)
     try:
-        said.schema()
+        declared.schema()
     except SchemaError as error:
         raise BadFlag(f"--raw_family, --stats_family and --meta_family: {error}") from error
-    return said
+    return declared
 
 
 def _dead_letter_topic(flags: TidetableOptions) -> str | None:

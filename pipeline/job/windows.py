@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.completion import Recall, RecallReadings, RecallShorter
+from pipeline.core.completion import RestoreFromReadings, RestoreFromShorterWindows, RestoreMethod
 from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateReadings, Firing, RollUp
-from pipeline.transforms.restore import RecallWindows
+from pipeline.transforms.restore import RestoreWindows
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -23,7 +23,7 @@ class Aggregates(NamedTuple):
     """
 
     panes: dict[Tier, PCollection]
-    unsure: list[PCollection]
+    incomplete: list[PCollection]
 
 
 def aggregate(
@@ -43,27 +43,29 @@ def aggregate(
     parts, before = gathered, None
     for tier in target.schema.tiers:
         if before is None:
-            label, recall = f"AggregateReadings{mark}", RecallReadings(tier, settings.deduplicate)
+            label, restore = f"AggregateReadings{mark}", RestoreFromReadings(tier, settings.deduplicate)
             step = AggregateReadings(
                 tier.window,
                 firing,
                 deduplicate=settings.deduplicate,
-                recall=_recall(recall, target, settings, began_us),
+                restore=_restore(restore, target, settings, began_us),
             )
         else:
             firing = firing.of_longer(before.window)
             label = f"RollUp[{tier.window.text}]{mark}"
             step = RollUp(
-                tier.window, firing, recall=_recall(RecallShorter((before, tier)), target, settings, began_us)
+                tier.window,
+                firing,
+                restore=_restore(RestoreFromShorterWindows((before, tier)), target, settings, began_us),
             )
-        parts, unsure = parts | label >> step
+        parts, incomplete = parts | label >> step
         made.panes[tier] = parts
-        made.unsure.extend(unsure)
+        made.incomplete.extend(incomplete)
         before = tier
     return made
 
 
-def _recall(recall: Recall, target: Target, settings: Settings, began_us: int | None) -> RecallWindows | None:
+def _restore(restore: RestoreMethod, target: Target, settings: Settings, began_us: int | None) -> RestoreWindows | None:
     """What completes windows that began before the job did.
 
     A sensor whose clock is ahead may have been in windows that begin later than the job, by max_future inclusive.
@@ -71,4 +73,4 @@ def _recall(recall: Recall, target: Target, settings: Settings, began_us: int | 
     if began_us is None:
         return None
     before_us = began_us + settings.max_future // _MICROSECOND + 1
-    return RecallWindows((target.name, target.schema, target.kept), recall, before_us)
+    return RestoreWindows((target.name, target.schema, target.kept), restore, before_us)

@@ -15,19 +15,19 @@ from pipeline.cli.options import Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
     column_options,
+    expired_message,
     max_record_bytes_option,
     optional_table_options,
-    told_expired,
 )
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName, topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.outgoing import message_of
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.text import plain
-from pipeline.formats.files import Columns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
+from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -63,12 +63,12 @@ def publish(
     ctx: click.Context,
     file: Path,
     topic: str,
-    columns: Columns,
+    columns: FileColumns,
     max_record_bytes: int,
     batch: int,
     rate: float | None,
     table: TableName | None,
-    said: Said,
+    declared: DeclaredSchema,
     accept_expired: bool,
     as_json: bool,
 ) -> None:
@@ -96,7 +96,7 @@ def publish(
     try:
         if table is not None and not accept_expired:
             with opened() as records:
-                _check_expired(records, table, said)
+                _check_expired(records, table, declared)
         with stop_on_sigint() as stopped, opened() as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
@@ -131,10 +131,10 @@ def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BY
         yield batch
 
 
-def _check_expired(records: RecordFile, table: TableName, said: Said) -> None:
+def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSchema) -> None:
     """Reads the file once, before anything of it is published."""
     policies = tables.describe(table)
-    expiry = Expiry.of(schema_of(table, said), policies)
+    expiry = Expiry.of(schema_of(table, declared), policies)
     if not expiry.ages:
         return
     events = expired = 0
@@ -145,7 +145,7 @@ def _check_expired(records: RecordFile, table: TableName, said: Said) -> None:
             expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
     if expired:
         raise click.ClickException(
-            told_expired(expired, events, table, expiry, policies)
+            expired_message(expired, events, table, expiry, policies)
             + "; nothing was published: give --accept-expired to publish them all the same"
         )
 

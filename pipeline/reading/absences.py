@@ -46,7 +46,7 @@ def no_aggregates(table: SensorTable, sensor_id: str, window: Window, span_us: t
     return text if exists else text + _NEVER
 
 
-def no_sensors(table: SensorTable, prefix: str, metadata: Mapping[str, str]) -> str:
+def no_sensors_message(table: SensorTable, prefix: str, metadata: Mapping[str, str]) -> str:
     """Of a table that has none, or none of those."""
     return f"no sensors{_called(prefix)}{_with(metadata)} in table {table.rows.name}"
 

@@ -10,7 +10,7 @@ from pipeline.cli.console import print_json_line
 from pipeline.core.records import RawRecord
 from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
-from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors
+from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
 from pipeline.reading.options import (
     WINDOW,
     Metadata,
@@ -215,7 +215,7 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: boo
             else:
                 click.echo(plain(sensor_id))
         if not found:
-            click.echo(no_sensors(table, prefix, known), err=True)
+            click.echo(no_sensors_message(table, prefix, known), err=True)
 
 
 def _print_aggregates(

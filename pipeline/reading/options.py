@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from pipeline.cli.console import tell_foreign
+from pipeline.cli.console import report_foreign_rows
 from pipeline.cli.options import Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.times import format_time, parse_time
@@ -91,19 +91,19 @@ def reading_options(command: Command) -> Command:
     @schema_options
     @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
     @functools.wraps(command)
-    def with_table(*args: Any, table: TableName, said: Said, **kwargs: Any) -> Any:
+    def with_table(*args: Any, table: TableName, declared: DeclaredSchema, **kwargs: Any) -> Any:
         left_out = False
 
         @contextmanager
         def open_table() -> Iterator[SensorTable]:
             nonlocal left_out
             with SensorTable.open(
-                table.project, table.instance, table.table, said, on_foreign=lambda _: None
+                table.project, table.instance, table.table, declared, on_foreign=lambda _: None
             ) as opened:
                 try:
                     yield opened
                 finally:
-                    tell_foreign(opened.foreign.told.values(), opened.foreign.count, "left out")
+                    report_foreign_rows(opened.foreign.told.values(), opened.foreign.count, "left out")
                     left_out = opened.foreign.count > 0
 
         returned = command(*args, open_table=open_table, **kwargs)
@@ -123,35 +123,35 @@ def usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
 
 
-def metadata_of_one(key: KeyTemplate, said: Metadata) -> dict[str, str]:
+def metadata_of_one(key: KeyTemplate, declared: Metadata) -> dict[str, str]:
     """The metadata that one sensor is found by: all that stands before the time in keys has to be said, and no other.
 
     Raises:
         click.UsageError: something is missing, or there is something by which nothing is found.
     """
-    return _checked(said, fields := _fields_before(TimeToken, key), fields)
+    return _checked(declared, fields := _fields_before(TimeToken, key), fields)
 
 
-def metadata_of_many(key: KeyTemplate, said: Metadata, *, all_of_it: bool) -> dict[str, str]:
+def metadata_of_many(key: KeyTemplate, declared: Metadata, *, all_of_it: bool) -> dict[str, str]:
     """The metadata that many sensors lie under: what stands before the sensor in keys, from the front on.
 
     Args:
         key: the table's.
-        said: what was said.
+        declared: what was said.
         all_of_it: whether nothing of it may be left out.
 
     Raises:
         click.UsageError: as metadata_of_one.
     """
     fields = [] if key.time_first else _fields_before(SensorToken, key)
-    names = {name for name, _ in said}
+    names = {name for name, _ in declared}
     needed = fields if all_of_it else fields[: max((i for i, name in enumerate(fields) if name in names), default=0)]
-    return _checked(said, fields, needed)
+    return _checked(declared, fields, needed)
 
 
-def _checked(said: Metadata, fields: list[str], needed: list[str]) -> dict[str, str]:
-    known = dict(said)
-    if len(known) < len(said):
+def _checked(declared: Metadata, fields: list[str], needed: list[str]) -> dict[str, str]:
+    known = dict(declared)
+    if len(known) < len(declared):
         raise click.UsageError("--metadata: each field can be said once")
     if useless := [name for name in known if name not in fields]:
         raise click.UsageError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.console import print_json_line, progress_bar, tell_foreign
+from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.core.accumulator import MOST_METRICS
@@ -15,7 +15,7 @@ from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.text import plain
 from pipeline.core.times import format_time, parse_time
 
@@ -72,7 +72,7 @@ def _sensor(text: str) -> str:
 def repair(
     ctx: click.Context,
     table: TableName,
-    said: Said,
+    declared: DeclaredSchema,
     start_us: int | None,
     end_us: int | None,
     listed: bool,
@@ -114,7 +114,9 @@ def repair(
 
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None
-    request = Request(table, said, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
+    request = Request(
+        table, declared, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report
+    )
     try:
         options = beam_options(beam_flags, table.project)
         planned = plan(request, options)
@@ -157,7 +159,7 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
             progress.start()
             progress.advance(task)
     sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.told) + sums["unnamed"]
-    tell_foreign(foreign.values(), sums["foreign"], "left alone")
+    report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 
 

@@ -17,10 +17,10 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
         most: slices, at least one.
         sensors: whose; None for everybody's.
     """
-    looked_at = [extent for extent in extents if extent.windows]
-    if not looked_at:
+    inspected = [extent for extent in extents if extent.windows]
+    if not inspected:
         return []
-    start_us, end_us = min(extent.start_us for extent in looked_at), max(extent.end_us for extent in looked_at)
+    start_us, end_us = min(extent.start_us for extent in inspected), max(extent.end_us for extent in inspected)
     longest = extents[-1].tier.window
     begin_us = longest.start_of(start_us)
     windows = (round_up(end_us, longest.length_us) - begin_us) // longest.length_us

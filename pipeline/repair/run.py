@@ -25,7 +25,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_lost, retention_of
+from pipeline.cloud.retention_notes import record_losses, retention_of
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
@@ -35,9 +35,9 @@ from pipeline.core.audit import FOREIGN, Extent
 from pipeline.core.events import LATEST_US
 from pipeline.core.extents import Bounds, Skipped, bounds_of, extents_of, lateness_of
 from pipeline.core.rows import KeyRange, Row, prefix_range
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRows
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -83,7 +83,7 @@ class Request:
     """
 
     table: TableName
-    said: Said
+    declared: DeclaredSchema
     start_us: int = 0
     end_us: int = LATEST_US + 1
     sensors: frozenset[str] | None = None
@@ -95,7 +95,7 @@ class Request:
     report: str | None = None
 
 
-class Listed(NamedTuple):
+class ListedWindow(NamedTuple):
     """A window of the work list."""
 
     tier: Tier  # the table's shortest when it was listed: one that was added since may be shorter
@@ -120,8 +120,8 @@ class Plan(NamedTuple):
     schema: TableSchema
     extents: list[Extent]
     skipped: list[Skipped]
-    listed: list[Listed]
-    past: list[Listed]
+    listed: list[ListedWindow]
+    past: list[ListedWindow]
     slices: list[list[Span]]
     samples: list[Sample]
     bounds: Mapping[Tier, Bounds] | None
@@ -150,7 +150,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
         BadFlag: what is asked for does not go on Dataflow.
     """
     _check_report(request, options)
-    schema = schema_of(request.table, request.said)
+    schema = schema_of(request.table, request.declared)
     if not schema.tiers:
         raise ServerProblem(f"table {request.table} has no aggregates that could be repaired: its schema has no tiers")
     bounds = None if request.force else _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
@@ -217,7 +217,7 @@ def _repair(
     with _Claim(request.table, settling):
         looks = []
         for prefix in prefixes:
-            looks.append(_look_at(request, planned, spans, options, prefix))
+            looks.append(_inspect(request, planned, spans, options, prefix))
             if not looks[-1].get(WINDOWS_REWRITTEN):
                 break
             spans = _spans_again(read_findings(prefix, in_order=False), spans, planned)
@@ -241,7 +241,7 @@ def _repair(
     )
 
 
-def _look_at(
+def _inspect(
     request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefix: str
 ) -> dict[str, int]:
     """Finds the wrong windows of these spans, and rewrites them where it is no dry run; returns the job's counters."""
@@ -300,7 +300,7 @@ class _Claim:
     is taken away, and so does another repair's claim.
     """
 
-    def __init__(self, table: TableName, windows: Sequence[Listed]) -> None:
+    def __init__(self, table: TableName, windows: Sequence[ListedWindow]) -> None:
         self._table = table
         self._column = f"repair-{secrets.token_hex(4)}".encode()
         self._rows: dict[str, list[Row]] = {}  # by family
@@ -320,13 +320,13 @@ class _Claim:
                     rewriter.delete_column((row.key for row in rows), family, self._column)
 
 
-def _is_past(window: Listed, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+def _is_past(window: ListedWindow, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
     first_us = window.key.start_us
     last_us = first_us + window.tier.window.length_us - tiers[0].window.length_us
     return past(first_us, tiers, bounds) and past(last_us, tiers, bounds)
 
 
-def _is_settled_by(window: Listed, spans: list[Span], planned: Plan) -> bool:
+def _is_settled_by(window: ListedWindow, spans: list[Span], planned: Plan) -> bool:
     sensor_id, start_us = window.key
     inside = any(span.start_us <= start_us < span.end_us and span.has(sensor_id) for span in spans)
     return inside and settled(start_us, planned.extents, planned.bounds)
@@ -339,7 +339,7 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
         raise ServerProblem(f"table {request.table} has no family {', '.join(missing)}, which its schema names")
     retention = retention_of(request.table, schema, policies)
     if not request.dry_run:
-        note_lost(request.table, schema, retention, policies)
+        record_losses(request.table, schema, retention, policies)
     lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
     return bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 
@@ -351,24 +351,24 @@ def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
     return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
 
 
-def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[Listed]:
+def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[ListedWindow]:
     """The windows of the work list that are of the span, and were listed when the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
             lambda keys, wanted, pattern, page_rows, *, reverse: reader.read(
                 keys, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse
             ),
-            Wanted((), keys_only=True),
+            CellSelection((), keys_only=True),
             work_range(tier.window),
             span,
             lambda key: parse_work_key(tier.window, key),
             lambda *windows: work_range_of(tier.window, *windows),
             foreign.add,
         )
-        return [Listed(tier, key) for key, _ in rows]
+        return [ListedWindow(tier, key) for key, _ in rows]
 
 
-def _around(listed: list[Listed], longest: Tier, sensors: frozenset[str] | None) -> Span:
+def _around(listed: list[ListedWindow], longest: Tier, sensors: frozenset[str] | None) -> Span:
     """The time of all these windows, widened to whole longest ones."""
     starts = [longest.window.start_of(each.key.start_us) for each in listed]
     return Span(min(starts), max(starts) + longest.window.length_us, sensors) if starts else Span(0, 0, sensors)

@@ -26,7 +26,7 @@ from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
 from pipeline.core.rows import KeyRange, Row
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
@@ -186,7 +186,7 @@ class _ReadFn(beam.DoFn):
         self._stack.close()
 
     def _read(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
@@ -264,7 +264,7 @@ class _ReadAggregatesFn(_ReadFn):
         foreign = ForeignRows()
         rows = window_rows(
             self._read,
-            Wanted((tier.family,), versions=1),
+            CellSelection((tier.family,), versions=1),
             element.keys,
             span._replace(start_us=max(span.start_us, start_us), end_us=min(span.end_us, end_us)),
             lambda key: parse_aggregate_key(tier.window, key),

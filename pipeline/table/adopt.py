@@ -11,7 +11,7 @@ from pipeline.cli.console import print_json_line
 from pipeline.cli.options import table_options
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_added, without_rows
+from pipeline.cloud.retention_notes import record_added_tiers, tiers_without_rows
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
@@ -54,7 +54,7 @@ def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_j
     schema = _with_policies_of(policies, wanted, report)
     with RowReader.open(table) as reader:
         Look(reader, schema, policies, sample, report).look()
-    if not any(report.looked_at.values()):
+    if not any(report.inspected.values()):
         raise click.ClickException(f"table {table} has no rows; 'tidetable table create' with --apply stores a schema")
     if report.fits and not dry_run:
         _store(table, schema, policies)
@@ -75,27 +75,27 @@ def _with_policies_of(actual: Mapping[str, Policy], wanted: TableSchema, report:
     for family in wanted.families:
         policy = wanted.policies[family]
         if family not in actual:
-            report.misfit("families", f"family {family} is missing; create it, or name the one that there is")
+            report.mismatch("families", f"family {family} is missing; create it, or name the one that there is")
         elif same_policy(policy, actual[family]) or same_policy(policy, unsaid[family]):
             report.families.append(f"family {family}: policy is {format_policy(actual[family])}")
         else:
             difference = tables.Difference(family, actual[family], policy)
-            report.misfit("families", f"{difference}; set it, or leave it out of what is wanted")
+            report.mismatch("families", f"{difference}; set it, or leave it out of what is wanted")
     if SCHEMA_FAMILY in actual and actual[SCHEMA_FAMILY] != Never():
-        report.misfit("families", str(tables.Difference(SCHEMA_FAMILY, actual[SCHEMA_FAMILY], Never())))
+        report.mismatch("families", str(tables.Difference(SCHEMA_FAMILY, actual[SCHEMA_FAMILY], Never())))
     for family in sorted(actual.keys() - {*wanted.families, SCHEMA_FAMILY}):
         report.families.append(str(tables.Difference(family, actual[family], None)))
     try:
         return replace(wanted, policies={family: actual.get(family, wanted.policies[family]) for family in unsaid})
     except SchemaError as error:
-        report.misfit("families", str(error))
+        report.mismatch("families", str(error))
         return wanted
 
 
 def _store(table: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> None:
     if SCHEMA_FAMILY not in policies:
         tables.apply(table, [tables.Difference(SCHEMA_FAMILY, None, Never())])
-    note_added(table, without_rows(table, schema.tiers))
+    record_added_tiers(table, tiers_without_rows(table, schema.tiers))
     if not schema_store.replace_text(table, None, schema_store.text_of(schema)):
         raise click.ClickException(f"table {table} is left as it is: somebody else has stored a schema meanwhile")
 
@@ -104,7 +104,7 @@ def _print(schema: TableSchema, report: Report) -> None:
     click.echo(f"schema: {summary(schema)}")
     for line in report.families:
         click.echo(line)
-    for kind, count in report.looked_at.items():
+    for kind, count in report.inspected.items():
         click.echo(f"looked at {count:,} {kind}{', which are all' if count and report.all_of[kind] else ''}")
     click.echo(f"compared {report.windows:,} windows with their raw rows")
     for note in report.notes:
@@ -122,7 +122,7 @@ def _record(table: TableName, schema: TableSchema, report: Report, *, dry_run: b
         "fits": report.fits,
         "stored": report.fits and not dry_run,
         "families": report.families,
-        "looked_at": {kind: {"rows": count, "all": report.all_of[kind]} for kind, count in report.looked_at.items()},
+        "looked_at": {kind: {"rows": count, "all": report.all_of[kind]} for kind, count in report.inspected.items()},
         "windows_compared": report.windows,
         "notes": report.notes,
         "misfits": {kind: {"count": count, "first": report.named[kind]} for kind, count in report.misfits.items()},

@@ -9,7 +9,7 @@ from pipeline.cli.options import table_options
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_added, note_lost, retention_of, without_rows
+from pipeline.cloud.retention_notes import record_added_tiers, record_losses, retention_of, tiers_without_rows
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -172,13 +172,13 @@ def _apply(comparison: Comparison) -> bool:
         return False
     # Also where the table's own policies are as wanted already: those that the schema had until now may have collected.
     lost = retention_of(table, comparison.stored or comparison.wanted, comparison.actual)
-    note_lost(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
+    record_losses(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
     if schema_store.has_rows(table):
         tiers = comparison.wanted.tiers
         if comparison.stored is None:  # older jobs may have written the tiers of a table that says nothing of itself
-            note_added(table, without_rows(table, tiers))
+            record_added_tiers(table, tiers_without_rows(table, tiers))
         else:
-            note_added(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
+            record_added_tiers(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
     if changes:
         try:
             tables.apply(table, changes)

@@ -12,7 +12,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.aggregates import aggregate_key
 from pipeline.core.events import Event
-from pipeline.core.schema.scans import Known
+from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.tokens import DAY_US
@@ -36,7 +36,7 @@ def _examples(schema: TableSchema) -> tuple[str, dict[str, str]]:
 
 def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
     """How many ranges of keys hold the day of a sensor, or of one metric of it; and whether others' rows lie there."""
-    known = Known("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
+    known = KeyBindings("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
     scan = schema.keys.scan(known, _DAY_START_US, _DAY_START_US + DAY_US)
     return sum(1 for _ in scan.ranges), scan.pattern is not None
 

@@ -32,7 +32,7 @@ Column = tuple[str, bytes, int]
 """A cell's family, qualifier and timestamp."""
 
 
-class Misfit(Exception):
+class Mismatch(Exception):
     """A row that the schema does not write. ``str()`` says how it is not, in a phrase."""
 
 
@@ -49,13 +49,13 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
             schema.columns, raw_key, [cell for cell in cells if cell.family in schema.reading_families]
         )
     except ValueError as error:
-        raise Misfit(f"its cells are not read as {schema.layout.name}: {error}") from error
+        raise Mismatch(f"its cells are not read as {schema.layout.name}: {error}") from error
     written: set[Column] = set()
     for record in records:
         event = _event(record, raw_key)
         of_key = [each for each in schema.rows(event) if each.key == row.key]
         if not of_key:
-            raise Misfit(
+            raise Mismatch(
                 f"the event of {format_time(record.event_time_us)} in it has the key "
                 f"{shown_key(schema.rows(event)[0].key)}"
             )
@@ -83,13 +83,13 @@ def aggregate(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
         try:
             parse_statistic(cell.qualifier, cell.value)
         except ValueError as error:
-            raise Misfit(f"cell {_shown_cell(cell)} is none of an aggregate: {error}") from error
+            raise Mismatch(f"cell {_shown_cell(cell)} is none of an aggregate: {error}") from error
         if cell.qualifier != READING_COUNT.encode():
             _, metric = split_qualifier(cell.qualifier.decode())
             names |= {f"{each}_{metric}" for each in STATISTICS}
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):
-        raise Misfit(f"it has no {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
+        raise Mismatch(f"it has no {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
     return key
 
 
@@ -97,7 +97,7 @@ def check_listed(tier: Tier, key: bytes) -> None:
     """Raises Misfit for a key under ``repair#`` that is none of a work list of the tier."""
     listed = _parsed(lambda key: parse_work_key(tier.window, key), key)
     if work_key(tier.window, *listed) != key:
-        raise Misfit(f"{shown_key(key)} is not the key of a work list's row")
+        raise Mismatch(f"{shown_key(key)} is not the key of a work list's row")
 
 
 def raw_key_ranges() -> list[KeyRange]:
@@ -134,7 +134,7 @@ def _parsed(parse: Callable[[bytes], _T], key: bytes) -> _T:
     try:
         return parse(key)
     except ValueError as error:
-        raise Misfit(f"its key is not one: {error}") from error
+        raise Mismatch(f"its key is not one: {error}") from error
 
 
 def _event(record: RawRecord, raw_key: RawKey) -> Event:
@@ -149,9 +149,9 @@ def _check_valid(record: RawRecord) -> None:
     try:
         validate(sensor_event(record.sensor_id, record.event_time_us, readings, record.metadata), LATEST_US)
     except BadData as problem:
-        raise Misfit(f"it is of no valid event: {problem.detail}") from problem
+        raise Mismatch(f"it is of no valid event: {problem.detail}") from problem
     except ValueError as error:
-        raise Misfit(f"it is of no valid event: {error}") from error
+        raise Mismatch(f"it is of no valid event: {error}") from error
 
 
 def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
@@ -160,8 +160,8 @@ def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
         if _column(cell) in written:
             continue
         if (time_us := times.get((cell.family, cell.qualifier))) is None:
-            raise Misfit(f"cell {_shown_cell(cell)} is none that this schema writes there")
-        raise Misfit(
+            raise Mismatch(f"cell {_shown_cell(cell)} is none that this schema writes there")
+        raise Mismatch(
             f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)}, "
             f"and it has to be {_shown_time(time_us)}"
         )

@@ -16,20 +16,20 @@ from pipeline.core.audit import Audited, Finding, Recomputed, Stored, audit
 from pipeline.core.extents import bounds_of, extents_of
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
-from pipeline.table.fitting import Misfit, aggregate, beginnings, check_listed, raw_events, raw_key_ranges, shown_key
+from pipeline.table.fitting import Mismatch, aggregate, beginnings, check_listed, raw_events, raw_key_ranges, shown_key
 
 _MOST_NAMED = 3  # of the rows that do not fit
 _MOST_PARTS = 20  # of a table, that are looked into
 _MOST_WINDOWS = 200  # that are compared
 _ROWS_A_SAMPLE = 100  # rows that are read for windows, for each row of the sample
 _STILL_WRITTEN = timedelta(hours=1)  # how long after its end a window may lack something
-_KEYS_ALONE = row_filter(Wanted((), keys_only=True))
+_KEYS_ALONE = row_filter(CellSelection((), keys_only=True))
 _MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # of a bucket's row
 
 
@@ -39,7 +39,7 @@ class Report:
 
     families: list[str] = field(default_factory=list)
     """One line for each family of the schema, and for what is there beside them."""
-    looked_at: dict[str, int] = field(default_factory=dict)
+    inspected: dict[str, int] = field(default_factory=dict)
     """How many rows, by kind."""
     all_of: dict[str, bool] = field(default_factory=dict)
     """Whether these are all rows of the kind."""
@@ -54,7 +54,7 @@ class Report:
     def fits(self) -> bool:
         return not self.misfits
 
-    def misfit(self, kind: str, what: str) -> None:
+    def mismatch(self, kind: str, what: str) -> None:
         self.misfits[kind] = self.misfits.get(kind, 0) + 1
         if len(named := self.named.setdefault(kind, [])) < _MOST_NAMED:
             named.append(what)
@@ -81,15 +81,15 @@ class Look:
             try:
                 for record in raw_events(self._schema, row):
                     self._pick(record.sensor_id, record.event_time_us)
-            except Misfit as misfit:
-                self._report.misfit("raw rows", f"{shown_key(row.key)}: {misfit}")
+            except Mismatch as mismatch:
+                self._report.mismatch("raw rows", f"{shown_key(row.key)}: {mismatch}")
         for tier in self._schema.tiers:
             kind, prefix = _kind(tier), aggregate_prefix(tier.window).encode()
             for row in self._rows(kind, [prefix_range(prefix)], len(prefix)):
                 try:
                     self._pick(*aggregate(tier, row, self._schema.families))
-                except Misfit as misfit:
-                    self._report.misfit(kind, f"{shown_key(row.key)}: {misfit}")
+                except Mismatch as mismatch:
+                    self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
         self._look_at_other_windows()
         self._look_at_the_work_list()
         if self._schema.tiers and all(family in self._policies for family in self._schema.families):
@@ -97,10 +97,10 @@ class Look:
 
     def _rows(self, kind: str, ranges: list[KeyRange], within: int, cells: RowFilter | None = None) -> Iterator[Row]:
         """All rows with such keys, if they are no more than the sample; else some from many places. Counts them."""
-        self._report.looked_at[kind] = 0
+        self._report.inspected[kind] = 0
         self._report.all_of[kind] = few = self._count(ranges) <= self._sample
         for row in self._all(ranges, cells) if few else self._of_places(ranges, within, cells):
-            self._report.looked_at[kind] += 1
+            self._report.inspected[kind] += 1
             yield row
 
     def _all(self, ranges: list[KeyRange], cells: RowFilter | None) -> Iterator[Row]:
@@ -152,7 +152,7 @@ class Look:
         for keys in _some(beginnings(self._first_key, prefix_range(b"agg#"), len(b"agg#")), _MOST_WINDOWS):
             prefix = keys.start[: keys.start.find(b"#", len(b"agg#")) + 1]
             if prefix not in known:
-                self._report.misfit(
+                self._report.mismatch(
                     "aggregate rows", f"{shown_key(keys.start)}: the schema has no tier of such windows"
                 )
 
@@ -163,8 +163,8 @@ class Look:
         for row in self._rows(kind, [prefix_range(b"repair#")], len(b"repair#"), _KEYS_ALONE):
             try:
                 check_listed(self._schema.tiers[0], row.key)
-            except Misfit as misfit:
-                self._report.misfit(kind, f"{shown_key(row.key)}: {misfit}")
+            except Mismatch as mismatch:
+                self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
 
     # Aggregates held against raw rows, as a repair does it
 
@@ -175,19 +175,19 @@ class Look:
                 for audited in self._audit(sensor_id, start_us):
                     self._report.windows += 1
                     if audited.finding is not None and not self._lacks_all(audited.finding):
-                        self._report.misfit("windows", _shown_finding(audited.finding))
+                        self._report.mismatch("windows", _shown_finding(audited.finding))
             except _Enough:
                 self._report.notes.append("further windows were not compared: they have too many raw rows")
                 return
             except (ForeignRow, ValueError) as problem:
-                self._report.misfit("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
+                self._report.mismatch("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
         for tier in self._schema.tiers:
-            if not self._report.looked_at[_kind(tier)]:
+            if not self._report.inspected[_kind(tier)]:
                 self._report.notes.append(f"there are no {_kind(tier)} at all: 'tidetable repair' makes them")
 
     def _lacks_all(self, finding: Finding) -> bool:
         """Whether it is of a tier of which the table has no row at all: nothing there is wrong yet."""
-        return not self._report.looked_at[_kind(finding.tier)]
+        return not self._report.inspected[_kind(finding.tier)]
 
     def _audit(self, sensor_id: str, start_us: int) -> list[Audited]:
         """Every window of the sensor in a longest one that is complete, and not collected in part."""
@@ -208,7 +208,7 @@ class Look:
         for tier, first_us, last_us in extents:
             keys, wanted = (
                 aggregate_range(tier.window, sensor_id, first_us, last_us),
-                Wanted((tier.family,), versions=1),
+                CellSelection((tier.family,), versions=1),
             )
             for row in self._read(keys, wanted, None, None, reverse=False):
                 values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
@@ -217,7 +217,7 @@ class Look:
         return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]
 
     def _read(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         for row in self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse):
             self._rows_left -= 1

@@ -9,7 +9,7 @@ import click
 
 from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.gc_rules import to_rule
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
 from pipeline.core.schema.sizing import refuse_sizes
@@ -92,9 +92,9 @@ class SchemaFlags:
         layout = LAYOUTS[self.layout] if self.layout else base.layout
         metrics, metadata, values = base.metrics, base.metadata, base.values
         if layout.serializes and not base.layout.serializes:
-            metrics, metadata, values = Routes(((metrics.families[0], _ANY),)), Routes(), Values.TEXT
+            metrics, metadata, values = FamilyRules(((metrics.families[0], _ANY),)), FamilyRules(), Values.TEXT
         elif base.layout.serializes and not layout.serializes:
-            metadata = Routes((("meta", _ANY),))
+            metadata = FamilyRules((("meta", _ANY),))
         names = self._new_names(metrics, base.tiers, metadata)
         metrics, metadata = _renamed(metrics, names), _renamed(metadata, names)
         tiers = self.tiers or tuple(Tier(tier.window, names.get(tier.family, tier.family)) for tier in base.tiers)
@@ -111,7 +111,7 @@ class SchemaFlags:
             rate=base.rate,
         )
 
-    def _new_names(self, metrics: Routes, tiers: tuple[Tier, ...], metadata: Routes) -> dict[str, str]:
+    def _new_names(self, metrics: FamilyRules, tiers: tuple[Tier, ...], metadata: FamilyRules) -> dict[str, str]:
         """The families that are to be called otherwise, and how."""
         new_names = {}
         for flag, new_name, families in (
@@ -196,8 +196,8 @@ def _from_file(file: TextIO, beside: SchemaFlags) -> SchemaFlags:
     return flags
 
 
-def _renamed(routes: Routes, new_names: Mapping[str, str]) -> Routes:
-    return Routes(tuple((new_names.get(family, family), globs) for family, globs in routes.globs))
+def _renamed(routes: FamilyRules, new_names: Mapping[str, str]) -> FamilyRules:
+    return FamilyRules(tuple((new_names.get(family, family), globs) for family, globs in routes.globs))
 
 
 def _refuse_long_policies(schema: TableSchema) -> None:

@@ -19,16 +19,16 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.accumulator import Pane, Recalled, WindowReadings
+from pipeline.core.accumulator import Pane, RestoredReadings, WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import Gatherer
+from pipeline.core.pre_aggregation import BundlePreAggregator
 from pipeline.core.schema.identity import Identity
 from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import RecalledWindows, ShorterWindows
+from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
-from pipeline.transforms.restore import RecallWindows
+from pipeline.transforms.restore import RestoreWindows
 
 _PANES, _TOO_WIDE = "panes", "too_wide"
 
@@ -65,10 +65,10 @@ class Aggregated(NamedTuple):
     """
 
     panes: PCollection
-    unsure: list[PCollection]
+    incomplete: list[PCollection]
 
 
-class GatherReadings(beam.PTransform):
+class PreAggregateReadings(beam.PTransform):
     """``Event`` elements to ``(sensor_id, WindowReadings)`` at a time within the window: what a bundle has of it.
 
     Args:
@@ -78,24 +78,26 @@ class GatherReadings(beam.PTransform):
 
     def __init__(self, window: Window, identity: Identity) -> None:
         super().__init__()
-        self._gatherer = Gatherer(window, identity)
+        self._pre_aggregator = BundlePreAggregator(window, identity)
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Gather" >> beam.ParDo(_GatherFn(self._gatherer)).with_output_types(tuple[str, WindowReadings])
+        return events | "Gather" >> beam.ParDo(_GatherFn(self._pre_aggregator)).with_output_types(
+            tuple[str, WindowReadings]
+        )
 
 
 class _GatherFn(beam.DoFn):
-    def __init__(self, gatherer: Gatherer) -> None:
-        self._gatherer = gatherer
+    def __init__(self, pre_aggregator: BundlePreAggregator) -> None:
+        self._pre_aggregator = pre_aggregator
 
     def start_bundle(self) -> None:
-        self._gatherer.start()
+        self._pre_aggregator.start()
 
     def process(self, element: Event) -> None:
-        self._gatherer.add([element])
+        self._pre_aggregator.add([element])
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for sensor_id, time_us, readings in self._gatherer.take():
+        for sensor_id, time_us, readings in self._pre_aggregator.take():
             yield WindowedValue((sensor_id, readings), Timestamp(micros=time_us), (GlobalWindow(),))
 
 
@@ -112,18 +114,18 @@ class AggregateReadings(beam.PTransform):
     """
 
     def __init__(
-        self, window: Window, firing: Firing, *, deduplicate: bool = True, recall: RecallWindows | None = None
+        self, window: Window, firing: Firing, *, deduplicate: bool = True, restore: RestoreWindows | None = None
     ) -> None:
         super().__init__()
         self._window = window
         self._firing = firing
         self._deduplicate = deduplicate
-        self._recall = recall
+        self._restore = restore
 
     def expand(self, gathered: PCollection) -> Any:  # Aggregated; Beam takes the annotation for a hint and warns
         readings = gathered | "Window" >> _into_windows(self._window, self._firing)
         readings.element_type = KV[str, Any]  # what is recalled comes beside it
-        return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._recall)
+        return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._restore)
 
 
 class RollUp(beam.PTransform):
@@ -132,11 +134,11 @@ class RollUp(beam.PTransform):
     The panes that go in accumulate, and so do those that come out.
     """
 
-    def __init__(self, window: Window, firing: Firing, *, recall: RecallWindows | None = None) -> None:
+    def __init__(self, window: Window, firing: Firing, *, restore: RestoreWindows | None = None) -> None:
         super().__init__()
         self._window = window
         self._firing = firing
-        self._recall = recall
+        self._restore = restore
 
     def expand(self, panes: PCollection) -> Any:
         # A pane's timestamp is the end of its window, less the least that there is: within the longer one.
@@ -145,21 +147,21 @@ class RollUp(beam.PTransform):
             | "WithStart" >> beam.Map(_with_start).with_output_types(tuple[str, Any])
             | "Window" >> _into_windows(self._window, self._firing)
         )
-        return _whole_panes(shorter, RollUpFn(), self._recall)
+        return _whole_panes(shorter, RollUpFn(), self._restore)
 
 
-def _whole_panes(parts: PCollection, combine: beam.CombineFn, recall: RecallWindows | None) -> Aggregated:
+def _whole_panes(parts: PCollection, combine: beam.CombineFn, restore: RestoreWindows | None) -> Aggregated:
     """Combines the parts, and those that tables hold, and lets no pane pass that lacks these."""
-    unsure = []
-    if recall is not None:
-        held, of_recall = parts | "Recall" >> recall
-        unsure.append(of_recall)
+    incomplete = []
+    if restore is not None:
+        held, of_restore = parts | "Recall" >> restore
+        incomplete.append(of_restore)
         parts = (parts, held) | "WithRecalled" >> beam.Flatten()
     panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
-    hold_back = _HoldBackFn(None if recall is None else recall.before_us)
+    hold_back = _HoldBackFn(None if restore is None else restore.before_us)
     outputs = panes | "HoldBack" >> beam.ParDo(hold_back).with_outputs(_TOO_WIDE, main=_PANES)
     outputs[_PANES].element_type = KV[str, WindowStats]
-    return Aggregated(outputs[_PANES], [*unsure, outputs[_TOO_WIDE]])
+    return Aggregated(outputs[_PANES], [*incomplete, outputs[_TOO_WIDE]])
 
 
 class _HoldBackFn(beam.DoFn):
@@ -213,9 +215,11 @@ class WindowReadingsFn(beam.CombineFn):
     def create_accumulator(self) -> WindowReadings:
         return WindowReadings(deduplicate=self._deduplicate)
 
-    def add_input(self, mutable_accumulator: WindowReadings, element: WindowReadings | Recalled) -> WindowReadings:
-        if isinstance(element, Recalled):
-            mutable_accumulator.recall(element)
+    def add_input(
+        self, mutable_accumulator: WindowReadings, element: WindowReadings | RestoredReadings
+    ) -> WindowReadings:
+        if isinstance(element, RestoredReadings):
+            mutable_accumulator.restore(element)
         else:
             mutable_accumulator.merge(element)
         return mutable_accumulator
@@ -240,10 +244,10 @@ class RollUpFn(beam.CombineFn):
         return ShorterWindows()
 
     def add_input(
-        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | RecalledWindows
+        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | RestoredShorterWindows
     ) -> ShorterWindows:
-        if isinstance(element, RecalledWindows):
-            mutable_accumulator.recall(*element)
+        if isinstance(element, RestoredShorterWindows):
+            mutable_accumulator.restore(*element)
         else:
             mutable_accumulator.put(*element)
         return mutable_accumulator

@@ -12,7 +12,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.dead_letters import comes_back_for_ever, dead_letter, event_alone, replays_of
+from pipeline.core.dead_letters import dead_letter, event_alone, replays_of, returns_too_often
 from pipeline.core.events import BadData, Event, Reason, decode, shown, validate
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
@@ -97,7 +97,7 @@ class Decoder:
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
         """The dead letter; none of a message that comes back for ever, which is counted and logged instead."""
-        if comes_back_for_ever(message):
+        if returns_too_often(message):
             self._letters_dropped.inc()
             _log.warning(
                 "message %s is dropped: it is a dead letter that was replayed %d times, and is refused again: %s: %s; "

@@ -56,7 +56,7 @@ class LateWindows:
         """Begins a bundle, in which each window is recorded once."""
         self._recorded: set[tuple[str, int]] = set()
 
-    def look_at(self, events: Iterable[Event], now_us: int) -> None:
+    def inspect(self, events: Iterable[Event], now_us: int) -> None:
         """Counts those of the events, of one at least, that are too late, and records their windows."""
         earliest_us = min([event[1] for event in events])
         if self._young_us is None or now_us - earliest_us <= self._young_us:

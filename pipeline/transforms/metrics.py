@@ -41,8 +41,8 @@ PANES = {
 }
 PANES_HELD_BACK = "panes_held_back"
 PANES_TOO_WIDE = "panes_too_wide"
-WINDOWS_RECALLED = "windows_recalled"
-WINDOWS_UNSURE = "windows_unsure"
+WINDOWS_RESTORED = "windows_recalled"
+WINDOWS_INCOMPLETE = "windows_unsure"
 LATE_EVENTS = "late_events"
 EXPIRED_EVENTS = "expired_events"
 EVENT_DELAY_MS = "event_delay_ms"

@@ -19,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import Gathered, Gatherer
+from pipeline.core.pre_aggregation import BundlePreAggregator, PreAggregated
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
@@ -86,7 +86,7 @@ class ProcessMessages(beam.PTransform):
         # Tables that count alike share what is gathered of a bundle.
         alike = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]
         kinds = list(dict.fromkeys(kind for kind in alike if kind))
-        gatherers = [Gatherer(*kind, deduplicate=self._deduplicate) for kind in kinds]
+        gatherers = [BundlePreAggregator(*kind, deduplicate=self._deduplicate) for kind in kinds]
         process_fn = _ProcessFn(decoder, schemas, late, gatherers, self._clock)
         tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(kinds)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
@@ -106,7 +106,7 @@ class _ProcessFn(beam.DoFn):
         decoder: Decoder,
         schemas: Sequence[TableSchema],
         late: Sequence[LateWindows],
-        gatherers: Sequence[Gatherer],
+        gatherers: Sequence[BundlePreAggregator],
         clock: Clock,
     ) -> None:
         self._decoder = decoder
@@ -122,8 +122,8 @@ class _ProcessFn(beam.DoFn):
         self._counts.start()
         for table in self._tables:
             table.start()
-        for gatherer in self._gatherers:
-            gatherer.start()
+        for pre_aggregator in self._gatherers:
+            pre_aggregator.start()
         self._held = 0
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
@@ -139,8 +139,8 @@ class _ProcessFn(beam.DoFn):
                 self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.at_a_time], now_us)
                 if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
                     yield TaggedOutput(table.tag, table.take())
-        for gatherer in self._gatherers:
-            gatherer.add(events)
+        for pre_aggregator in self._gatherers:
+            pre_aggregator.add(events)
         self._held += len(events)
         if self._held >= _MOST_GATHERED:
             for tag, gathered in self._taken():
@@ -157,10 +157,10 @@ class _ProcessFn(beam.DoFn):
         for tag, gathered in self._taken():
             yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), _GLOBAL))
 
-    def _taken(self) -> Iterator[tuple[str, Gathered]]:
+    def _taken(self) -> Iterator[tuple[str, PreAggregated]]:
         self._held = 0
-        for index, gatherer in enumerate(self._gatherers):
-            for gathered in gatherer.take():
+        for index, pre_aggregator in enumerate(self._gatherers):
+            for gathered in pre_aggregator.take():
                 yield _gathered_tag(index), gathered
 
 
@@ -191,7 +191,7 @@ class _Table:
         of_events = self._schema.encoded_rows(events)
         self.rows += of_events
         self.size_bytes += sum([len(row[1]) for row in of_events])
-        self._late.look_at(events, now_us)
+        self._late.inspect(events, now_us)
         return len(of_events)
 
     def take(self) -> EncodedRows:
@@ -204,11 +204,11 @@ class _Table:
         return self._late.take()
 
 
-def _keyed(gathered: Gathered) -> tuple[str, WindowReadings]:
+def _keyed(gathered: PreAggregated) -> tuple[str, WindowReadings]:
     return gathered.sensor_id, gathered.readings
 
 
-def _time_of(gathered: Gathered) -> Timestamp:
+def _time_of(gathered: PreAggregated) -> Timestamp:
     return Timestamp(micros=gathered.time_us)
 
 

@@ -10,7 +10,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadMo
 from apache_beam.typehints import KV
 
 from pipeline.cloud.names import TableName
-from pipeline.core.completion import Recall
+from pipeline.core.completion import RestoreMethod
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -18,11 +18,11 @@ from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _HELD = "held"
-_UNSURE = "unsure"
+_INCOMPLETE = "unsure"
 _ASKED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("asked", BooleanCoder()))
 
 
-class Recalls(NamedTuple):
+class RestoredWindows(NamedTuple):
     """What comes out.
 
     Attributes:
@@ -30,12 +30,12 @@ class Recalls(NamedTuple):
         unsure: ``(sensor_id, start in µs)`` of windows of which that may not be all: a repair has to tell.
     """
 
-    held: PCollection
-    unsure: PCollection
+    stored: PCollection
+    incomplete: PCollection
 
 
-class RecallWindows(beam.PTransform):
-    """``(sensor_id, anything)`` in windows to :class:`Recalls`.
+class RestoreWindows(beam.PTransform):
+    """``(sensor_id, anything)`` in windows to :class:`RestoredWindows`.
 
     Once for each sensor and window, when the first element comes, and only of windows that began before the job: what
     lies in others the job has seen itself, so that they cost nothing. A job that is updated in place remembers what
@@ -47,11 +47,11 @@ class RecallWindows(beam.PTransform):
         before_us: windows that start earlier began before the job.
     """
 
-    def __init__(self, table: tuple[TableName, TableSchema, Retention], recall: Recall, before_us: int) -> None:
+    def __init__(self, table: tuple[TableName, TableSchema, Retention], restore: RestoreMethod, before_us: int) -> None:
         super().__init__()
         self.before_us = before_us
         self._table = table
-        self._recall = recall
+        self._restore = restore
 
     def expand(self, keyed: PCollection) -> Any:  # Recalls; Beam takes the annotation for a type hint and warns
         # The first step makes one of thousands of events: what comes behind it costs next to nothing.
@@ -59,10 +59,10 @@ class RecallWindows(beam.PTransform):
             keyed
             | "OnceABundle" >> beam.ParDo(_OnceABundleFn(self.before_us)).with_output_types(tuple[str, bool])
             | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
-            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._recall)).with_outputs(_UNSURE, main=_HELD)
+            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._restore)).with_outputs(_INCOMPLETE, main=_HELD)
         )
         outputs[_HELD].element_type = KV[str, Any]
-        return Recalls(outputs[_HELD], outputs[_UNSURE])
+        return RestoredWindows(outputs[_HELD], outputs[_INCOMPLETE])
 
 
 class _OnceABundleFn(beam.DoFn):
@@ -89,22 +89,22 @@ class _OnceFn(beam.DoFn):
 
 
 class _ReadFn(CompletingFn):
-    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, recall: Recall) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, restore: RestoreMethod) -> None:
         super().__init__(name, schema, retention)
-        self._recall = recall
-        self._recalled = metrics.counter(metrics.WINDOWS_RECALLED)
-        self._unsure = metrics.counter(metrics.WINDOWS_UNSURE)
+        self._restore = restore
+        self._restored = metrics.counter(metrics.WINDOWS_RESTORED)
+        self._incomplete = metrics.counter(metrics.WINDOWS_INCOMPLETE)
 
     def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         sensor_id, start_us = element[0], window.start.micros
         try:
-            held, sure = self._recall.recall(self._completion, sensor_id, start_us, now_us())
+            stored, sure = self._restore.restore(self._completion, sensor_id, start_us, now_us())
         except ForeignRow:
             # Somebody else wrote there. It would be there at every further try: the window waits for a repair.
-            held, sure = None, False
-        if held is not None:
-            self._recalled.inc()
-            yield sensor_id, held
+            stored, sure = None, False
+        if stored is not None:
+            self._restored.inc()
+            yield sensor_id, stored
         if not sure:
-            self._unsure.inc()
-            yield TaggedOutput(_UNSURE, (sensor_id, start_us))
+            self._incomplete.inc()
+            yield TaggedOutput(_INCOMPLETE, (sensor_id, start_us))

@@ -11,7 +11,7 @@ from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.completion import Completion
 from pipeline.core.rows import KeyRange, Row
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -47,7 +47,7 @@ class CompletingFn(beam.DoFn):
         self._connections.close()
 
     def _read(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         if self._reader is None:
             self._reader = self._connections.enter_context(RowReader.open(self._name, _PATIENCE_S))

@@ -19,7 +19,7 @@ from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
 from pipeline.core.events import Event, decode, sensor_event, validate
 from pipeline.core.messages import Message
-from pipeline.formats.files import Columns, EventMaker, UnreadableFile
+from pipeline.formats.files import EventMaker, FileColumns, UnreadableFile
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
 from tests.records import write_delimited
 
@@ -72,7 +72,7 @@ def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: in
         maker: what the events' maker is told.
     """
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(Columns(), **maker))
+        read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(FileColumns(), **maker))
         whole = read.messages | beam.Filter(lambda message: "line" not in message.attributes)
         assert_that(whole | beam.FlatMap(events_of), equal_to(list(events)), "events")
         single = read.messages | beam.Filter(lambda message: "line" in message.attributes)
@@ -101,7 +101,7 @@ def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
     (gzipped := tmp_path / "g.pb.gz").write_bytes(gzip.compress(paths[-1].read_bytes()))
     paths += [gzipped, write_avro(tmp_path / "h.avro", RECORD), write_parquet(tmp_path / "i.parquet", RECORD)]
     for path in paths:
-        check_file(str(path), EventMaker(Columns()))
+        check_file(str(path), EventMaker(FileColumns()))
     check(*paths, events=[EVENT] * len(paths))
 
 
@@ -111,7 +111,7 @@ def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
     for file in files:
         file.write_text("sensor_id,event_time,a\n" + f"A-1,{MORNING},1\n" * 700)
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(file) for file in files], EventMaker(Columns()))
+        read = pipeline | ReadFiles([str(file) for file in files], EventMaker(FileColumns()))
         sizes = read.messages | beam.Map(lambda message: (message.attributes["file"], len(events_of(message))))
         assert_that(sizes, equal_to([(str(file), size) for file in files for size in (500, 200)]))
 
@@ -151,7 +151,7 @@ def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
     content = bytearray(parquet.read_bytes())
     content[group.column(0).dictionary_page_offset] ^= 0xFF
     parquet.write_bytes(content)
-    maker = EventMaker(Columns())
+    maker = EventMaker(FileColumns())
     with beam.Pipeline(FnApiRunner()) as pipeline:
         read = pipeline | ReadFiles([str(path) for path in (half, parquet, broken, whole)], maker)
         assert_that(read.messages | beam.FlatMap(events_of), equal_to([EVENT, EVENT]), "events")
@@ -275,7 +275,7 @@ def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes,
     """Before a job begins, the beginning of each file is looked at."""
     (path := tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableFile) as raised:
-        check_file(str(path), EventMaker(Columns()))
+        check_file(str(path), EventMaker(FileColumns()))
     assert str(raised.value).startswith(problem)
 
 
@@ -283,5 +283,5 @@ def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
     """Their schemas say what they are."""
     for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
         with pytest.raises(UnreadableFile) as raised:
-            check_file(str(path), EventMaker(Columns(sensor="device")))
+            check_file(str(path), EventMaker(FileColumns(sensor="device")))
         assert str(raised.value) == "no column 'device'; there are 'sensor_id', 'event_time', 'a', 'room'"

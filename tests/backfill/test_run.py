@@ -22,7 +22,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import work_key
-from pipeline.formats.files import Columns, EventMaker
+from pipeline.formats.files import EventMaker, FileColumns
 from pipeline.job.settings import Target
 from tests.lasting import lasting
 from tests.records import write_delimited
@@ -68,7 +68,7 @@ def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedel
     policies = tables.describe(name)
     return Backfill(
         [str(path) for path in paths],
-        EventMaker(Columns()),
+        EventMaker(FileColumns()),
         Target(name, schema),
         Expiry.of(schema, policies),
         timedelta(hours=1),

@@ -33,7 +33,7 @@ def feed() -> list[beam.io.PubsubMessage]:
 def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
     """How long the graph takes."""
     settings = settings_of(parse_flags(flags(deduplicate=deduplicate)))
-    targets = [Target(name, settings.said.schema()) for name in settings.tables]
+    targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     begin = time.perf_counter()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         build_graph(pipeline | beam.Create(messages, reshuffle=False), targets, settings)

@@ -117,7 +117,7 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
     """How long the graph takes."""
     # The clock is that of the events, and all of them are in time.
     settings = settings_of(parse_flags(flags(allowed_lateness="2000h", deduplicate=deduplicate)))
-    targets = [Target(name, settings.said.schema()) for name in settings.tables]
+    targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
     build_graph(messages, targets, settings, clock)

@@ -57,7 +57,7 @@ def main() -> None:
 def _soak(name: TableName, seconds: float) -> tuple[float, float]:
     """Memory in MB when it was warm, and at the end."""
     rows = [_row(number) for number in range(_KEYS)]
-    began = said = time.monotonic()
+    began = declared = time.monotonic()
     written = requests = retries = 0
     warm = 0.0
     with BulkWriter.open(name) as writer:
@@ -74,8 +74,8 @@ def _soak(name: TableName, seconds: float) -> tuple[float, float]:
             now = time.monotonic()
             if not warm and now - began > _WARM * seconds:
                 warm = _memory_mb()
-            if now - said > seconds / 30 or now - began > seconds:
-                said = now
+            if now - declared > seconds / 30 or now - began > seconds:
+                declared = now
                 rate = written / (now - began)
                 print(
                     f"{now - began:6.0f} s  {_memory_mb():7.1f} MB  {written:10,} rows  {rate:8,.0f} rows/s  "

@@ -3,29 +3,32 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.options import schema_options
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 
 
 @click.command()
 @schema_options
-def command(said: Said) -> None:
-    click.echo(repr(said))
+def command(declared: DeclaredSchema) -> None:
+    click.echo(repr(declared))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "declared"),
     [
-        ([], Said()),
-        (["--schema", "default"], Said(default=True)),
-        (["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"], Said(raw="r", stats="s", meta="m")),
-        (["--raw-family", "stats"], Said(raw="stats")),
+        ([], DeclaredSchema()),
+        (["--schema", "default"], DeclaredSchema(default=True)),
+        (
+            ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"],
+            DeclaredSchema(raw="r", stats="s", meta="m"),
+        ),
+        (["--raw-family", "stats"], DeclaredSchema(raw="stats")),
     ],
 )
-def test_what_is_said_of_a_schema(options: list[str], said: Said) -> None:
+def test_what_is_said_of_a_schema(options: list[str], declared: DeclaredSchema) -> None:
     """What no flag says is left to the table."""
     result = CliRunner().invoke(command, options)
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"{said!r}\n"
+    assert result.stdout == f"{declared!r}\n"
 
 
 @pytest.mark.parametrize(

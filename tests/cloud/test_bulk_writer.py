@@ -20,8 +20,8 @@ from pipeline.cloud.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.mutate_rows import Answer
 from pipeline.cloud.names import TableName
-from pipeline.cloud.rate_limiter import Pace
-from pipeline.cloud.request_retrier import Delivery
+from pipeline.cloud.rate_limiter import RateLimiter
+from pipeline.cloud.request_retrier import RequestRetrier
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.mutation_bytes import head_of, mutations_of
 from pipeline.core.rows import Cell, KeyRange, Row
@@ -385,11 +385,11 @@ def test_more_than_bigtable_takes():
 
 def deliver(send, entries, deadline_s=60):
     """The delivery of these entries, as far as it gets."""
-    delivery = Delivery(
+    delivery = RequestRetrier(
         head_of("t", ""),
         entries,
         send,
-        Pace(4),
+        RateLimiter(4),
         deadline_s=deadline_s,
         attempt_s=60,
         stopping=threading.Event(),

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.cloud.rate_limiter import Pace
+from pipeline.cloud.rate_limiter import RateLimiter
 
 
 class Clock:
@@ -18,7 +18,7 @@ def clock():
 
 @pytest.fixture
 def pace(clock):
-    return Pace(8, clock)
+    return RateLimiter(8, clock)
 
 
 def test_exhaustion_halves_the_window(pace, clock):

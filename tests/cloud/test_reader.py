@@ -14,7 +14,7 @@ from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
@@ -49,8 +49,8 @@ def created(schema: TableSchema) -> TableName:
     return name
 
 
-def opened(name: TableName, said: Said = NOTHING_SAID) -> AbstractContextManager[SensorTable]:
-    return SensorTable.open(name.project, name.instance, name.table, said)
+def opened(name: TableName, declared: DeclaredSchema = NOTHING_SAID) -> AbstractContextManager[SensorTable]:
+    return SensorTable.open(name.project, name.instance, name.table, declared)
 
 
 def write(name: TableName, rows: Iterable[Row]) -> None:

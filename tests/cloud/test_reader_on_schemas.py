@@ -13,7 +13,7 @@ from pipeline.cloud.reader import SensorTable
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.records import RawRecord
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
@@ -241,7 +241,7 @@ def test_a_table_without_a_schema(bigtable):
         client.get_table(name.instance, name.table).bulk_mutate_rows([entry])
     with pytest.raises(ServerProblem, match="--schema=default"), SensorTable.open(*_words(name)):
         pass
-    with SensorTable.open(*_words(name), Said(default=True)) as table:
+    with SensorTable.open(*_words(name), DeclaredSchema(default=True)) as table:
         assert table.latest("a").readings == {"t": 1.5}
 
 
@@ -250,7 +250,7 @@ def test_another_schema_than_is_said(bigtable):
     where = written("bucket_cells")
     with (
         pytest.raises(ServerProblem, match="layout is 'bucket_cells', wanted 'wide'"),
-        SensorTable.open(*_words(where), Said(default=True)),
+        SensorTable.open(*_words(where), DeclaredSchema(default=True)),
     ):
         pass
 

@@ -9,7 +9,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.bulk_writer import BulkWriter
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_added, note_job, note_lost, retention_of
+from pipeline.cloud.retention_notes import record_added_tiers, record_job, record_losses, retention_of
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.aggregates import aggregate_row
@@ -84,9 +84,9 @@ def test_a_policy_that_was_shorter(name):
     """What it has collected does not come back with a longer one: the table says so."""
     policies = tables.describe(name)
     short = retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})
-    note_lost(name, SCHEMA, short, policies)
+    record_losses(name, SCHEMA, short, policies)
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
-    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
 
 
@@ -96,10 +96,10 @@ def test_a_policy_that_goes_on_being_shorter(name, monkeypatch):
     short = {**policies, "raw": parse_policy("maxage=6d")}
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() - 20 * DAY * 1000)
-    note_lost(name, SCHEMA, retention_of(name, SCHEMA, short), short)
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, short), short)
     monkeypatch.undo()
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]  # and not 25
-    note_lost(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
     monkeypatch.setattr(time, "time_ns", lambda: real() + 20 * DAY * 1000)
     assert from_days(retention_of(name, SCHEMA, policies)) == [25, 1]  # it has ended
 
@@ -109,7 +109,7 @@ def test_versions_that_were_collected(name):
     schema = parse_schema("key = '{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'\ntiers = { 1h = 'hourly' }")
     policies = schema.policies | {"tidetable": parse_policy("never")}
     by_versions = {**policies, "raw": parse_policy("maxversions=9")}
-    note_lost(name, schema, retention_of(name, schema, by_versions), by_versions)
+    record_losses(name, schema, retention_of(name, schema, by_versions), by_versions)
     assert retention_of(name, schema, policies).readings_from_us(now_us()) > now_us()
 
 
@@ -118,7 +118,7 @@ def test_jobs_that_do_not_deduplicate(name):
     policies = tables.describe(name)
 
     def spans(deduplicate, earliest_us, latest_us):
-        note_job(name, deduplicate=deduplicate, earliest_us=earliest_us, latest_us=latest_us)
+        record_job(name, deduplicate=deduplicate, earliest_us=earliest_us, latest_us=latest_us)
         return retention_of(name, SCHEMA, policies).repeats
 
     assert spans(True, 1, 2) == ()
@@ -138,10 +138,10 @@ def test_a_tier_that_was_added(name):
         return [retention.counts(tier, start_us) for tier in (hour, day)]
 
     assert counted(0) == [True, True]
-    note_added(name, ["hourly"])
+    record_added_tiers(name, ["hourly"])
     assert counted(now_us()) == [False, True]
     for latest_us in (1000, 2000):
-        note_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
+        record_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
         assert (counted(999), counted(1000)) == ([False, True], [True, True])
 
 

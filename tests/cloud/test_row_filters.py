@@ -3,7 +3,7 @@
 from google.cloud.bigtable_v2.types import RowFilter
 
 from pipeline.cloud.row_filters import row_filter
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 
 
 def kinds(rule: RowFilter) -> list[str]:
@@ -13,7 +13,7 @@ def kinds(rule: RowFilter) -> list[str]:
 
 def test_every_part_of_what_is_wanted_is_a_filter() -> None:
     """Key, family, columns, time and versions, the cheapest to decide first."""
-    wanted = Wanted(("raw", "m.ta"), (b"t", b"t.2"), None, (1000, 2000), 3)
+    wanted = CellSelection(("raw", "m.ta"), (b"t", b"t.2"), None, (1000, 2000), 3)
     rule = row_filter(wanted, r"a\#[0-9]{16}")
     assert kinds(rule) == [
         "row_key_regex_filter",
@@ -30,12 +30,15 @@ def test_every_part_of_what_is_wanted_is_a_filter() -> None:
 
 def test_a_key_alone() -> None:
     """Where keys are asked for, one cell of each row comes, without its value."""
-    assert kinds(row_filter(Wanted((), keys_only=True))) == ["cells_per_row_limit_filter", "strip_value_transformer"]
+    assert kinds(row_filter(CellSelection((), keys_only=True))) == [
+        "cells_per_row_limit_filter",
+        "strip_value_transformer",
+    ]
 
 
 def test_a_filter_stays_within_what_bigtable_takes() -> None:
     """So many metrics that their names would pass 20 kB are not told apart by the server."""
     names = tuple(f"a_metric_with_quite_a_long_name_{number}".encode() for number in range(1000))
-    rule = row_filter(Wanted(("raw",), names))
+    rule = row_filter(CellSelection(("raw",), names))
     assert kinds(rule) == ["family_name_regex_filter"]
     assert RowFilter.pb(rule).ByteSize() < 20_000

@@ -20,7 +20,7 @@ from pipeline.cloud.schema_store import (
     write_schema,
 )
 from pipeline.core.rows import Cell, KeyRange, Row
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
@@ -162,7 +162,12 @@ def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str) 
 def test_a_missing_table_is_told(name: TableName) -> None:
     """Whatever is asked of a table that is not there, one line says so."""
     tables.delete(name)
-    asks = (read_schema, has_rows, lambda name: write_schema(name, DEFAULT), lambda name: schema_of(name, Said()))
+    asks = (
+        read_schema,
+        has_rows,
+        lambda name: write_schema(name, DEFAULT),
+        lambda name: schema_of(name, DeclaredSchema()),
+    )
     for ask in asks:
         with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
             ask(name)
@@ -189,19 +194,21 @@ def test_the_tables_own_rows_are_no_rows(name: TableName, key: bytes, counts: bo
     assert has_rows(name) is counts
 
 
-@pytest.mark.parametrize("said", [Said(), Said(raw="r", stats="s", meta="m", window=Window.parse("15m"))])
-def test_a_tables_own_schema_is_taken(name: TableName, said: Said) -> None:
+@pytest.mark.parametrize(
+    "declared", [DeclaredSchema(), DeclaredSchema(raw="r", stats="s", meta="m", window=Window.parse("15m"))]
+)
+def test_a_tables_own_schema_is_taken(name: TableName, declared: DeclaredSchema) -> None:
     """The table says it, and flags that say the same do no harm; rows make no difference."""
     write_schema(name, OTHERS)
     write(name, b"s#1")
-    assert schema_of(name, said) == OTHERS
+    assert schema_of(name, declared) == OTHERS
 
 
 def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
     """One line names the table, each difference, and what to do."""
     write_schema(name, OTHERS)
     with pytest.raises(ServerProblem) as caught:
-        schema_of(name, Said(raw="raw", window=Window.parse("1h")))
+        schema_of(name, DeclaredSchema(raw="raw", window=Window.parse("1h")))
     assert str(caught.value) == (
         f"table {name} has another schema than the flags say: the family of readings is said to be raw, the table's is "
         "r; the shortest window is said to be 1h, the table's is 15m; leave these flags out, "
@@ -212,31 +219,31 @@ def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
 def test_the_default_schema_can_be_insisted_on(name: TableName) -> None:
     """Who says --schema=default gets it, or hears in what the table differs."""
     write_schema(name, DEFAULT)
-    assert schema_of(name, Said(default=True)) == DEFAULT
+    assert schema_of(name, DeclaredSchema(default=True)) == DEFAULT
     write_schema(name, TALL, over=text_of(DEFAULT))
     with pytest.raises(ServerProblem, match="--schema=default: layout is 'tall', wanted 'wide'"):
-        schema_of(name, Said(default=True))
+        schema_of(name, DeclaredSchema(default=True))
 
 
 def test_an_empty_table_is_what_flags_say(name: TableName) -> None:
     """Nothing was written yet by any schema."""
-    assert schema_of(name, Said()) == DEFAULT
-    assert schema_of(name, Said(raw="r")) == TableSchema.default("r")
+    assert schema_of(name, DeclaredSchema()) == DEFAULT
+    assert schema_of(name, DeclaredSchema(raw="r")) == TableSchema.default("r")
 
 
 def test_rows_without_a_schema_are_refused(name: TableName) -> None:
     """Nobody knows how they were written, until somebody says it; the line names the ways out."""
     write(name, b"s#1")
     with pytest.raises(ServerProblem) as caught:
-        schema_of(name, Said())
+        schema_of(name, DeclaredSchema())
     which = f"--project test-project --instance test-instance --table {name.table}"
     for part in (f"table {name} has rows", "--schema=default", f"tidetable table create {which} --apply"):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert schema_of(name, Said(default=True, raw="r")) == TableSchema.default("r")
+    assert schema_of(name, DeclaredSchema(default=True, raw="r")) == TableSchema.default("r")
 
 
 def test_flags_that_say_no_schema_are_told(name: TableName) -> None:
     """Flags that only make sense with another schema than the table's are one line too."""
     with pytest.raises(ServerProblem, match=f"^table {name}: the flags say no schema that can be: tiers: family stats"):
-        schema_of(name, Said(raw="stats"))
+        schema_of(name, DeclaredSchema(raw="stats"))

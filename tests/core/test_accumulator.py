@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import Pane, Recalled, WindowReadings
+from pipeline.core.accumulator import Pane, RestoredReadings, WindowReadings
 from pipeline.core.stats import WindowStats
 from tests.core.exact_stats import GREATEST, assert_exact, kinds
 
@@ -107,9 +107,9 @@ def test_what_the_table_held(truth, rng: random.Random):
     came_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
     came = accumulated(came_events.items())
     assert came.pane().whole is False
-    recalled = WindowReadings()
-    recalled.recall(Recalled(accumulated(held.items())))
-    one, other = (came, recalled) if rng.randrange(2) else (recalled, came)
+    restored = WindowReadings()
+    restored.restore(RestoredReadings(accumulated(held.items())))
+    one, other = (came, restored) if rng.randrange(2) else (restored, came)
     one.merge(other)
     pane = one.pane()
     assert pane.whole is True
@@ -120,7 +120,7 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
     """Statistics of readings that nobody has any more are counted beside those that come, once."""
     found = accumulated([(1, {"t": 3.0})])
     other = WindowReadings()
-    other.recall(Recalled(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    other.restore(RestoredReadings(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
     found.merge(other)
     found.merge(accumulated([(1, {"t": 3.0})]))
     found.merge(other)  # which some runners hand on twice
@@ -131,7 +131,7 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
 def test_less_than_the_row_is_not_whole():
     """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
     found = WindowReadings()
-    found.recall(Recalled(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
     assert not found.pane().whole
     found = WindowReadings.from_bytes(found.to_bytes())
     found.add(2, {"u": 4.0})
@@ -145,7 +145,7 @@ def test_other_readings_than_the_row_s_are_not_whole():
     """However many there are: what the row has the least or the greatest value of is not among them."""
     found = WindowReadings()
     held = accumulated([(i, {"t": 5.0}) for i in range(9)])
-    found.recall(Recalled(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    found.restore(RestoredReadings(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
     assert not found.pane().whole
     found.add(10, {"t": 9.5})
     assert not found.pane().whole
@@ -253,7 +253,7 @@ def test_many_without_deduplication():
 def test_a_row_of_metadata_alone():
     """It is no event, wherever it comes from, and the accumulator can be handed on."""
     found = accumulated([(5, {"t": 1.0})])
-    found.recall(Recalled(accumulated([(6, {})])))
+    found.restore(RestoredReadings(accumulated([(6, {})])))
     assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 

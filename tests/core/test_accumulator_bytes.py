@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import Recalled, WindowReadings
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 
@@ -28,16 +28,16 @@ def kept(readings):
 
 
 @given(events, events, st.booleans(), st.booleans())
-def test_readings_come_back(added, recalled, deduplicate, whole):
+def test_readings_come_back(added, restored, deduplicate, whole):
     """All that an accumulator holds is in its bytes, to the last bit."""
     readings = WindowReadings(deduplicate=deduplicate)
     for time_us, of_event in added.items():
         readings.add(time_us, of_event)
     if whole:
         statistics = WindowStats()
-        for of_event in recalled.values():
+        for of_event in restored.values():
             statistics.add(of_event)
-        readings.recall(Recalled(statistics=statistics))
+        readings.restore(RestoredReadings(statistics=statistics))
     found = WindowReadings.from_bytes(readings.to_bytes())
     assert kept(found) == kept(readings) == (added if deduplicate else {})
     assert (contents(found.pane().stats), found.pane().whole) == (contents(readings.pane().stats), whole)

@@ -96,5 +96,5 @@ def test_a_longer_window(rows, added, events):
     fresh.add({"t": 1.0})
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
     start_us = SHIFTS.window.start_of(T)
-    stats = completion.completed_windows((HOURS, SHIFTS), "a", start_us, LONG_AFTER, {T: fresh})
+    stats = completion.completed_longer((HOURS, SHIFTS), "a", start_us, LONG_AFTER, {T: fresh})
     assert (stats and stats.events) == events

@@ -14,12 +14,12 @@ from pipeline.core.dead_letters import (
     REASON,
     RENAMED_ENCODING,
     REPLAYS,
-    comes_back_for_ever,
     dead_letter,
     event_alone,
     original_of,
     replay_of,
     replays_of,
+    returns_too_often,
 )
 from pipeline.core.events import BadData, Reason, decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
@@ -303,12 +303,12 @@ def test_a_letter_that_comes_back_counts():
     letter = refused(Message(b"\xff", {"site": "north"}))
     assert replays_of(letter) == 0
     for times in range(1, MOST_RETURNS + 1):
-        assert not comes_back_for_ever(letter)
+        assert not returns_too_often(letter)
         letter = refused(letter)
         assert replays_of(letter) == times
-    assert comes_back_for_ever(letter)
+    assert returns_too_often(letter)
     assert original_of(letter).attributes == {"site": "north", REPLAYS: str(MOST_RETURNS)}
-    assert not comes_back_for_ever(replay_of(letter))
+    assert not returns_too_often(replay_of(letter))
     assert replays_of(refused(replay_of(letter))) == MOST_RETURNS + 1
 
 
@@ -317,7 +317,7 @@ def test_whatever_the_count_says_a_letter_does_not_come_back_for_ever(message, c
     """Each death of a dead letter counts: one that comes back again and again ends, and is publishable until then."""
     letter = refused(message._replace(attributes={**message.attributes, REPLAYS: count}))
     deaths = 0
-    while not comes_back_for_ever(letter):
+    while not returns_too_often(letter):
         letter = refused(letter)
         assert_publishable(letter)
         deaths += 1

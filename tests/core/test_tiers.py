@@ -73,7 +73,7 @@ def test_nothing_that_was_given_or_taken_changes(day):
 def test_what_came_replaces_what_was_recalled():
     """However much a stored row counted: what came goes on from it, or puts it right."""
     day = put_all([(0, stats_of([{"t": 1.0}] * 11))])
-    day.recall({0: stats_of([{"t": 1.0}] * 20), 1: stats_of([{"t": 1.0}] * 3)})
+    day.restore({0: stats_of([{"t": 1.0}] * 20), 1: stats_of([{"t": 1.0}] * 3)})
     assert day.pane().stats.events == 14
     assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.events == 14
 
@@ -81,7 +81,7 @@ def test_what_came_replaces_what_was_recalled():
 def test_less_than_the_row_is_not_whole():
     """A pane that counts less than the aggregate row did is not whole, until it does."""
     day = ShorterWindows()
-    day.recall({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
+    day.restore({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
     assert not day.pane().whole
     assert not ShorterWindows.from_bytes(day.to_bytes()).pane().whole
     day.put(1, stats_of([{"t": 1.0}] * 2))

@@ -44,7 +44,7 @@ def test_the_right_table(resources, put):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "declared"),
     [
         ((RAW, "raw", {"t": "20.0"}, TIME), "20.0 is not the shortest text"),
         ((RAW, "raw", {"t": "21"}, TIME), "published was 20"),
@@ -55,10 +55,10 @@ def test_the_right_table(resources, put):
         (("a#8228675799998009", "raw", {"t": "1"}, TIME), "nobody published this"),
     ],
 )
-def test_every_way_to_be_wrong(resources, put, wrong, said):
+def test_every_way_to_be_wrong(resources, put, wrong, declared):
     """A wrong text, value, time, version or row is told."""
     put(*wrong)
-    assert any(said in line for line in judge.differences(resources.table, [EVENT]))
+    assert any(declared in line for line in judge.differences(resources.table, [EVENT]))
 
 
 def test_a_missing_row(resources, put):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pipeline.core.events import Event, validate
 from pipeline.core.times import parse_time
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.values import MAX_RECORD_BYTES, Columns, EventMaker
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MORNING = "2026-02-17T08:00:00Z"
@@ -15,7 +15,7 @@ LATEST_US = NOW_US + 3_600_000_000
 
 
 def maker(limit: int = MAX_RECORD_BYTES, **columns: str) -> EventMaker:
-    return EventMaker(Columns(**columns), lambda: NOW_US, max_record_bytes=limit)
+    return EventMaker(FileColumns(**columns), lambda: NOW_US, max_record_bytes=limit)
 
 
 def too_long(limit: int) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.formats.files import Columns, Record, Refusal, UnreadableFile, open_records
+from pipeline.formats.files import FileColumns, Record, Refusal, UnreadableFile, open_records
 from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
 from tests.records import delimited
 
@@ -16,7 +16,7 @@ EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
 
 def read(path: Path, content: bytes) -> list[Record]:
     path.write_bytes(content)
-    with open_records(path, Columns(), lambda: NOW_US) as records:
+    with open_records(path, FileColumns(), lambda: NOW_US) as records:
         return list(records)
 
 
@@ -24,7 +24,7 @@ def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record
     """The records before the failure, and what it says."""
     records: list[Record] = []
     try:
-        with open_records(path, Columns(time_unit=time_unit), lambda: NOW_US) as file:
+        with open_records(path, FileColumns(time_unit=time_unit), lambda: NOW_US) as file:
             for record in file:
                 records.append(record)  # noqa: PERF402 (those before the failure are wanted)
     except UnreadableFile as problem:
@@ -81,7 +81,7 @@ def test_records_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     """The file is not read as a whole before its first record is there."""
     path = tmp_path / "readings.csv"
     path.write_text(CSV + f"A-1,{MORNING},1,x\n" * 100_000)
-    with open_records(path, Columns(), lambda: NOW_US) as records:
+    with open_records(path, FileColumns(), lambda: NOW_US) as records:
         rest = iter(records)
         next(rest)
         assert 0 < records.position < records.size / 10
@@ -152,7 +152,7 @@ def test_memory_is_bounded(tmp_path: Path, name: str, above: bytes, below: bytes
         file.write(below)
     tracemalloc.start()
     try:
-        with open_records(path, Columns(), lambda: NOW_US, 1_000_000) as records:
+        with open_records(path, FileColumns(), lambda: NOW_US, 1_000_000) as records:
             found = list(records)
         _, most = tracemalloc.get_traced_memory()
     finally:

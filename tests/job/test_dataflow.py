@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.checks import read_targets
@@ -279,7 +279,13 @@ def test_the_label_of_schemas():
     assert schema_label([default]) == schema_label([kept]) == "default"
     labels = [
         schema_label(schemas)
-        for schemas in ([Said(raw="r").schema()], [tall], [default, tall], [tall, default], [default, default])
+        for schemas in (
+            [DeclaredSchema(raw="r").schema()],
+            [tall],
+            [default, tall],
+            [tall, default],
+            [default, default],
+        )
     ]
     assert len(set(labels)) == len(labels)
     for label, kind in zip(labels, ("wide", "tall", "2-tables", "2-tables", "2-tables"), strict=True):

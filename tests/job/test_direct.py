@@ -9,7 +9,7 @@ from google.api_core.exceptions import NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
 from pipeline.job import direct
-from pipeline.job.direct import PullGate, mended_direct_runner
+from pipeline.job.direct import PullGate, patched_direct_runner
 
 
 def response(*payloads):
@@ -78,20 +78,20 @@ def test_a_trickle(pull, monkeypatch):
 
 
 class _Counting(DoFn):
-    looked_at = 0
+    inspected = 0
 
     def process(self, element, seen=DoFn.StateParam(userstate.ReadModifyWriteStateSpec("seen", BooleanCoder()))):  # noqa: B008
         pass
 
     def __dir__(self):
-        _Counting.looked_at += 1
+        _Counting.inspected += 1
         return super().__dir__()
 
 
 def test_a_dofn_is_inspected_once(pubsub, monkeypatch):
     """A step's class is looked at for one bundle, and functions each, as they may be any."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", pubsub)
-    with mended_direct_runner():
+    with patched_direct_runner():
         assert all(userstate.is_stateful_dofn(_Counting()) for _ in range(3))
-        assert _Counting.looked_at == 1
+        assert _Counting.inspected == 1
         assert not userstate.is_stateful_dofn(CallableWrapperDoFn(lambda x: [x]))

@@ -254,8 +254,8 @@ def test_a_family_deleted_under_the_job(resources, log):
         lost = [some_event(2 * HOUR_US + i, "b") for i in range(3)]
         resources.publish([message_of(lost)])
         assert job.process.wait(60) == 1
-    said = next(line for line in job.log.splitlines() if "the job failed" in line)
-    assert f"table {resources.table}: 3 rows could not be written: " in said
+    declared = next(line for line in job.log.splitlines() if "the job failed" in line)
+    assert f"table {resources.table}: 3 rows could not be written: " in declared
     assert f"tidetable: table {resources.table} has no family raw" in job.log
     assert "add what is missing with: tidetable table create" in job.log
 

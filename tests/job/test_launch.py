@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from pipeline.cli.root import main as toolbox
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import note_added, retention_of
+from pipeline.cloud.retention_notes import record_added_tiers, retention_of
 from pipeline.cloud.schema_store import text_of, write_schema
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -67,7 +67,7 @@ def test_a_job_that_does_not_start(resources, capsys, no_run):
     """It writes no window, so that the table has nothing to note of it."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
     name = resources.table_of(schema)
-    note_added(name, ["hours"])
+    record_added_tiers(name, ["hours"])
     missing = f"projects/{PROJECT}/subscriptions/nowhere"
     flags = resources.flags(bigtable_table=name.table, input_subscription=missing, deduplicate="off")
     assert refusal(capsys, flags)[0] == 1
@@ -123,7 +123,7 @@ def test_the_advice_makes_a_table_that_fits(resources, capsys, ran):
     advised(refusal(capsys, flags)[1])
     assert main(flags) == 0
     (target,) = ran.pop()
-    assert target.schema == Said(raw="r", stats="numbers", window=Window.parse("15m")).schema()
+    assert target.schema == DeclaredSchema(raw="r", stats="numbers", window=Window.parse("15m")).schema()
 
 
 def test_the_advice_for_a_schema_of_the_table_s_own(resources, capsys, ran):
@@ -171,7 +171,7 @@ def test_a_table_in_the_making(resources, capsys, ran):
     assert code == 1
     assert f"table {name} is empty, and has the family of a schema and no schema yet" in line
     assert "--raw-family r --apply (with --schema FILE" in line
-    assert line.endswith("or say --schema=default")
+    assert line.endswith("or pass --schema=default")
     assert main([*flags, "--schema=default"]) == 0
     tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\nmetrics.r = ["*"]')
     write_schema(name, tall)
@@ -180,7 +180,7 @@ def test_a_table_in_the_making(resources, capsys, ran):
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("declared", "says"),
     [
         ({"raw_family": "r"}, "the family of readings is said to be r, the table's is readings"),
         ({"window": "15m"}, "the shortest window is said to be 15m, the table's is 1h"),
@@ -188,13 +188,13 @@ def test_a_table_in_the_making(resources, capsys, ran):
         ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
     ],
 )
-def test_another_schema_than_flags_say(resources, capsys, no_run, said, says):
+def test_another_schema_than_flags_say(resources, capsys, no_run, declared, says):
     """Flags that disagree with the table are one line with the difference, and no job."""
     schema = parse_schema(
         'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[metrics]\nreadings = ["*"]\n[tiers]\n1h = "h"'
     )
     name = resources.table_of(schema)
-    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **said))
+    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **declared))
     assert code == 1
     assert f"table {name} has another schema than the flags say" in line
     assert says in line
@@ -271,7 +271,7 @@ def test_no_checks(resources, monkeypatch, ran):
     """With --launch_checks=off nobody is asked: the pipeline is run at once, on the schema that flags say."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", NOBODY)
     assert main(resources.flags(launch_checks="off", raw_family="r")) == 0
-    assert [[target.schema for target in targets] for targets in ran] == [[Said(raw="r").schema()]]
+    assert [[target.schema for target in targets] for targets in ran] == [[DeclaredSchema(raw="r").schema()]]
 
 
 def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):

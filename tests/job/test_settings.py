@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from pipeline.cloud.names import TableName
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
 from tests.streams import flags
@@ -30,7 +30,7 @@ def test_defaults_of_the_contract():
     arguments = [flag for flag in flags() if "firing" not in flag]
     settings = settings_of(parse_flags(arguments))
     assert settings.tables == (TableName("test-project", "instance", "table"),)
-    assert settings.said == Said()
+    assert settings.declared == DeclaredSchema()
     assert settings.early_firing == settings.late_firing == timedelta(seconds=60)
     assert settings.allowed_lateness == timedelta(days=1)
     assert settings.max_future == timedelta(hours=1)
@@ -55,7 +55,7 @@ def test_everything_said():
         launch_checks="off",
     )
     assert [table.project for table in settings.tables] == ["other-project"]
-    assert settings.said == Said(default=True, raw="r", stats="s", meta="m", window=Window.parse("15m"))
+    assert settings.declared == DeclaredSchema(default=True, raw="r", stats="s", meta="m", window=Window.parse("15m"))
     assert (settings.early_firing, settings.late_firing) == (timedelta(0), timedelta(seconds=90))
     assert settings.allowed_lateness == timedelta(days=5000)
     assert not settings.launch_checks

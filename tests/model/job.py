@@ -105,10 +105,10 @@ class Stage:
         self.lateness_us = round(self.firing.allowed_lateness.total_seconds()) * 1_000_000
         self.first = isinstance(step, AggregateReadings)
         self.combine = WindowReadingsFn(deduplicate=step._deduplicate) if self.first else RollUpFn()
-        self.recall = step._recall
-        self.read = _ReadFn(*step._recall._table, step._recall._recall)
+        self.restore = step._restore
+        self.read = _ReadFn(*step._restore._table, step._restore._restore)
         self.read.setup()
-        self.hold_back = _HoldBackFn(step._recall.before_us)
+        self.hold_back = _HoldBackFn(step._restore.before_us)
         self.format = _FormatLastPaneFn(tier)
         self.watermark_us = -FOR_EVER_US
         self.open, self.asked, self.asking = {}, set(), []
@@ -121,7 +121,7 @@ class Stage:
         if start_us + self.length_us + self.lateness_us <= self.watermark_us:
             return  # as Beam does, and tells nobody
         key = sensor_id, start_us
-        if start_us < self.recall.before_us and key not in self.asked:
+        if start_us < self.restore.before_us and key not in self.asked:
             self.asked.add(key)
             self.asking.append((self.job.world.now_us, key))
         self._add(key, element)

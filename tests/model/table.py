@@ -79,8 +79,8 @@ class Table(Memory):
 
     # As pipeline.cloud.retention_notes
 
-    def note(self, key, columns, *, anew=False):
-        self.noted[key] = ({} if anew else self.noted.get(key, {})) | columns
+    def note(self, key, columns, *, reconnected=False):
+        self.noted[key] = ({} if reconnected else self.noted.get(key, {})) | columns
 
     # Garbage collection
 

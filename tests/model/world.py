@@ -26,7 +26,7 @@ from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.events import LATEST_US, sensor_event, validate
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.changes import changes
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
@@ -37,7 +37,7 @@ from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import restore as recalling
 from pipeline.transforms import tables as reading
-from pipeline.transforms.aggregate import GatherReadings
+from pipeline.transforms.aggregate import PreAggregateReadings
 from tests.model.job import Job, Message
 from tests.model.judge import Judge, start_of
 from tests.model.reference import DAY, LENGTHS, Truth
@@ -113,7 +113,7 @@ class World(Judge):
             (repair, "sampled_keys", lambda _: []),
             (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
-            (repair, "_look_at", self._look_at),
+            (repair, "_inspect", self._inspect),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
             (repair, "read_foreign", lambda _: (set(), {})),
         ]
@@ -154,7 +154,7 @@ class World(Judge):
         settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
         if checks_on:
             targets = checks.read_targets(settings)
-            checks.note_launch(settings, targets)
+            checks.record_launch(settings, targets)
             self.unseen.difference_update(names)
         else:
             targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
@@ -242,16 +242,16 @@ class World(Judge):
         self.look()
 
     def _complete(self, name, schema, events, lateness):
-        gather = GatherReadings(schema.tiers[0].window, schema.identity)
-        gather._gatherer.start()
-        gather._gatherer.add(events)
+        gather = PreAggregateReadings(schema.tiers[0].window, schema.identity)
+        gather._pre_aggregator.start()
+        gather._pre_aggregator.add(events)
         held = {}
         combine = backfilling._KeepFn(deduplicate=True)
-        for each in gather._gatherer.take():
+        for each in gather._pre_aggregator.take():
             key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
             held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
         retention = self.retention(name)
-        kept.note_lost(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
+        kept.record_losses(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
         self.unseen.discard(name)
         table = name, schema, retention
         windows, before = [], None
@@ -291,7 +291,7 @@ class World(Judge):
         self.look()
         before = self.tables[name].snapshot()
         request = repair.Request(
-            name, Said(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
+            name, DeclaredSchema(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
             end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile
@@ -304,7 +304,7 @@ class World(Judge):
         self.look(repaired=name)
         return wrong
 
-    def _look_at(self, request, planned, spans, options, prefix):
+    def _inspect(self, request, planned, spans, options, prefix):
         parts = list(repair._parts(planned, spans))
         extents = tuple(planned.extents)
         raw = repairing._ReadRawFn(request.table, tuple(spans), planned.schema)
@@ -371,7 +371,7 @@ class World(Judge):
         self.ages[name] = dict(self.stored_ages[name])
         self._apply(name, wanted)
         if self.tables[name].keys():
-            kept.note_added(name, [family])
+            kept.record_added_tiers(name, [family])
         self.abandoned |= {
             (name, text, sensor_id, start_of(start_us, text))
             for each, shorter, sensor_id, start_us in self.abandoned
@@ -383,7 +383,7 @@ class World(Judge):
         """As :mod:`pipeline.table.command` does it."""
         schema = self.schemas[name]
         assert all(change.safe for change in changes(schema, wanted))
-        kept.note_lost(name, wanted, self.retention(name), tables.policies_of(wanted))
+        kept.record_losses(name, wanted, self.retention(name), tables.policies_of(wanted))
         self.schemas[name] = wanted
         self.tables[name].policies = dict(wanted.policies)
         self.unseen.discard(name)

@@ -9,7 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
 
 from pipeline.cloud.errors import ServerProblem
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.work_list import work_key, work_row
 from pipeline.job.settings import BadFlag
 from pipeline.repair import run as repair
@@ -31,7 +31,7 @@ def request_of(bigtable):
 
     def request(**changes):
         between = {"start_us": T, "end_us": T + 2 * DAY, "report": f"gs://{BUCKET}/report"}
-        return Request(name, Said(), **(between | changes))
+        return Request(name, DeclaredSchema(), **(between | changes))
 
     return request
 

@@ -359,8 +359,8 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
     record = json.loads(result.stdout)
     assert record["fits"], result.output
-    looked_at = record["looked_at"]["raw rows"]
-    assert looked_at == {"rows": 100, "all": False}
+    inspected = record["looked_at"]["raw rows"]
+    assert inspected == {"rows": 100, "all": False}
     assert record["looked_at"]["aggregate rows of 1h"] == {"rows": 20, "all": True}
     write(foreign, {"s3#zzz": {("raw", "t"): ("1", NOON)}, "s30": {("raw", "t"): ("1", NOON)}})
     result = run("adopt", foreign, "--sample", "100")

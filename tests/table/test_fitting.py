@@ -11,7 +11,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import work_row
-from pipeline.table.fitting import Misfit, aggregate, beginnings, check_listed, raw_events, raw_key_ranges
+from pipeline.table.fitting import Mismatch, aggregate, beginnings, check_listed, raw_events, raw_key_ranges
 
 T = parse_time("2026-02-17T12:00:00Z")
 SCHEMAS = {
@@ -54,7 +54,7 @@ def test_another_time_of_a_cell_does_not_fit(text: str) -> None:
     schema = SCHEMAS[text]
     (row, *_) = schema.rows(Event("a", T, {"b": 1.5}, {"place": "n"}, "e1"))
     later = [cell._replace(timestamp_us=cell.timestamp_us + 10**12) for cell in row.cells]
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         raw_events(schema, Row(row.key, later))
 
 
@@ -74,7 +74,7 @@ def test_another_spelling_of_a_number_fits() -> None:
     (row,) = wide.rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(wide, Row(row.key, [row.cells[0]._replace(value=b"1.50")]))
     (row,) = columns.rows(Event("a", T, {"b": 1.5}, {}))
-    with pytest.raises(Misfit, match=r"cell raw:1\.50 is none that this schema writes there"):
+    with pytest.raises(Mismatch, match=r"cell raw:1\.50 is none that this schema writes there"):
         raw_events(columns, Row(row.key, [row.cells[0]._replace(qualifier=b"1.50")]))
 
 
@@ -83,7 +83,7 @@ def test_a_salt_of_another_sensor() -> None:
     schema = parse_schema('key = "{salt:1}#{sensor_id}#{reverse_us}"')
     (row,) = schema.rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(schema, row)
-    with pytest.raises(Misfit, match=r"has f for \{salt:1\}"):
+    with pytest.raises(Mismatch, match=r"has f for \{salt:1\}"):
         raw_events(schema, Row(b"f" + row.key[1:], row.cells))
 
 
@@ -103,9 +103,9 @@ def test_what_is_aggregated_fits(readings: list[dict[str, float]]) -> None:
         stats.add(each)
     row = aggregate_row(tier.window, "s", T, stats, tier.family)
     assert aggregate(tier, row, schema.families) == ("s", T)
-    with pytest.raises(Misfit, match="it has no "):
+    with pytest.raises(Mismatch, match="it has no "):
         aggregate(tier, Row(row.key, row.cells[:-1]), schema.families)
-    with pytest.raises(Misfit, match="has the timestamp"):
+    with pytest.raises(Mismatch, match="has the timestamp"):
         aggregate(tier, Row(row.key, [row.cells[0]._replace(timestamp_us=T + 1000)]), schema.families)
     check_listed(tier, work_row(tier, "s", T).key)
 
@@ -114,7 +114,7 @@ def test_what_is_aggregated_fits(readings: list[dict[str, float]]) -> None:
 def test_what_counts_nothing(value: bytes) -> None:
     """A number of events is whole, and at least one."""
     (tier,) = SCHEMAS[""].tiers
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         aggregate(tier, Row(b"agg#hourly#s#2026-02-17T12", [Cell("stats", b"reading_count", T, value)]), ["stats"])
 
 

@@ -32,9 +32,9 @@ def environment():
 
 def make(target, variables):
     """Runs a target without running what it would run."""
-    said = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
+    declared = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
     return subprocess.run(
-        ["make", "--no-print-directory", target, *said],
+        ["make", "--no-print-directory", target, *declared],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

@@ -132,7 +132,7 @@ def command_line(name=None, value=None):
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
     if name == "app_profile":
         base = base | {"bigtable_writer": "bulk"}  # which alone has one
-    return [f"--{flag}={said}" for flag, said in (base | ({name: value} if name else {})).items()]
+    return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
 
 
 def accepts(arguments):

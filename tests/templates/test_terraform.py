@@ -9,7 +9,7 @@ import hcl2
 import pytest
 
 from pipeline.cloud.tables import policies_of
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import MaxAge, Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
@@ -151,14 +151,14 @@ def test_the_pipeline_takes_the_parameters():
     argv = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
     settings = settings_of(parse_flags(["--runner=DataflowRunner", *argv]))
     assert settings.input_subscription == known["input_subscription"]
-    assert settings.said == Said(default=True, raw="raw", stats="stats", meta="meta")
-    assert settings.said.schema() == TableSchema.default()
+    assert settings.declared == DeclaredSchema(default=True, raw="raw", stats="stats", meta="meta")
+    assert settings.declared.schema() == TableSchema.default()
 
 
 def test_a_table_with_a_schema_of_its_own():
     """Only of the default schema is anything said, the families included; and each further table has its role."""
-    said = {"schema": '"default"'} | {flag: f"var.{flag}" for flag in parameters() if flag.endswith("_family")}
-    for flag, value in said.items():
+    declared = {"schema": '"default"'} | {flag: f"var.{flag}" for flag in parameters() if flag.endswith("_family")}
+    for flag, value in declared.items():
         assert parameters()[flag] == f"${{var.default_schema ? {value} : null}}"
     assert VARIABLES["default_schema"]["default"] in (True, "true")
     tables = parameters()["bigtable_table"]

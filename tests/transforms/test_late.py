@@ -28,7 +28,7 @@ def recorded(schema, *hours, lateness=DAY, now=NOON, ahead=timedelta(0)):
 
 def _rows(events, late, now_us):
     for _ in range(2):
-        late.look_at(events, now_us)
+        late.inspect(events, now_us)
     return late.take()
 
 

@@ -9,7 +9,7 @@ from pipeline.core.windows import HOURLY, Window
 
 
 @dataclass(frozen=True)
-class Said:
+class DeclaredSchema:
     """What flags say of a schema. None is what they leave to the table.
 
     Args:
@@ -45,7 +45,7 @@ class Said:
         yield from _differs("the shortest window", window, shortest.window.text if shortest else "")
 
 
-def _differs(what: str, said: str | None, actual: str) -> Iterator[str]:
+def _differs(what: str, declared: str | None, actual: str) -> Iterator[str]:
     # Not by the flag's name, which the pipeline spells --raw_family and the toolbox --raw-family.
-    if said is not None and said != actual:
-        yield f"{what} is said to be {said}, the table's is {actual or 'none'}"
+    if declared is not None and declared != actual:
+        yield f"{what} is said to be {declared}, the table's is {actual or 'none'}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.policies import Policy, collected_after
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -22,7 +22,7 @@ class Expiry:
     """
 
     ages: Mapping[str, timedelta]
-    metrics: Routes
+    metrics: FamilyRules
 
     @classmethod
     def of(cls, schema: TableSchema, policies: Mapping[str, Policy]) -> "Expiry":

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
-class Routes:
+class FamilyRules:
     """Families and the globs (``log_*``) of what each of them takes; the first that matches takes it."""
 
     globs: tuple[tuple[str, tuple[str, ...]], ...] = ()

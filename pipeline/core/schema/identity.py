@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.core.events import Event
-from pipeline.core.records import RawRecord, put_together
+from pipeline.core.records import RawRecord, merge_parts
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Identity:
     event_id: bool = False
 
     @cached_property
-    def by_time_alone(self) -> bool:
+    def distinguishes_by_time_only(self) -> bool:
         """Whether nothing but the time tells events of a sensor apart."""
         return not self.metadata and not self.event_id
 
@@ -46,7 +46,7 @@ class Identity:
 
     def merged(self, parts: Iterable[RawRecord]) -> list[RawRecord]:
         """Events put together from their parts, the newest first; where two parts have the same, the first counts."""
-        whole = put_together(parts, lambda part: (part.sensor_id, *self.of_record(part)))
+        whole = merge_parts(parts, lambda part: (part.sensor_id, *self.of_record(part)))
         return sorted(whole, key=self.order)
 
     def _apart(self, metadata: Mapping[str, str], event_id: str) -> str:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pipeline.core.events import Event, deserialized, name_of, serialized
 from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
-from pipeline.core.records import RawRecord, by_name, put_together
+from pipeline.core.records import RawRecord, by_name, merge_parts
 from pipeline.core.rows import Cell, EncodedRow, Row
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
@@ -26,13 +26,13 @@ _new = tuple.__new__  # makes a Cell in half the time that its own constructor t
 
 
 @dataclass(frozen=True)
-class Columns:
+class LayoutContext:
     """What a layout has to know of its table."""
 
     key: KeyTemplate
     values: Values
-    metrics: Routes
-    metadata: Routes
+    metrics: FamilyRules
+    metadata: FamilyRules
 
     @cached_property
     def pack(self) -> Callable[[float], bytes]:
@@ -56,7 +56,7 @@ _Column = TypeVar("_Column")
 class _OfMetrics(dict[str, _Column]):
     """Columns by metric, worked out once for each of them as long as there are not too many."""
 
-    def __init__(self, routes: Routes, column: Callable[[str, bytes], _Column]) -> None:
+    def __init__(self, routes: FamilyRules, column: Callable[[str, bytes], _Column]) -> None:
         super().__init__()
         self._routes = routes
         self._column = column
@@ -75,7 +75,7 @@ def _column(family: str, qualifier: bytes) -> tuple[str, bytes]:
     return family, qualifier
 
 
-class Wanted(NamedTuple):
+class CellSelection(NamedTuple):
     """The cells that a query needs, for the server to leave the others out."""
 
     families: tuple[str, ...]
@@ -101,15 +101,15 @@ class Layout:
     bucketed: ClassVar[bool] = False
     serializes: ClassVar[bool] = False
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
+    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
         """The rows of an event that has passed the schema's check."""
         raise NotImplementedError
 
-    def encoded_rows(self, columns: Columns, events: Iterable[Event]) -> list[EncodedRow]:
+    def encoded_rows(self, columns: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
         """The rows of all of these, encoded."""
         return [encoded(row) for event in events for row in self.rows(columns, event)]
 
-    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         """The events in a row, or what of them lies in it: each once, in no order.
 
         Where two cells have the same reading, the first counts. Raises ValueError for cells of another layout.
@@ -117,32 +117,32 @@ class Layout:
         raise NotImplementedError
 
     def wanted(
-        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
-    ) -> Wanted:
+        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> CellSelection:
         """The cells of events from ``start_us`` to ``end_us``, exclusive, at most the ``limit`` newest of each column.
 
         With ``metrics``, the cells of these alone, and no metadata.
         """
         families = columns.metrics.families + (columns.metadata.families if metrics is None else ())
         qualifiers = None if metrics is None else tuple(metric.encode() for metric in metrics)
-        if self.by_key_alone(columns):
-            return Wanted(families, qualifiers, versions=1)
-        return Wanted(families, qualifiers, times_us=(_up_to_ms(start_us), _up_to_ms(end_us)), versions=limit)
+        if self.selected_by_key_only(columns):
+            return CellSelection(families, qualifiers, versions=1)
+        return CellSelection(families, qualifiers, times_us=(_up_to_ms(start_us), _up_to_ms(end_us)), versions=limit)
 
-    def by_key_alone(self, columns: Columns) -> bool:
+    def selected_by_key_only(self, columns: LayoutContext) -> bool:
         """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
         return not self.bucketed and columns.key.grain_us == 1
 
-    def grain_us(self, columns: Columns) -> int:
+    def grain_us(self, columns: LayoutContext) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
-        return 1 if self.by_key_alone(columns) else 1000
+        return 1 if self.selected_by_key_only(columns) else 1000
 
-    def identity(self, columns: Columns) -> Identity:
+    def identity(self, columns: LayoutContext) -> Identity:
         """What rows and their cells tell the events of a sensor apart by."""
         key = columns.key
-        return Identity(self.grain_us(columns), tuple(sorted(key.metadata_names)), key.tells_events)
+        return Identity(self.grain_us(columns), tuple(sorted(key.metadata_names)), key.distinguishes_events)
 
-    def versions_are_events(self, columns: Columns) -> bool:
+    def versions_are_events(self, columns: LayoutContext) -> bool:
         """Whether a cell may have a version for each of several events."""
         return columns.key.grain_us > 1000
 
@@ -158,7 +158,7 @@ class Wide(Layout):
 
     name = "wide"
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
+    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
         pack, of_metric = columns.pack, columns.of_metrics
         cells = [_new(Cell, (*of_metric[name], timestamp_us, pack(x))) for name, x in event.readings.items()]
@@ -166,7 +166,7 @@ class Wide(Layout):
             cells += _metadata_cells(columns, event, timestamp_us)
         return [_new(Row, (columns.key.render(event), cells))]
 
-    def encoded_rows(self, columns: Columns, events: Iterable[Event]) -> list[EncodedRow]:
+    def encoded_rows(self, columns: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
         # Without rows and cells on the way: in half the time. And part by part, which is faster than four together.
         pack, of_metric, key_of = columns.pack, columns.encoded_metrics, columns.key.renderer
         rows: list[EncodedRow] = []
@@ -189,8 +189,8 @@ class Wide(Layout):
             rows.append(_new(EncodedRow, (key_of(event, ""), b"".join(parts), cells)))
         return rows
 
-    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        parts = {key.time_us: cells} if self.by_key_alone(columns) else _by_timestamp(cells)
+    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        parts = {key.time_us: cells} if self.selected_by_key_only(columns) else _by_timestamp(cells)
         return [_record(columns, key, time_us, of_event) for time_us, of_event in parts.items()]
 
 
@@ -202,7 +202,7 @@ class Tall(Wide):
 
     encoded_rows = Layout.encoded_rows
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
+    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
         metadata = _metadata_cells(columns, event, timestamp_us)
         return [
@@ -230,34 +230,34 @@ class Serialized(Layout):
     name = "serialized"
     serializes = True
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
+    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
         qualifier = f"{self._called(columns, event.event_time_us)}#{_digest(tuple(event.readings))}".encode()
         timestamp_us = _to_ms(event.event_time_us)
         cell = Cell(columns.metrics.families[0], qualifier, timestamp_us, serialized(event))
         return [Row(columns.key.render(event), [cell])]
 
-    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
-        return put_together(
+    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
+        return merge_parts(
             (_deserialized_record(cell.value) for cell in cells),
             lambda part: (part.sensor_id, part.event_time_us),  # a row's key is of one event at any time
         )
 
     def wanted(
-        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
-    ) -> Wanted:
+        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> CellSelection:
         wanted = super().wanted(columns, metrics, start_us, end_us, limit)
         # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too, one of
         # the last may not, and whether it has a metric nobody knows before it is read.
         times_us = wanted.times_us and (_to_ms(start_us), wanted.times_us[1])
-        versions = wanted.versions if self.by_key_alone(columns) else limit and metrics is None and limit + 1
+        versions = wanted.versions if self.selected_by_key_only(columns) else limit and metrics is None and limit + 1
         return wanted._replace(qualifiers=None, times_us=times_us, versions=versions or None)
 
-    def grain_us(self, columns: Columns) -> int:  # noqa: ARG002
+    def grain_us(self, columns: LayoutContext) -> int:  # noqa: ARG002
         return 1
 
-    def _called(self, columns: Columns, time_us: int) -> str:
+    def _called(self, columns: LayoutContext, time_us: int) -> str:
         """What an event's column begins with: what neither the key nor the timestamp tells of its time."""
-        return "event" if self.by_key_alone(columns) else f"event.{time_us % 1000:03}"
+        return "event" if self.selected_by_key_only(columns) else f"event.{time_us % 1000:03}"
 
 
 class BucketCells(Wide):
@@ -274,7 +274,7 @@ class BucketColumns(Layout):
     row_a_metric = True
     bucketed = True
 
-    def rows(self, columns: Columns, event: Event) -> list[Row]:
+    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
         metadata = _metadata_cells(columns, event, timestamp_us)
         return [
@@ -288,7 +288,7 @@ class BucketColumns(Layout):
             for metric, value in event.readings.items()
         ]
 
-    def records(self, columns: Columns, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         metric, in_metadata = key.metric.encode(), columns.metadata.families
         named = (
             cell if cell.family in in_metadata else cell._replace(qualifier=metric, value=cell.qualifier)
@@ -297,8 +297,8 @@ class BucketColumns(Layout):
         return [_record(columns, key, time_us, of_event) for time_us, of_event in _by_timestamp(named).items()]
 
     def wanted(
-        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
-    ) -> Wanted:
+        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> CellSelection:
         return super().wanted(columns, metrics, start_us, end_us, limit)._replace(qualifiers=None)
 
 
@@ -308,17 +308,17 @@ class BucketSerialized(Serialized):
     name = "bucket_serialized"
     bucketed = True
 
-    def versions_are_events(self, columns: Columns) -> bool:  # noqa: ARG002
+    def versions_are_events(self, columns: LayoutContext) -> bool:  # noqa: ARG002
         return False  # each event has a column of its own
 
     def wanted(
-        self, columns: Columns, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
-    ) -> Wanted:
+        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    ) -> CellSelection:
         start, end = (ISO_US.render(time_us).encode() for time_us in (start_us, end_us))
         wanted = super().wanted(columns, metrics, start_us, end_us, limit)
         return wanted._replace(qualifier_range=(start, end), times_us=None, versions=1)
 
-    def _called(self, columns: Columns, time_us: int) -> str:  # noqa: ARG002
+    def _called(self, columns: LayoutContext, time_us: int) -> str:  # noqa: ARG002
         return ISO_US.render(time_us)
 
 
@@ -332,7 +332,7 @@ def layout_called(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-def _record(columns: Columns, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
+def _record(columns: LayoutContext, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
     in_metadata, unpack = columns.metadata.families, columns.values.unpack
     families: dict[str, str] = {}  # that the readings are of
@@ -356,7 +356,7 @@ def _deserialized_record(data: bytes) -> RawRecord:
     )
 
 
-def _metadata_cells(columns: Columns, event: Event, timestamp_us: int) -> list[Cell]:
+def _metadata_cells(columns: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
     """A column a field, but for those that the key has already."""
     return [
         Cell(columns.metadata.family_of(name) or "", name.encode(), timestamp_us, text.encode())

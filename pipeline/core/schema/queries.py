@@ -14,8 +14,8 @@ from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
-from pipeline.core.schema.layouts import Wanted
-from pipeline.core.schema.scans import Known, Scan
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.scans import KeyBindings, Scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
@@ -27,7 +27,7 @@ _ROWS_AN_EVENT = 8  # where there is a row a metric: a guess, so that a few even
 # With more coarse times than this before the fine one, those that have rows are looked up, one seek each.
 _MOST_RANGES = 100
 
-_KEY_ALONE = Wanted(families=(), keys_only=True)
+_KEY_ALONE = CellSelection(families=(), keys_only=True)
 
 _RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
 _MOST_SOUGHT = 1000  # rows of a page, where foreign ones are passed
@@ -39,7 +39,7 @@ class ReadRows(Protocol):
     """What rows are had by."""
 
     def __call__(
-        self, key_range: KeyRange, wanted: Wanted, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         """The rows of a range in the order of keys, or against it, with the wanted cells.
 
@@ -80,7 +80,7 @@ def events_of(
         ValueError: at once, where row keys are made of metadata that is not known.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
-    known = Known(sensor_id, None, query.metadata)
+    known = KeyBindings(sensor_id, None, query.metadata)
     _check_texts(query.metadata)
     if missing := schema.keys.missing(known):
         raise ValueError(
@@ -101,7 +101,7 @@ def events_of_prefix(
     """
     if "#" in sensor_prefix:  # which would begin with one sensor's id, and go on with what comes behind it in keys
         raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
-    key, known = schema.key, Known(None, None, query.metadata)
+    key, known = schema.key, KeyBindings(None, None, query.metadata)
     _check_before_sensor(schema, query.metadata)
     unknown = schema.keys.unknown(known)
     if not key.prefix_scans or not isinstance(unknown, SensorToken):
@@ -111,7 +111,7 @@ def events_of_prefix(
             + "; list the sensors and read each of them"
         )
     prefix = schema.keys.prefix(known, sensor_prefix)
-    if prefix == schema.keys.prefix(Known()):
+    if prefix == schema.keys.prefix(KeyBindings()):
         raise ValueError("a prefix is needed: the whole table is never read")
     wanted = _wanted(schema, query)
     if wanted.qualifier_range is None:
@@ -139,7 +139,7 @@ def sensors_of(
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     _check_before_sensor(schema, metadata)
-    keys = _distinct(schema, read, Known(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
+    keys = _distinct(schema, read, KeyBindings(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
@@ -219,7 +219,7 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
 
 
 def _events_of(
-    schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign
+    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
 ) -> Iterator[RawRecord]:
     wanted = _wanted(schema, query)
     if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
@@ -241,8 +241,8 @@ def _events_of(
 
 
 def _by_metric(
-    schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign
-) -> Iterator[Known]:
+    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
+) -> Iterator[KeyBindings]:
     """What is known, once for each metric where rows have to be looked for metric by metric."""
     if not isinstance(schema.keys.unknown(known), MetricToken):
         yield replace(known, metrics=query.metrics or ())
@@ -253,7 +253,7 @@ def _by_metric(
             yield replace(known, metric=raw_key.metric)
 
 
-def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query, on_foreign: OnForeign) -> Scan:
+def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign) -> Scan:
     """Where the events lie; where keys have a coarse time before the fine one, by looking up those that have rows."""
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
@@ -274,7 +274,7 @@ def _scan(schema: TableSchema, read: ReadRows, known: Known, query: Query, on_fo
 def _distinct(
     schema: TableSchema,
     read: ReadRows,
-    known: Known,
+    known: KeyBindings,
     kind: type[Token],
     on_foreign: OnForeign,
     sensor_prefix: str = "",
@@ -290,9 +290,9 @@ def _records(
     schema: TableSchema,
     read: ReadRows,
     scan: Scan,
-    wanted: Wanted,
+    wanted: CellSelection,
     query: Query,
-    known: Known,
+    known: KeyBindings,
     on_foreign: OnForeign,
 ) -> Iterator[RawRecord]:
     """The events of a scan, those of a sensor the newest first."""
@@ -306,7 +306,7 @@ def _records(
             yield from filter(asked_for, parts)
 
 
-def _page_rows(schema: TableSchema, query: Query, known: Known, *, together: bool) -> int | None:
+def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, together: bool) -> int | None:
     """How many rows will probably be taken; None where nobody knows."""
     sizes = []
     if schema.layout.bucketed:
@@ -322,13 +322,13 @@ def each_parsed(
 ) -> Iterator[tuple[RawKey, list[RawRecord]]]:
     """Raw rows with what their keys say, and the events, or parts of events, that they hold, in no order."""
     parse_key, records_in, columns = schema.key.parse_key, schema.layout.records, schema.columns
-    by_key_alone = schema.layout.by_key_alone(columns) and not schema.layout.serializes
+    selected_by_key_only = schema.layout.selected_by_key_only(columns) and not schema.layout.serializes
     for row in rows:
         raw_key = None
         try:
             raw_key = parse_key(row.key)
             records = records_in(columns, raw_key, row.cells)
-            if not by_key_alone:
+            if not selected_by_key_only:
                 _check_place(schema, raw_key, records)
         except ValueError as error:
             on_foreign(ForeignRow(row, error, raw_key))
@@ -380,5 +380,5 @@ def _some(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, fl
     return {metric: readings[metric] for metric in metrics if metric in readings}
 
 
-def _wanted(schema: TableSchema, query: Query) -> Wanted:
+def _wanted(schema: TableSchema, query: Query) -> CellSelection:
     return schema.layout.wanted(schema.columns, query.metrics, query.start_us, query.end_us, query.limit)

@@ -97,7 +97,7 @@ class Retention:
         """Whether the aggregate row of a window may count a reading twice."""
         return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
 
-    def lost_by(self, after: "Retention", now_us: int) -> dict[str, int]:
+    def losses_under(self, after: "Retention", now_us: int) -> dict[str, int]:
         """By family the time before which cells may be lost, where policies to come would not tell that."""
         found = {
             family: self._from_us(family, now_us)

@@ -22,7 +22,7 @@ _MOST_PATTERN = 8192  # characters of metrics' names: Bigtable takes a filter of
 
 
 @dataclass(frozen=True)
-class Known:
+class KeyBindings:
     """What a reader knows of the rows that it looks for; None and absent is what it does not."""
 
     sensor_id: str | None = None
@@ -51,7 +51,7 @@ class KeySpace:
 
     template: KeyTemplate
 
-    def shares_times(self, known: Known) -> bool:
+    def shares_times(self, known: KeyBindings) -> bool:
         """Whether several rows, in an order of their own, may be of one sensor and one time by the keys' grain."""
         behind = self.template.parts[self.template.index_of_last_time :]
         return any(
@@ -59,19 +59,19 @@ class KeySpace:
             for part in behind
         )
 
-    def missing(self, known: Known) -> list[str]:
+    def missing(self, known: KeyBindings) -> list[str]:
         """The promoted metadata fields without which a sensor can't be found, and that are not known."""
         before = self.template.parts[: self.template.index(TimeToken)]
         return [part.name for part in before if isinstance(part, MetadataToken) and part.name not in known.metadata]
 
-    def unknown(self, known: Known) -> Token | None:
+    def unknown(self, known: KeyBindings) -> Token | None:
         """The first token that stands before the time and is not known: its values have to be looked up first."""
         for part in self.template.parts[: self.template.index(TimeToken)]:
             if not isinstance(part, str) and _of_known(part, known) is None:
                 return part
         return None
 
-    def prefix(self, known: Known, sensor_prefix: str = "") -> bytes:
+    def prefix(self, known: KeyBindings, sensor_prefix: str = "") -> bytes:
         """What all keys begin with, of which so much is known: up to the first token that is not.
 
         Args:
@@ -86,7 +86,7 @@ class KeySpace:
             prefix += text
         return prefix.encode()
 
-    def scan(self, known: Known, start_us: int, end_us: int) -> Scan:
+    def scan(self, known: KeyBindings, start_us: int, end_us: int) -> Scan:
         """Where events from ``start_us``, inclusive, to ``end_us``, exclusive, lie, by the grain of the keys.
 
         Needs 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1, and everything before the last time to be known:
@@ -97,13 +97,13 @@ class KeySpace:
         ranges = list(self._ranges(first, self.prefix(known), known, start_us, end_us - 1))
         return Scan(ranges, not self.template.times[-1].newest_first, self.pattern_of(known))
 
-    def coarse_range(self, known: Known, start_us: int, end_us: int) -> KeyRange:
+    def coarse_range(self, known: KeyBindings, start_us: int, end_us: int) -> KeyRange:
         """All keys whose first time, by its own grain, is within these; as for :meth:`scan`."""
         least, most = sorted((self.template.times[0].render(start_us), self.template.times[0].render(end_us - 1)))
         prefix = self.prefix(known)
         return KeyRange(prefix + least.encode(), after_prefix(prefix + most.encode()))
 
-    def _ranges(self, index: int, prefix: bytes, known: Known, start_us: int, last_us: int) -> Iterator[KeyRange]:
+    def _ranges(self, index: int, prefix: bytes, known: KeyBindings, start_us: int, last_us: int) -> Iterator[KeyRange]:
         """From the time token at ``index`` on, the newest first; both instants inclusive."""
         token = self.template.parts[index]
         assert isinstance(token, TimeToken)  # noqa: S101 (for the type checker)
@@ -125,7 +125,7 @@ class KeySpace:
             yield from self._ranges(behind, inner, known, floor_us, last_us)
             last_us = floor_us - 1
 
-    def pattern_of(self, known: Known) -> str | None:
+    def pattern_of(self, known: KeyBindings) -> str | None:
         """What a key has to match, where a sensor or metric that is known stands behind the last time."""
         telling: dict[Token, str] = {
             part: pattern
@@ -140,7 +140,7 @@ class KeySpace:
         )
 
 
-def _of_known(token: Token, known: Known) -> str | None:
+def _of_known(token: Token, known: KeyBindings) -> str | None:
     match token:
         case SensorToken():
             return known.sensor_id
@@ -153,7 +153,7 @@ def _of_known(token: Token, known: Known) -> str | None:
     return None
 
 
-def _known_pattern(token: Token, known: Known) -> str | None:
+def _known_pattern(token: Token, known: KeyBindings) -> str | None:
     text = _of_known(token, known)
     if text is not None:
         return re.escape(text)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pipeline.core.rows import KeyRange, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.queries import ReadRows, seek
-from pipeline.core.schema.scans import Known
+from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import MetadataToken, MetricToken
 
 
-class Homes:
+class SensorLocator:
     """Finds the metadata by which a sensor's rows are found, as it is in the table: a sensor may have moved.
 
     What was looked up once is not looked up again; rows that came since are not seen. A row whose key the schema does
@@ -34,11 +34,11 @@ class Homes:
         Costs one seek for each text that a token has behind what is known before it.
         """
         found: dict[tuple[tuple[str, str], ...], None] = {}
-        for known in self._complete(Known(sensor_id)):
+        for known in self._complete(KeyBindings(sensor_id)):
             found[tuple(sorted(known.metadata.items()))] = None
         return [dict(metadata) for metadata in found]
 
-    def _complete(self, known: Known) -> Iterator[Known]:
+    def _complete(self, known: KeyBindings) -> Iterator[KeyBindings]:
         if not self._schema.keys.missing(known):
             yield known
             return

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from pipeline.core.durations import format_interval
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
@@ -32,7 +32,7 @@ def refuse_sizes(schema: TableSchema) -> None:
     grain_us, layout = schema.key.grain_us, schema.layout
     every, grain = format_interval(rate.every_us), format_interval(grain_us)
     shares_rows = layout.bucketed or layout.serializes  # where events of one key are told apart by their columns
-    if not shares_rows and grain_us > rate.every_us and not schema.key.tells_events:
+    if not shares_rows and grain_us > rate.every_us and not schema.key.distinguishes_events:
         raise SchemaError(
             "key",
             f"{schema.key} tells events apart by {grain}, and there is one every {every}: two would fall on one cell; "
@@ -50,7 +50,7 @@ def refuse_sizes(schema: TableSchema) -> None:
             f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MOST_CELL_BYTES)} that "
             "Bigtable recommends at most; take a layout with a column a metric",
         )
-    events = -(-grain_us // rate.every_us) if shares_rows and not schema.key.tells_events else 1
+    events = -(-grain_us // rate.every_us) if shares_rows and not schema.key.distinguishes_events else 1
     row_bytes = events * _bytes_an_event(schema, rate)
     if row_bytes > MOST_ROW_BYTES:
         raise SchemaError(
@@ -77,19 +77,19 @@ def warnings(schema: TableSchema) -> Iterator[str]:
         yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
     yield from _hidden_globs("metrics", schema.metrics)
     yield from _hidden_globs("metadata", schema.metadata)
-    many = layout.bucketed or (layout.serializes and key.grain_us >= _TELLING_US and not key.tells_events)
+    many = layout.bucketed or (layout.serializes and key.grain_us >= _TELLING_US and not key.distinguishes_events)
     if schema.rate is None and many:
         yield f"rate: is not declared, so that nothing says how large a row of {format_interval(key.grain_us)} becomes"
-    elif schema.rate is None and key.grain_us >= _TELLING_US and not key.tells_events:
+    elif schema.rate is None and key.grain_us >= _TELLING_US and not key.distinguishes_events:
         yield (
             f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
             "told apart by their cells' timestamps alone, to the millisecond"
         )
-    elif schema.rate is None and key.grain_us > 1 and not key.tells_events and not layout.serializes:
+    elif schema.rate is None and key.grain_us > 1 and not key.distinguishes_events and not layout.serializes:
         yield "rate: is not declared; of two events of a sensor within 1ms the readings become one event's"
 
 
-def _hidden_globs(key: str, routes: Routes) -> Iterator[str]:
+def _hidden_globs(key: str, routes: FamilyRules) -> Iterator[str]:
     takes_all = None
     for family, globs in routes.globs:
         if takes_all:

@@ -13,9 +13,9 @@ from pipeline.core.aggregates import AggregateKey
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import ReadRows, each_parsed, seek
-from pipeline.core.schema.scans import Known
+from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import (
@@ -52,7 +52,7 @@ def raw_ranges(schema: TableSchema, sensors: Collection[str] | None) -> list[Key
     """Where the raw rows of these sensors lie, each sensor's apart if keys find it; None for all sensors."""
     if sensors is None or not _found_by_sensor(schema.key):
         return [_EVERYTHING]
-    return [prefix_range(schema.keys.prefix(Known(sensor_id))) for sensor_id in sorted(sensors)]
+    return [prefix_range(schema.keys.prefix(KeyBindings(sensor_id))) for sensor_id in sorted(sensors)]
 
 
 def within(one: KeyRange, other: KeyRange) -> KeyRange | None:
@@ -87,7 +87,9 @@ def events_within(
     if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
         return  # between two milliseconds, where times are kept to the millisecond
     pattern = (
-        schema.keys.pattern_of(Known(next(iter(span.sensors)))) if span.sensors and len(span.sensors) == 1 else None
+        schema.keys.pattern_of(KeyBindings(next(iter(span.sensors))))
+        if span.sensors and len(span.sensors) == 1
+        else None
     )
     for key_range in _ranges(schema.key, read, keys, span, of_span):
         rows = read(key_range, wanted, pattern, None, reverse=False)
@@ -98,7 +100,7 @@ def events_within(
 
 def window_rows(
     read: ReadRows,
-    wanted: Wanted,
+    wanted: CellSelection,
     keys: KeyRange,
     span: Span,
     parse: Callable[[bytes], AggregateKey],
@@ -171,10 +173,10 @@ def _beginning(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> t
             least, most = sorted((part.render(span.start_us), part.render(span.end_us - 1)))
             if part is key.times[-1]:
                 return KeyRange(before + least.encode(), after_prefix(before + most.encode())), after_prefix(before)
-            said = text[offset : offset + width]
-            if said < least:
+            declared = text[offset : offset + width]
+            if declared < least:
                 return None, before + least.encode()
-            if said > most:
+            if declared > most:
                 return None, after_prefix(before)
         offset += width
     raise ValueError(f"{key} has no time")

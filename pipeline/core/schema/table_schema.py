@@ -9,11 +9,11 @@ from functools import cached_property
 from pipeline.core.durations import format_interval
 from pipeline.core.events import BadData, Event, Reason, serialized, shown
 from pipeline.core.rows import EncodedRow, Row
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
-from pipeline.core.schema.layouts import LAYOUTS, Columns, Layout
+from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
 from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
-from pipeline.core.schema.scans import KeySpace, Known
+from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.values import Values
@@ -88,8 +88,8 @@ class TableSchema:
     key: KeyTemplate
     layout: Layout
     values: Values
-    metrics: Routes
-    metadata: Routes
+    metrics: FamilyRules
+    metadata: FamilyRules
     tiers: tuple[Tier, ...]
     policies: Mapping[str, Policy] = field(default_factory=dict)
     rate: Rate | None = None
@@ -103,8 +103,8 @@ class TableSchema:
             KeyTemplate.parse("{sensor_id}#{reverse_us}"),
             LAYOUTS["wide"],
             Values.TEXT,
-            metrics=Routes(((raw, ("*",)),)),
-            metadata=Routes(((meta, ("*",)),)),
+            metrics=FamilyRules(((raw, ("*",)),)),
+            metadata=FamilyRules(((meta, ("*",)),)),
             tiers=(Tier(window, stats),),
         )
 
@@ -130,9 +130,9 @@ class TableSchema:
         return self.reading_families + tuple(tier.family for tier in self.tiers)
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> LayoutContext:
         """What the layout has to know."""
-        return Columns(self.key, self.values, self.metrics, self.metadata)
+        return LayoutContext(self.key, self.values, self.metrics, self.metadata)
 
     @cached_property
     def keys(self) -> KeySpace:
@@ -162,7 +162,7 @@ class TableSchema:
     @property
     def finds_sensors(self) -> bool:
         """Whether the events of a sensor's window are found by its id, without a look at those of others."""
-        return not self.key.time_first and not self.keys.missing(Known("sensor"))
+        return not self.key.time_first and not self.keys.missing(KeyBindings("sensor"))
 
     @property
     def readings_stay(self) -> timedelta | None:
@@ -285,7 +285,7 @@ class TableSchema:
                 )
 
 
-def _check_routes(routes: Routes, names: Iterable[str], what: str) -> None:
+def _check_routes(routes: FamilyRules, names: Iterable[str], what: str) -> None:
     for name in names:
         if routes.family_of(name) is None:
             raise BadData(Reason.NO_FAMILY, f"{what} {name} is taken by none of the table's families")

@@ -100,7 +100,7 @@ class KeyTemplate:
         return self.times[-1].grain_us
 
     @cached_property
-    def tells_events(self) -> bool:
+    def distinguishes_events(self) -> bool:
         """Whether events of one moment have keys of their own."""
         return self.has(EventIdToken)
 

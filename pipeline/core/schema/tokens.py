@@ -288,12 +288,12 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _check_order(text: str, said: str) -> None:
-    in_order = max(n for n in range(len(said) + 1) if any(chain.startswith(said[:n]) for chain in _CHAINS))
+def _check_order(text: str, declared: str) -> None:
+    in_order = max(n for n in range(len(declared) + 1) if any(chain.startswith(declared[:n]) for chain in _CHAINS))
     if in_order == 0:
         problem = "it has to begin with the year"
-    elif in_order < len(said):
-        before, after = said[in_order - 1], said[in_order]
+    elif in_order < len(declared):
+        before, after = declared[in_order - 1], declared[in_order]
         problem = f"%{after} ({_NAMES[after]}) can't follow %{before} ({_NAMES[before]})"
     else:
         return

@@ -33,7 +33,7 @@ import tomlkit
 
 from pipeline.core.durations import format_interval, parse_interval
 from pipeline.core.events import MAX_METADATA, MAX_READINGS
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
@@ -112,12 +112,12 @@ def _values(text: str) -> Values:
         raise ValueError(f"{text!r} is none of {', '.join(Values)}") from None
 
 
-def _routes(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> Routes:
+def _routes(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:
     routes = _table(document, key, default)
     for family, globs in routes.items():
         if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) and glob for glob in globs):
             raise SchemaError(f"{key}.{family}", 'takes a list of globs, like ["temperature", "log_*"]')
-    return Routes(tuple((family, tuple(globs)) for family, globs in routes.items()))
+    return FamilyRules(tuple((family, tuple(globs)) for family, globs in routes.items()))
 
 
 def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:

@@ -43,7 +43,7 @@ def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], 
 
     def build(name: TableName) -> Callable[[], None]:
         settings = settings_of(parse_flags(flags(name, *more)))
-        targets = [Target(table, settings.said.schema()) for table in settings.tables]
+        targets = [Target(table, settings.declared.schema()) for table in settings.tables]
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # As in the steady state of a job: what its windows hold it has seen itself, and recalls nothing.
         write(build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None), targets, settings)

@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.events import Event, deserialized
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate
@@ -38,8 +38,8 @@ def schema(key, layout):
         KeyTemplate.parse(key),
         LAYOUTS[layout],
         Values.TEXT,
-        metrics=Routes((("measurements", ("*",)),)),
-        metadata=Routes(),
+        metrics=FamilyRules((("measurements", ("*",)),)),
+        metadata=FamilyRules(),
         tiers=(),
     )
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.core.schema.declared import Said
+from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY, Window
@@ -8,8 +8,8 @@ from pipeline.core.windows import HOURLY, Window
 TWO_TIERS = parse_schema('[tiers]\n1d = "days"\n1h = "hours"')
 
 
-def told(table, **said):
-    return list(Said(**said).disagreements(table))
+def told(table, **declared):
+    return list(DeclaredSchema(**declared).disagreements(table))
 
 
 @pytest.mark.parametrize("table", [TableSchema.default(), TWO_TIERS, parse_schema("[tiers]\n[metadata]\n")])
@@ -27,7 +27,7 @@ def test_agreement():
 
 
 @pytest.mark.parametrize(
-    ("table", "said", "phrases"),
+    ("table", "declared", "phrases"),
     [
         (
             TableSchema.default(),
@@ -67,9 +67,9 @@ def test_agreement():
         ),
     ],
 )
-def test_disagreement(table, said, phrases):
+def test_disagreement(table, declared, phrases):
     """Each flag that the table contradicts is a phrase with both, and no flag's spelling: there are two."""
-    assert told(table, **said) == phrases
+    assert told(table, **declared) == phrases
 
 
 def test_the_default_schema_is_said():
@@ -85,12 +85,12 @@ def test_the_default_schema_is_said():
 
 def test_default_schema_with_what_is_said():
     """The default schema takes families and window from the flags."""
-    assert Said().schema() == TableSchema.default()
-    said = Said(raw="r", stats="s", meta="m", window=Window.parse("15m"))
-    assert said.schema() == TableSchema.default("r", "s", "m", Window.parse("15m"))
+    assert DeclaredSchema().schema() == TableSchema.default()
+    declared = DeclaredSchema(raw="r", stats="s", meta="m", window=Window.parse("15m"))
+    assert declared.schema() == TableSchema.default("r", "s", "m", Window.parse("15m"))
 
 
 def test_flags_that_contradict_each_other():
     """Two families of one name are no schema."""
     with pytest.raises(SchemaError, match="family raw is one of metrics already"):
-        Said(stats="raw").schema()
+        DeclaredSchema(stats="raw").schema()

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 
-SOME = Routes((("measurements", ("temperature", "humidity")), ("logs", ("log_*",))))
-ALL = Routes((*SOME.globs, ("raw", ("*",))))
+SOME = FamilyRules((("measurements", ("temperature", "humidity")), ("logs", ("log_*",))))
+ALL = FamilyRules((*SOME.globs, ("raw", ("*",))))
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_family_of(name, family):
 
 def test_the_first_that_matches():
     """The order of families decides where several match."""
-    assert Routes((("a", ("t*",)), ("b", ("*",)))).family_of("t") == "a"
-    assert Routes((("b", ("*",)), ("a", ("t*",)))).family_of("t") == "b"
+    assert FamilyRules((("a", ("t*",)), ("b", ("*",)))).family_of("t") == "a"
+    assert FamilyRules((("b", ("*",)), ("a", ("t*",)))).family_of("t") == "b"
 
 
 @pytest.mark.parametrize(
     ("routes", "exhaustive", "takes_all"),
     [
-        (Routes(), False, None),
+        (FamilyRules(), False, None),
         (SOME, False, None),
         (ALL, True, None),
-        (Routes((("raw", ("*",)),)), True, "raw"),
-        (Routes((("raw", ("t", "*")), ("b", ("x",)))), True, "raw"),
+        (FamilyRules((("raw", ("*",)),)), True, "raw"),
+        (FamilyRules((("raw", ("t", "*")), ("b", ("x",)))), True, "raw"),
     ],
 )
 def test_what_is_taken(routes, exhaustive, takes_all):
@@ -54,7 +54,7 @@ def test_what_is_taken(routes, exhaustive, takes_all):
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.sampled_from(["t", "log_x", "a.b-c"]))
 def test_any_glob(globs, name):
     """Whatever text a glob is, it matches or does not."""
-    assert Routes((("raw", tuple(globs)),)).family_of(name) in ("raw", None)
+    assert FamilyRules((("raw", tuple(globs)),)).family_of(name) in ("raw", None)
 
 
 def test_pickles():

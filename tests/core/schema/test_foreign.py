@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import Recalled, WindowReadings
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import (
     aggregate_key,
     aggregate_prefix,
@@ -17,7 +17,7 @@ from pipeline.core.aggregates import (
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, events_of, sensors_of
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.template import KeyTemplate
@@ -144,7 +144,7 @@ def test_windows_with_other_keys(windows, data):
         row.key
         for _, row in window_rows(
             table,
-            Wanted(("stats",)),
+            CellSelection(("stats",)),
             prefix_range(prefix),
             ALL_TIME,
             lambda key: parse_aggregate_key(HOURLY, key),
@@ -178,7 +178,7 @@ def test_an_aggregate_row_that_is_taken_can_be_gone_on_from(changes, window):
     except ValueError:
         return
     readings = WindowReadings()
-    readings.recall(Recalled(statistics=stats_of(record)))
+    readings.restore(RestoredReadings(statistics=stats_of(record)))
     readings.add(START_US, {"t": 2.0})
     again = WindowReadings.from_bytes(readings.to_bytes()).pane().stats
     assert again.events == record.reading_count + 1

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import Recalled, WindowReadings
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import Gatherer
+from pipeline.core.pre_aggregation import BundlePreAggregator
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.queries import Query, events_of
-from pipeline.core.schema.sensor_locator import Homes
+from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.sweeps import Span, events_within
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.template import KeyTemplate
@@ -62,8 +62,8 @@ def schemas():
                 KeyTemplate.parse(text),
                 layout,
                 Values.TEXT,
-                Routes((("raw", ("*",)),)),
-                Routes() if layout.serializes else Routes((("meta", ("*",)),)),
+                FamilyRules((("raw", ("*",)),)),
+                FamilyRules() if layout.serializes else FamilyRules((("meta", ("*",)),)),
                 (),
             )
         except (SchemaError, TemplateError):
@@ -125,12 +125,12 @@ def expected(schema, feed):
 def counted(schema, feed, random):
     """What a job counts, whose bundles' accumulators are handed on as bytes and come together in any order."""
     parts = []
-    gatherer = Gatherer(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
+    pre_aggregator = BundlePreAggregator(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
     for event in feed:
-        gatherer.add([event])
+        pre_aggregator.add([event])
         if not random.randrange(3):
-            parts += gatherer.take()
-    parts += gatherer.take()
+            parts += pre_aggregator.take()
+    parts += pre_aggregator.take()
     random.shuffle(parts)
     windows = {}
     for sensor_id, time_us, readings in parts:
@@ -143,7 +143,7 @@ def counted(schema, feed, random):
 
 def read_back(schema, table):
     """The events that readers find."""
-    homes = Homes(schema, table)
+    homes = SensorLocator(schema, table)
     for sensor in SENSORS:
         for metadata in homes.of(sensor):
             yield from events_of(schema, table, sensor, Query(metadata=metadata))
@@ -181,7 +181,7 @@ def test_aggregates_count_what_the_table_tells_apart(schema, feed, random):
         held = WindowReadings()
         time_us, apart = schema.identity.of_record(record)
         held.add(time_us, record.readings, apart)
-        window.recall(Recalled(held))
+        window.restore(RestoredReadings(held))
     assert counts == counts_of(windows)
 
 
@@ -196,7 +196,7 @@ def test_limits_and_metrics(schema, feed, limit, metrics):
     """Events of one moment keep one order, and stay apart, also where some of their readings alone are asked for."""
     table = Memory(row for event in feed for row in schema.rows(event))
     for sensor in SENSORS:
-        for metadata in Homes(schema, table).of(sensor):
+        for metadata in SensorLocator(schema, table).of(sensor):
             expected = [
                 (
                     record.event_time_us,

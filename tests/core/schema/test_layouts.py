@@ -12,8 +12,8 @@ from pipeline.core.events import Event, deserialized, sensor_event
 from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.family_rules import Routes
-from pipeline.core.schema.layouts import LAYOUTS, Columns, Wanted, layout_called
+from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_called
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values
@@ -28,9 +28,9 @@ EVENT = Event(
     {"location": "us-west2", "place": "Zürich"},
     "e-1",
 )
-ROUTES = Routes((("logs", ("log_*",)), ("raw", ("*",))))
-META = Routes((("meta", ("*",)),))
-EVENTS = Routes((("raw", ("*",)),))
+ROUTES = FamilyRules((("logs", ("log_*",)), ("raw", ("*",))))
+META = FamilyRules((("meta", ("*",)),))
+EVENTS = FamilyRules((("raw", ("*",)),))
 
 # Row-key templates that fit each layout.
 KEYS = {
@@ -49,11 +49,11 @@ KEYS = {
 
 
 def columns(key, values=Values.TEXT, metrics=ROUTES, metadata=META):
-    return Columns(KeyTemplate.parse(key), values, metrics, metadata)
+    return LayoutContext(KeyTemplate.parse(key), values, metrics, metadata)
 
 
 def columns_of(layout, key, values=Values.TEXT):
-    return columns(key, values, EVENTS, Routes()) if layout.serializes else columns(key, values)
+    return columns(key, values, EVENTS, FamilyRules()) if layout.serializes else columns(key, values)
 
 
 def rows(layout, key, event=EVENT, **more):
@@ -116,7 +116,7 @@ def test_bucket_columns():
 )
 def test_serialized(layout, key, row_key, called):
     """One column with the whole event, called by what the key does not tell of its time, and by its metrics."""
-    ((actual_key, (cell,)),) = rows(layout, key, metrics=EVENTS, metadata=Routes())
+    ((actual_key, (cell,)),) = rows(layout, key, metrics=EVENTS, metadata=FamilyRules())
     assert actual_key == row_key
     assert cell[:3] == ("raw", called + b"#4168d32cb614042b", AT)
     assert deserialized(cell.value)[:5] == EVENT[:5]
@@ -323,7 +323,7 @@ def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
 def test_what_is_written_is_read(layout, key, encoding, feed):
     """The rows of events read back as these events, to the grain that the table has, names sorted, the newest first."""
     shape = columns_of(layout, key, encoding)
-    exact = layout.serializes or layout.by_key_alone(shape)
+    exact = layout.serializes or layout.selected_by_key_only(shape)
     records = read(layout, shape, stored(row for event in feed for row in layout.rows(shape, event)))
     assert records == [
         RawRecord(
@@ -331,7 +331,7 @@ def test_what_is_written_is_read(layout, key, encoding, feed):
             event.event_time_us if exact else event.event_time_us // 1000 * 1000,
             event.readings,
             event.metadata,
-            event.event_id if layout.serializes or shape.key.tells_events else "",
+            event.event_id if layout.serializes or shape.key.distinguishes_events else "",
         )
         for event in sorted(feed, key=lambda event: -event.event_time_us)
     ]
@@ -400,34 +400,34 @@ CEILING = AT + 1000
 @pytest.mark.parametrize(
     ("layout", "key", "metrics", "wanted"),
     [
-        ("wide", "{sensor_id}#{reverse_us}", None, Wanted(("logs", "raw", "meta"), versions=1)),
-        ("wide", "{sensor_id}#{reverse_us}", ["t", "h"], Wanted(("logs", "raw"), (b"t", b"h"), versions=1)),
+        ("wide", "{sensor_id}#{reverse_us}", None, CellSelection(("logs", "raw", "meta"), versions=1)),
+        ("wide", "{sensor_id}#{reverse_us}", ["t", "h"], CellSelection(("logs", "raw"), (b"t", b"h"), versions=1)),
         (
             "wide",
             "{sensor_id}#{reverse_ms}",
             ["t"],
-            Wanted(("logs", "raw"), (b"t",), times_us=(CEILING, CEILING), versions=7),
+            CellSelection(("logs", "raw"), (b"t",), times_us=(CEILING, CEILING), versions=7),
         ),
-        ("tall", "{sensor_id}#{metric}#{reverse_us}", ["t"], Wanted(("logs", "raw"), (b"t",), versions=1)),
+        ("tall", "{sensor_id}#{metric}#{reverse_us}", ["t"], CellSelection(("logs", "raw"), (b"t",), versions=1)),
         (
             "bucket_cells",
             "{sensor_id}#{bucket:1h}",
             None,
-            Wanted(("logs", "raw", "meta"), times_us=(CEILING, CEILING), versions=7),
+            CellSelection(("logs", "raw", "meta"), times_us=(CEILING, CEILING), versions=7),
         ),
         (
             "bucket_columns",
             "{sensor_id}#{metric}#{bucket:1h}",
             ["t"],
-            Wanted(("logs", "raw"), None, times_us=(CEILING, CEILING), versions=7),
+            CellSelection(("logs", "raw"), None, times_us=(CEILING, CEILING), versions=7),
         ),
-        ("serialized", "{sensor_id}#{reverse_us}", ["t"], Wanted(("raw",), versions=1)),
-        ("serialized", "{sensor_id}#{reverse_s}", None, Wanted(("raw",), times_us=(AT, CEILING), versions=8)),
+        ("serialized", "{sensor_id}#{reverse_us}", ["t"], CellSelection(("raw",), versions=1)),
+        ("serialized", "{sensor_id}#{reverse_s}", None, CellSelection(("raw",), times_us=(AT, CEILING), versions=8)),
         (
             "bucket_serialized",
             "{sensor_id}#{bucket:1h}",
             ["t"],
-            Wanted(
+            CellSelection(
                 ("raw",),
                 qualifier_range=(b"2026-02-17T10:30:00.123455", b"2026-02-17T10:30:00.123457"),
                 versions=1,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.records import RawRecord
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of
@@ -74,8 +74,10 @@ def schemas():
                     key,
                     layout,
                     values,
-                    Routes((("raw", ("*",)),)) if layout.serializes else Routes((("temp", ("t*",)), ("raw", ("*",)))),
-                    Routes() if layout.serializes else Routes((("meta", ("*",)),)),
+                    FamilyRules((("raw", ("*",)),))
+                    if layout.serializes
+                    else FamilyRules((("temp", ("t*",)), ("raw", ("*",)))),
+                    FamilyRules() if layout.serializes else FamilyRules((("meta", ("*",)),)),
                     (),
                 )
 
@@ -119,7 +121,7 @@ def kept(schema, event):
         event.event_time_us if exact else event.event_time_us // 1000 * 1000,
         event.readings,
         event.metadata,
-        event.event_id if schema.layout.serializes or schema.key.tells_events else "",
+        event.event_id if schema.layout.serializes or schema.key.distinguishes_events else "",
     )
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events import EARLIEST_US, LATEST_US, Event
 from pipeline.core.rows import KeyRange
-from pipeline.core.schema.scans import KeySpace, Known
+from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import (
     DAY_US,
@@ -39,7 +39,7 @@ def neighbourhoods(draw):
 def test_prefix_safety(sensor_id, other, time_us):
     """A sensor's prefix is that of its own rows and of no other sensor's, even one whose name begins with its name."""
     template = KeyTemplate.parse(DEFAULT)
-    prefix = KeySpace(template).prefix(Known(sensor_id))
+    prefix = KeySpace(template).prefix(KeyBindings(sensor_id))
     assert template.render(Event(sensor_id, time_us, {}, {})).startswith(prefix)
     assert not template.render(Event(sensor_id + other, time_us, {}, {})).startswith(prefix)
     if other != sensor_id:
@@ -50,7 +50,7 @@ def test_prefix_safety(sensor_id, other, time_us):
 def test_default_range_is_half_open(sensor_id, span, time_us):
     """A range of the default template's keys holds a time exactly when start <= time < end."""
     template = KeyTemplate.parse(DEFAULT)
-    (key_range,), reverse, pattern = KeySpace(template).scan(Known(sensor_id), *span)
+    (key_range,), reverse, pattern = KeySpace(template).scan(KeyBindings(sensor_id), *span)
     inside = holds(key_range, template.render(Event(sensor_id, time_us, {}, {})))
     assert inside == (span[0] <= time_us < span[1])
     assert not reverse
@@ -69,7 +69,9 @@ def test_scan_finds_what_is_looked_for(text, neighbourhood, data):
     (start_us, end_us), feed = neighbourhood
     wanted = data.draw(st.sampled_from(feed)) if feed else EVENT
     metric = next(iter(wanted.readings)) if template.has(MetricToken) else None
-    known = Known(wanted.sensor_id, metric, {name: wanted.metadata.get(name, "x") for name in ("location", "model")})
+    known = KeyBindings(
+        wanted.sensor_id, metric, {name: wanted.metadata.get(name, "x") for name in ("location", "model")}
+    )
     before_time = [part for part in template.parts[: template.index(TimeToken)] if isinstance(part, MetadataToken)]
     scan = KeySpace(template).scan(known, start_us, end_us)
     times = [part for part in template.parts if isinstance(part, TimeToken)]
@@ -91,7 +93,7 @@ def test_scan_gives_the_newest_first(text, span, time_us):
     """Ranges do not overlap and are the newest first; each is read from its end where keys are in the order of time."""
     template = KeyTemplate.parse(text)
     span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
-    known = Known("a", "t", {"location": "x", "model": "y"})
+    known = KeyBindings("a", "t", {"location": "x", "model": "y"})
     ranges, reverse, _ = KeySpace(template).scan(known, *span)
     ranges = list(ranges)
     assert all(not key_range.end or key_range.start < key_range.end for key_range in ranges)
@@ -124,18 +126,21 @@ def test_scan_gives_the_newest_first(text, span, time_us):
 )
 def test_pattern_only_where_it_is_needed(template, pattern):
     """Keys are matched only where a sensor or metric that is known stands behind the last time."""
-    assert KeySpace(KeyTemplate.parse(template)).scan(Known("a.+", "t.1", {"location": "x"}), 0, 1).pattern == pattern
+    assert (
+        KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
+        == pattern
+    )
 
 
 def test_no_pattern_without_a_metric():
     """Where all metrics are wanted, nothing has to be matched."""
-    assert KeySpace(KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}")).scan(Known("a"), 0, 1).pattern is None
+    assert KeySpace(KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}")).scan(KeyBindings("a"), 0, 1).pattern is None
 
 
 def test_ranges_of_days():
     """Two times make a range of keys a day, the newest day first, the first and last cut to the times."""
     template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
-    ranges, reverse, pattern = KeySpace(template).scan(Known("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
+    ranges, reverse, pattern = KeySpace(template).scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
     assert list(ranges) == [
         KeyRange(b"a#2026-02-18#2026-02-18T00:00:00", b"a#2026-02-18#2026-02-18T01:59:5:"),
         KeyRange(b"a#2026-02-17#2026-02-17T00:00:00", b"a#2026-02-17#2026-02-17T23:59:5:"),
@@ -149,7 +154,7 @@ def test_ranges_of_days():
 def test_all_of_time(text):
     """The whole of time can be asked for, from the epoch to the last instant."""
     template = KeyTemplate.parse(text)
-    known = Known("a", "t", {"location": "x", "model": "y"})
+    known = KeyBindings("a", "t", {"location": "x", "model": "y"})
     if template.coarse_time is None:
         (key_range,) = KeySpace(template).scan(known, 0, LATEST_US + 1).ranges
     else:
@@ -163,7 +168,7 @@ def test_coarse_range(text, neighbourhood):
     """All rows whose first time is within the span, by its own grain, are in one range with no row of others."""
     template = KeyTemplate.parse(text)
     (start_us, end_us), feed = neighbourhood
-    key_range = KeySpace(template).coarse_range(Known("a"), start_us, end_us)
+    key_range = KeySpace(template).coarse_range(KeyBindings("a"), start_us, end_us)
     coarse = template.coarse_time
     for event in feed:
         within = coarse.floor(start_us) <= coarse.floor(event.event_time_us) <= coarse.floor(end_us - 1)
@@ -177,19 +182,19 @@ def test_coarse_range(text, neighbourhood):
 @pytest.mark.parametrize(
     ("template", "known", "prefix"),
     [
-        (DEFAULT, Known(), b""),
-        (DEFAULT, Known("a"), b"a#"),
-        ("v1/{sensor_id}#{reverse_us}", Known(), b"v1/"),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", Known(), b""),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", Known("a"), b"0c#a#"),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", Known(), b"shard-"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a"), b""),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known(None, None, {"location": "us"}), b"us#"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a", None, {"location": "us"}), b"us#a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", Known("a"), b"a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", Known("a", "t"), b"a#t#"),
-        ("{iso_s}#{sensor_id}", Known("a"), b""),
-        ("{sensor_id}#v{bucket:1d}", Known("a"), b"a#v"),
+        (DEFAULT, KeyBindings(), b""),
+        (DEFAULT, KeyBindings("a"), b"a#"),
+        ("v1/{sensor_id}#{reverse_us}", KeyBindings(), b"v1/"),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings(), b""),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings("a"), b"0c#a#"),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), b"shard-"),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), b""),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings(None, None, {"location": "us"}), b"us#"),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a", None, {"location": "us"}), b"us#a#"),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a"), b"a#"),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a", "t"), b"a#t#"),
+        ("{iso_s}#{sensor_id}", KeyBindings("a"), b""),
+        ("{sensor_id}#v{bucket:1d}", KeyBindings("a"), b"a#v"),
     ],
 )
 def test_prefix(template, known, prefix):
@@ -209,7 +214,7 @@ def test_prefix(template, known, prefix):
 )
 def test_prefix_of_many_sensors(template, prefix):
     """How sensors' ids begin narrows the keys where the sensor is the first that is not known."""
-    assert KeySpace(KeyTemplate.parse(template)).prefix(Known(None, None, {"location": "us"}), "ball") == prefix
+    assert KeySpace(KeyTemplate.parse(template)).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
 
 
 @pytest.mark.parametrize(
@@ -225,22 +230,22 @@ def test_prefix_of_many_sensors(template, prefix):
 )
 def test_missing(template, missing):
     """The metadata without which a sensor is not found is what stands before the time and is not known."""
-    assert KeySpace(KeyTemplate.parse(template)).missing(Known("a", None, {"model": "x"})) == missing
+    assert KeySpace(KeyTemplate.parse(template)).missing(KeyBindings("a", None, {"model": "x"})) == missing
 
 
 @pytest.mark.parametrize(
     ("template", "known", "unknown"),
     [
-        (DEFAULT, Known("a"), None),
-        (DEFAULT, Known(), SensorToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", Known(), SaltToken),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", Known(), ShardToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", Known("a"), None),
-        ("{metadata.location}#{sensor_id}#{iso_s}", Known("a"), MetadataToken),
-        ("{sensor_id}#{metric}#{iso_s}", Known("a"), MetricToken),
-        ("{sensor_id}#{metric}#{iso_s}", Known("a", "t"), None),
-        ("{sensor_id}#{iso_s}#{metric}", Known("a"), None),
-        ("{iso_s}#{sensor_id}", Known(), None),
+        (DEFAULT, KeyBindings("a"), None),
+        (DEFAULT, KeyBindings(), SensorToken),
+        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings(), SaltToken),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), ShardToken),
+        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings("a"), None),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), MetadataToken),
+        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a"), MetricToken),
+        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a", "t"), None),
+        ("{sensor_id}#{iso_s}#{metric}", KeyBindings("a"), None),
+        ("{iso_s}#{sensor_id}", KeyBindings(), None),
     ],
 )
 def test_unknown(template, known, unknown):

@@ -2,7 +2,7 @@ import pytest
 
 from pipeline.core.events import Event
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.sensor_locator import Homes
+from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.toml import parse_schema
 from tests.core.schema.memory import Memory
 
@@ -54,14 +54,14 @@ PLACES = [("a", "attic", "2"), ("a", "cellar", "0"), ("b", "attic", "2"), ("b", 
 def test_every_place_that_rows_of_a_sensor_may_have_is_found(key, layout, homes):
     """Where the sensor comes first, its own places; else those of all sensors, in which it is then looked for."""
     schema = schema_of(key, layout)
-    assert Homes(schema, table(schema, *PLACES)).of("a") == homes
+    assert SensorLocator(schema, table(schema, *PLACES)).of("a") == homes
 
 
 def test_each_costs_a_seek_and_is_looked_up_once():
     """One for each room, one behind the last, and one over the table's own rows; for a second sensor none."""
     schema = schema_of("{metadata.room}#{sensor_id}#{reverse_us}")
     memory = table(schema, *PLACES)
-    homes = Homes(schema, memory)
+    homes = SensorLocator(schema, memory)
     homes.of("a")
     assert memory.reads == 3 + 1 + 2
     assert len(homes.of("b")) == 3
@@ -74,4 +74,4 @@ def test_rows_with_other_keys_are_nobodys_homes():
     memory = table(schema, *PLACES)
     for key in (b"!", b"agg", b"attic#a#1", b"attic2", b"cellar", b"hall#b#x", b"zzz", b"\xff\xff"):
         memory.write(Row(key, [Cell("raw", b"q", 0, b"")]))
-    assert Homes(schema, memory).of("a") == [{"room": "attic"}, {"room": "cellar"}, {"room": "hall"}]
+    assert SensorLocator(schema, memory).of("a") == [{"room": "attic"}, {"room": "cellar"}, {"room": "hall"}]

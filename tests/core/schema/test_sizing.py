@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.sizing import refuse_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
@@ -10,12 +10,12 @@ from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.values import Values
 
 SECOND_US = 1_000_000
-RAW = Routes((("raw", ("*",)),))
-META = Routes((("meta", ("*",)),))
+RAW = FamilyRules((("raw", ("*",)),))
+META = FamilyRules((("meta", ("*",)),))
 
 
 def schema(key, layout, rate=None, metrics=RAW, metadata=META):
-    metadata = Routes() if LAYOUTS[layout].serializes else metadata
+    metadata = FamilyRules() if LAYOUTS[layout].serializes else metadata
     return TableSchema(KeyTemplate.parse(key), LAYOUTS[layout], Values.TEXT, metrics, metadata, (), {}, rate)
 
 
@@ -184,7 +184,9 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
             ],
         ),
         (
-            schema("{sensor_id}#{reverse_us}", "wide", metrics=Routes((("raw", ("t*",)),)), metadata=Routes()),
+            schema(
+                "{sensor_id}#{reverse_us}", "wide", metrics=FamilyRules((("raw", ("t*",)),)), metadata=FamilyRules()
+            ),
             [
                 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others',
                 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others',
@@ -194,8 +196,8 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
             schema(
                 "{sensor_id}#{reverse_us}",
                 "wide",
-                metrics=Routes((("a", ("log_*", "*")), ("b", ("temp", "t\n*")), ("c", ("*",)))),
-                metadata=Routes((("meta", ("m*",)), ("others", ("*",)), ("never", ("model",)))),
+                metrics=FamilyRules((("a", ("log_*", "*")), ("b", ("temp", "t\n*")), ("c", ("*",)))),
+                metadata=FamilyRules((("meta", ("m*",)), ("others", ("*",)), ("never", ("model",)))),
             ),
             [
                 'metrics.b: "temp" never matches: "*" of a, which comes first, takes everything',

@@ -14,7 +14,7 @@ from pipeline.core.aggregates import (
 from pipeline.core.events import Event
 from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.layouts import Wanted
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges, window_rows, within
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
@@ -165,7 +165,7 @@ def test_rows_of_windows(windows, hours, sensors, data):
         if (both := within(keys, part)) is not None
         for key, row in window_rows(
             table,
-            Wanted(("stats",)),
+            CellSelection(("stats",)),
             both,
             span,
             lambda key: parse_aggregate_key(HOURLY, key),

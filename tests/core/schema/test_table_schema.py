@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events import BadData, Event, Reason, sensor_event, serialized, validate
 from pipeline.core.rows import Cell, Row
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import MOST_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
@@ -19,8 +19,8 @@ from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.core.strategies import events
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
-RAW = Routes((("raw", ("*",)),))
-META = Routes((("meta", ("*",)),))
+RAW = FamilyRules((("raw", ("*",)),))
+META = FamilyRules((("meta", ("*",)),))
 HOURS = Tier(HOURLY, "stats")
 
 
@@ -130,13 +130,13 @@ def test_no_tiers():
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ({"metrics": Routes()}, 'metrics: names no family; give one, like raw = ["*"]'),
+        ({"metrics": FamilyRules()}, 'metrics: names no family; give one, like raw = ["*"]'),
         (
-            {"metrics": Routes((("a b", ("*",)),))},
+            {"metrics": FamilyRules((("a b", ("*",)),))},
             "metrics: 'a b' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
-            {"metadata": Routes((("", ("*",)),))},
+            {"metadata": FamilyRules((("", ("*",)),))},
             "metadata: '' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
@@ -144,11 +144,11 @@ def test_no_tiers():
             f"tiers: '{'x' * 65}' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
-            {"metrics": Routes((("ü\n", ("*",)),))},
+            {"metrics": FamilyRules((("ü\n", ("*",)),))},
             "metrics: '\\xfc\\n' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
-            {"metrics": Routes((("tidetable", ("*",)),))},
+            {"metrics": FamilyRules((("tidetable", ("*",)),))},
             "metrics: family tidetable is the table's own; take another name",
         ),
         ({"tiers": (Tier(HOURLY, "tidetable"),)}, "tiers: family tidetable is the table's own; take another name"),
@@ -162,7 +162,7 @@ def test_no_tiers():
             "tiers: family s is one of tiers already; each needs one of its own",
         ),
         (
-            {"metrics": Routes(tuple((f"f{i}", (f"m{i}",)) for i in range(98)))},
+            {"metrics": FamilyRules(tuple((f"f{i}", (f"m{i}",)) for i in range(98)))},
             "metrics: 100 families and the table's own are more than Bigtable's 100",
         ),
         (
@@ -183,7 +183,7 @@ def test_no_tiers():
             "key: {sensor_id}#{reverse_us} has no bucket, and the layout bucket_cells needs one, like {bucket:1h}",
         ),
         (
-            {"layout": "bucket_serialized", "key": "{sensor_id}#{iso_ms}", "metadata": Routes()},
+            {"layout": "bucket_serialized", "key": "{sensor_id}#{iso_ms}", "metadata": FamilyRules()},
             "key: {sensor_id}#{iso_ms} has no bucket, and the layout bucket_serialized needs one, like {bucket:1h}",
         ),
         (
@@ -191,16 +191,16 @@ def test_no_tiers():
             "key: {sensor_id}#{bucket:1h}#{event_id} has {event_id}: a bucket would hold one event",
         ),
         (
-            {"layout": "serialized", "metrics": Routes((("a", ("t",)), ("b", ("*",)))), "metadata": Routes()},
+            {"layout": "serialized", "metrics": FamilyRules((("a", ("t",)), ("b", ("*",)))), "metadata": FamilyRules()},
             'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
         ),
         (
-            {"layout": "serialized", "metrics": Routes((("a", ("t*",)),)), "metadata": Routes()},
+            {"layout": "serialized", "metrics": FamilyRules((("a", ("t*",)),)), "metadata": FamilyRules()},
             'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
         ),
         ({"layout": "serialized"}, "metadata: the layout serialized keeps it with the event; leave this out"),
         (
-            {"layout": "serialized", "metadata": Routes(), "values": Values.FLOAT64},
+            {"layout": "serialized", "metadata": FamilyRules(), "values": Values.FLOAT64},
             "values: the layout serialized keeps values in the event; leave this out",
         ),
         (
@@ -282,7 +282,7 @@ def test_what_cannot_be(parts, problem):
         {
             "layout": "bucket_serialized",
             "key": "{sensor_id}#{bucket:1h}",
-            "metadata": Routes(),
+            "metadata": FamilyRules(),
             "policies": {"raw": parse_policy("maxversions=1")},
         },
         {"layout": "bucket_cells", "key": "{sensor_id}#{reverse_s}"},
@@ -297,9 +297,9 @@ def test_what_cannot_be(parts, problem):
         ),
         {"layout": "bucket_columns", "key": "{sensor_id}#{metric}#{time:%Y-%m}", "values": Values.FLOAT64},
         {"layout": "tall", "key": "{sensor_id}#{reverse_us}#{metric}"},
-        {"layout": "serialized", "key": "{sensor_id}#{reverse_us}#{event_id}", "metadata": Routes()},
-        {"metadata": Routes()},
-        {"metrics": Routes(tuple((f"f{i}", (f"m{i}",)) for i in range(97)))},
+        {"layout": "serialized", "key": "{sensor_id}#{reverse_us}#{event_id}", "metadata": FamilyRules()},
+        {"metadata": FamilyRules()},
+        {"metrics": FamilyRules(tuple((f"f{i}", (f"m{i}",)) for i in range(97)))},
         {"policies": {"raw": parse_policy("never")}},
     ],
 )
@@ -339,20 +339,20 @@ def test_default_holds_every_event():
 
 def test_a_metric_that_no_family_takes():
     """A metric or field that is taken by no family is a dead letter."""
-    some = schema(metrics=Routes((("temp", ("temp*",)),)))
+    some = schema(metrics=FamilyRules((("temp", ("temp*",)),)))
     assert refusal(some, EVENT) == (Reason.NO_FAMILY, "metric t is taken by none of the table's families")
     some.check(EVENT._replace(readings={"temperature": 1.0}))
 
 
 def test_metadata_that_no_family_takes():
     """Of metadata, what the key has needs no family, and a serialized event none for any."""
-    assert refusal(schema(metadata=Routes()), EVENT) == (
+    assert refusal(schema(metadata=FamilyRules()), EVENT) == (
         Reason.NO_FAMILY,
         "metadata location is taken by none of the table's families",
     )
-    schema(metadata=Routes()).check(EVENT._replace(metadata={}))
-    schema(key="{metadata.location}#{sensor_id}#{iso_s}", metadata=Routes()).check(EVENT)
-    schema(layout="serialized", metadata=Routes()).check(EVENT)
+    schema(metadata=FamilyRules()).check(EVENT._replace(metadata={}))
+    schema(key="{metadata.location}#{sensor_id}#{iso_s}", metadata=FamilyRules()).check(EVENT)
+    schema(layout="serialized", metadata=FamilyRules()).check(EVENT)
 
 
 def test_what_the_key_asks():
@@ -402,7 +402,7 @@ def test_rows_many_times_as_large_as_their_event(table):
 @pytest.mark.parametrize("layout", ["wide", "serialized"])
 def test_layouts_that_repeat_nothing(layout):
     """Where an event is one row, every valid event has its place."""
-    schema(layout=layout, metadata=Routes() if layout == "serialized" else META).check(event_of(1000, 100, 4096))
+    schema(layout=layout, metadata=FamilyRules() if layout == "serialized" else META).check(event_of(1000, 100, 4096))
 
 
 @given(
@@ -432,9 +432,9 @@ def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
 SCHEMAS = [
     schema(),
     schema("{metadata.location}#{salt:2}#{sensor_id}#{metric}#{bucket:1w}", "bucket_columns", Values.FLOAT64),
-    schema("shard-{shard:32}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "serialized", metadata=Routes()),
+    schema("shard-{shard:32}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "serialized", metadata=FamilyRules()),
     schema(
-        metrics=Routes((("logs", ("log_*",)), ("raw", ("*",)))),
+        metrics=FamilyRules((("logs", ("log_*",)), ("raw", ("*",)))),
         tiers=(Tier(HOURLY, "hours"), Tier(DAILY, "days")),
         policies={"logs": parse_policy("maxage=1d || (maxage=2d && maxversions=3)")},
         rate=Rate(1000, 3, 1, 200),

@@ -3,7 +3,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.schema.family_rules import Routes
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
@@ -80,8 +80,8 @@ def test_a_whole_schema():
         KeyTemplate.parse("{metadata.location}#{sensor_id}#{metric}#{bucket:1d}"),
         LAYOUTS["bucket_columns"],
         Values.FLOAT64,
-        Routes((("measurements", ("temperature", "humidity")), ("log.files", ("log_*",)))),
-        Routes((("meta", ("*",)),)),
+        FamilyRules((("measurements", ("temperature", "humidity")), ("log.files", ("log_*",)))),
+        FamilyRules((("meta", ("*",)),)),
         (Tier(HOURLY, "hours"), Tier(DAILY, "days")),
         {
             "measurements": parse_policy("maxage=30d"),
@@ -105,7 +105,7 @@ def test_a_serializing_layout(layout):
 def test_what_is_left_out():
     """What is left out is the default's, a section that is empty is empty."""
     assert parse_schema("[tiers]\n").tiers == ()
-    assert parse_schema("[metadata]\n").metadata == Routes()
+    assert parse_schema("[metadata]\n").metadata == FamilyRules()
     assert parse_schema('values = "float64"').values is Values.FLOAT64
     assert parse_schema('[rate]\nevery = "1s"').rate == Rate(1_000_000, 1, 0, None)
 
@@ -149,8 +149,8 @@ def schemas(draw):
         KeyTemplate.parse(key),
         LAYOUTS[layout],
         Values.TEXT if serializes else draw(st.sampled_from(Values)),
-        Routes(tuple((name, ("*",) if serializes else tuple(draw(globs))) for name in metrics)),
-        Routes(tuple((name, tuple(draw(globs))) for name in metadata)),
+        FamilyRules(tuple((name, ("*",) if serializes else tuple(draw(globs))) for name in metrics)),
+        FamilyRules(tuple((name, tuple(draw(globs))) for name in metadata)),
         tiers,
         {name: parse_policy(draw(policies)) for name in [*metrics, *metadata] if draw(st.booleans())},
         draw(rates),
