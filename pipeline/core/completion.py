@@ -36,12 +36,14 @@ class StoredWindow(NamedTuple):
         row: what its aggregate row counts; nothing where there is none.
         complete: whether the raw rows are surely all that were ever written.
         repeats: whether the aggregate row may count one of them twice.
+        counted: whether the tier was part of the schema when the window was first aggregated.
     """
 
     readings: WindowReadings
     row: WindowStats
     complete: bool
     repeats: bool
+    counted: bool
 
     @property
     def least(self) -> WindowStats:
@@ -88,12 +90,12 @@ class Completion:
             ForeignRow: one of them is not as the schema writes it.
         """
         end_us = start_us + tier.window.length_us
-        row = self._row(tier, sensor_id, start_us)
+        row, counted = self._row(tier, sensor_id, start_us), self._retention.counts(tier, start_us)
         if not self._finds:
-            return StoredWindow(WindowReadings(), row, complete=False, repeats=False)
+            return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
         complete, repeats = self._complete(start_us, now_us), self._retention.may_repeat(start_us, end_us)
-        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats)
+        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
 
     def completed(
         self,
@@ -127,7 +129,7 @@ class Completion:
             ForeignRow: a row is not as the schema writes it.
         """
         stored = self.stored(tier, sensor_id, start_us, now_us)
-        readings, row, complete, _ = stored
+        readings, row, complete, *_ = stored
         whole = WindowReadings()  # what was given is not ours to change
         whole.merge(fresh)
         whole.merge(readings)
@@ -278,7 +280,9 @@ class RestoreFromReadings:
         """
         stored = completion.stored(self.tier, sensor_id, start_us, now_us)
         if not (stored.complete and self.deduplicate):
-            return RestoredReadings(statistics=stored.row), False
+            # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
+            raw = WindowStats() if stored.counted else stored.readings.pane().stats
+            return RestoredReadings(statistics=max(stored.row, raw, key=lambda stats: stats.size)), False
         return RestoredReadings(stored.readings, least=stored.least), covers(stored.readings.pane().stats, stored.least)
 
 
