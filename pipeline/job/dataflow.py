@@ -15,8 +15,6 @@ from typing import Any
 
 import apache_beam as beam
 import google.auth
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
@@ -294,7 +292,7 @@ def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
         if job is not None:
             folder = job.google_cloud_options.staging_location  # made the job's own by Beam
             if _is_refusal(error) or _is_taken_back(job.options, launch):
-                _remove_files(folder)
+                _remove_files(job.options, folder)
             else:
                 _say(f"staged files are left in {folder}")
         raise
@@ -324,13 +322,16 @@ def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
     return True
 
 
-def _remove_files(folder: str) -> None:
+def _remove_files(options: PipelineOptions, folder: str) -> None:
+    # Not by FileSystems, which looks for credentials for half a minute even with --no_auth.
+    bucket, _, path = folder.removeprefix("gs://").partition("/")
     try:
-        (found,) = FileSystems.match([f"{folder}/**"])
-        if found.metadata_list:
-            FileSystems.delete([file.path for file in found.metadata_list])
-    except (BeamIOError, OSError) as error:
-        _say(f"staged files are left in {folder}: {error}")
+        with explained(folder):
+            client = create_storage_client(options, not options.view_as(GoogleCloudOptions).no_auth)
+            for blob in client.list_blobs(bucket, prefix=f"{path.rstrip('/')}/"):
+                blob.delete()
+    except ServerProblem as problem:
+        _say(f"staged files are left in {problem}")
 
 
 def _say(line: str) -> None:
