@@ -12,7 +12,7 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, MutateRowsRequest, MutateRowsResponse
 from google.rpc.error_details_pb2 import RetryInfo
 
-from pipeline.cloud.errors import is_stream_reset
+from pipeline.cloud.errors import is_too_large, is_transient
 
 _Request = MutateRowsRequest.pb()  # the plain protobuf class: its wrapper takes many times as long
 
@@ -21,10 +21,7 @@ _FEATURES = FeatureFlags(mutate_rows_rate_limit=True, mutate_rows_rate_limit2=Tr
 _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
 
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
-_TRANSIENT = frozenset({"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 _OF_THE_SERVER = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
-# How gRPC tells that a message is beyond its limit: trying it again does not make it smaller.
-_TOO_LARGE = "message larger than max"
 
 
 class Fault(Enum):
@@ -80,7 +77,7 @@ def mutate_rows(client: BigtableClient, request: bytes, entries: int, timeout_s:
 
 def fault_of_entry(error: GoogleAPICallError) -> Fault:
     """Of a status that one entry got."""
-    if _is_passing(error):
+    if is_transient(error):
         return Fault.PASSING
     return Fault.SERVER if code_of(error) in _OF_THE_SERVER else Fault.ROW
 
@@ -89,12 +86,7 @@ def fault_of_call(error: GoogleAPICallError) -> Fault:
     """Of how a call ended as a whole: a missing table, for one, is no row's fault."""
     if is_too_large(error) or code_of(error) == "INVALID_ARGUMENT":
         return Fault.REQUEST
-    return Fault.PASSING if _is_passing(error) else Fault.SERVER
-
-
-def is_too_large(error: GoogleAPICallError) -> bool:
-    """Whether the request is more than gRPC lets through."""
-    return code_of(error) == "RESOURCE_EXHAUSTED" and _TOO_LARGE in error.message.lower()
+    return Fault.PASSING if is_transient(error) else Fault.SERVER
 
 
 def code_of(error: GoogleAPICallError) -> str:
@@ -112,12 +104,6 @@ def retry_delay_s(errors: Iterable[GoogleAPICallError]) -> float:
         if isinstance(detail, RetryInfo)
     )
     return max(delays, default=0.0)
-
-
-def _is_passing(error: GoogleAPICallError) -> bool:
-    if code_of(error) == "INTERNAL":
-        return is_stream_reset(error)
-    return code_of(error) in _TRANSIENT
 
 
 def _error_of(status: Any) -> GoogleAPICallError:

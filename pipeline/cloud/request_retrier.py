@@ -9,15 +9,8 @@ from dataclasses import dataclass, field
 from google.api_core.exceptions import Aborted, DeadlineExceeded, GoogleAPICallError
 from google.api_core.retry import exponential_sleep_generator
 
-from pipeline.cloud.mutate_rows import (
-    Answer,
-    Fault,
-    code_of,
-    fault_of_call,
-    fault_of_entry,
-    is_too_large,
-    retry_delay_s,
-)
+from pipeline.cloud.errors import is_too_large
+from pipeline.cloud.mutate_rows import Answer, Fault, code_of, fault_of_call, fault_of_entry, retry_delay_s
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.core.mutation_bytes import entry_of, request_of
 from pipeline.core.refused_rows import RefusedRow

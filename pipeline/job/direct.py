@@ -39,7 +39,7 @@ from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
 
-from pipeline.cloud.errors import explained
+from pipeline.cloud.errors import PUBSUB_TRANSIENT, explained
 from pipeline.cloud.subscriber import subscriber_client
 
 _MESSAGES_A_PULL = 1000
@@ -47,15 +47,7 @@ _ENOUGH_BYTES = 1 << 20  # of messages: more would take seconds, in which no pan
 _ENOUGH_S = 0.5
 # How long the runner's thread may look after its timers before the next pull of an idle or closed subscription.
 _IDLE_S = 0.1
-# What passes by itself. The runner tries a bundle four times, in two minutes at the least, and then ends the job.
-_PASSING = (
-    exceptions.Aborted,
-    exceptions.DeadlineExceeded,
-    exceptions.InternalServerError,
-    exceptions.ResourceExhausted,
-    exceptions.ServiceUnavailable,
-    exceptions.Unknown,
-)
+# Transient errors stop here: the runner tries a bundle four times, in two minutes at the least, and then ends the job.
 _AWAY_S = 1.0
 # Of a call, tried once: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
@@ -114,7 +106,7 @@ class PullGate:
         while True:
             try:
                 self._client.acknowledge(**request | _CALL)
-            except _PASSING:
+            except PUBSUB_TRANSIENT:
                 if self._closed.wait(_AWAY_S):
                     raise
             else:
@@ -126,7 +118,7 @@ class PullGate:
         wanted = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
         try:
             pulled = self._client.pull(**request | wanted | _CALL)
-        except _PASSING:
+        except PUBSUB_TRANSIENT:
             return None
         messages = PullResponse.pb(pulled).received_messages
         until = time.monotonic() + _ENOUGH_S

@@ -27,7 +27,6 @@ from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_losses, retention_of
 from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
@@ -355,9 +354,7 @@ def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows)
     """The windows of the work list that are of the span, and were listed when the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
-            lambda keys, wanted, pattern, page_rows, *, reverse: reader.read(
-                keys, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse
-            ),
+            reader.read_selection,
             CellSelection((), keys_only=True),
             work_range(tier.window),
             span,

@@ -219,7 +219,7 @@ class Look:
     def _read(
         self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
-        for row in self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse):
+        for row in self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse):
             self._rows_left -= 1
             if self._rows_left < 0:
                 raise _Enough
