@@ -28,16 +28,15 @@ _TOO_LARGE = "message larger than max"
 
 
 class ServerProblem(Exception):
-    """A server that is missing something, out of reach, or unwilling. ``str()`` is one line for a person."""
+    """A server lacks a resource, is out of reach or refuses a request. ``str()`` is one line for a person."""
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns the errors of Google's clients inside the block into :class:`ServerProblem`.
+    """Turns errors of Google's clients inside the block into :class:`ServerProblem`.
 
     Args:
-        what: the resource that is being asked for, as the message names it:
-            ``"table projects/p/instances/i/tables/t"``.
+        what: the requested resource, as the message names it: ``"table projects/p/instances/i/tables/t"``.
     """
     try:
         yield
