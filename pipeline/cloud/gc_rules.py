@@ -1,4 +1,4 @@
-"""Garbage-collection policies as Bigtable's admin API has them: a ``GcRule`` for each policy, and back."""
+"""Converts garbage-collection policies to the ``GcRule`` of Bigtable's admin API and back."""
 
 from google.cloud.bigtable_admin_v2.types import GcRule
 
@@ -17,7 +17,7 @@ from pipeline.core.schema.policies import (
 
 
 def to_rule(policy: Policy) -> GcRule:
-    """The rule of the policy's simplest form; the empty rule for ``Never``.
+    """Returns the rule for the policy's simplest form; the empty rule for ``Never``.
 
     Raises:
         PolicyError: the rule is longer than Bigtable stores.
@@ -29,7 +29,7 @@ def to_rule(policy: Policy) -> GcRule:
 
 
 def from_rule(rule: GcRule) -> Policy:
-    """The policy that the rule stands for, in its simplest form."""
+    """Returns the policy of the rule, in its simplest form."""
     return simplified(_policy(rule))
 
 

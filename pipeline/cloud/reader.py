@@ -16,7 +16,6 @@ from typing import TypeVar, overload
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
-from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
@@ -238,7 +237,7 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        found = events_of_prefix(self.schema, self._read, sensors, query, self._leave_out)
+        found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
@@ -252,7 +251,7 @@ class SensorTable:
         where the table has no aggregates either.
         """
         if not self.schema.key.time_first:
-            return sensors_of(self.schema, self._read, prefix, metadata, self._leave_out)
+            return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out)
         if not self.schema.tiers:
             raise ValueError(f"keys of {self.schema.key} begin with the time: sensors can't be listed by them")
         return self._aggregated_sensors(prefix)
@@ -296,7 +295,7 @@ class SensorTable:
     ) -> Iterator[AggregateRecord]:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read(key_range, row_filter(CellSelection((tier.family,), versions=1)), page_rows=page_rows)
+        rows = self.rows.read_selection(key_range, CellSelection((tier.family,), versions=1), page_rows=page_rows)
         return self._each_window(tier.window, rows)
 
     def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
@@ -312,7 +311,7 @@ class SensorTable:
         window = self.schema.tiers[0].window
         start, end = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
         parse = partial(aggregates.parse_aggregate_key, window)
-        while found := seek(self._read, KeyRange(start, end), parse, self._leave_out, passed=()):
+        while found := seek(self.rows.read_selection, KeyRange(start, end), parse, self._leave_out, passed=()):
             sensor_id = found[1].sensor_id
             yield sensor_id
             start = after_prefix(f"{aggregates.aggregate_prefix(window)}{sensor_id}#".encode())
@@ -329,14 +328,9 @@ class SensorTable:
             key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
         ) -> Iterator[Row]:
             page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
-            return self._read(key_range, wanted, pattern, page_rows, reverse=reverse)
+            return self.rows.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
 
         return events_of(self.schema, read, sensor_id, query, self._leave_out)
-
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        return self.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def _leave_out(self, problem: ForeignRow) -> None:
         if self._strict:

@@ -12,6 +12,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures
+from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner
 from pipeline.transforms.metrics import totals_of
 
@@ -60,10 +61,11 @@ def run(
     job_failures.silence_loggers()  # a failure is reported once, in one line
     if not runs_here(options):
         dataflow.check_cloud(options)
-    pipeline = _pipeline(options)
-    build(pipeline)
-    if runs_here(options):
-        return totals_of(_explained(lambda: _finished(pipeline.run())))
+    with specs_by_class():
+        pipeline = _pipeline(options)
+        build(pipeline)
+        if runs_here(options):
+            return totals_of(_explained(lambda: _finished(pipeline.run())))
     result = dataflow.submit(pipeline, schemas)
     try:
         return totals_of(_explained(lambda: _finished(result)))

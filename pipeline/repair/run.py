@@ -23,11 +23,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
+from pipeline.cloud.key_ranges import Sample, sampled_keys, split_points, split_range
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_losses, retention_of
 from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
@@ -271,10 +270,10 @@ def _spans_again(findings: Iterator[dict[str, Any]], spans: list[Span], planned:
 
 def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:
     """All that is read for these spans, in parts that can be read side by side."""
-    at = cuts(planned.samples)
+    at = split_points(planned.samples)
     for number, span in enumerate(spans):
         for keys in raw_ranges(planned.schema, span.sensors):
-            yield from (Part(part, number) for part in divided(keys, at))
+            yield from (Part(part, number) for part in split_range(keys, at))
         for extent in planned.extents:
             yield from (Part(keys, number, extent) for keys in _aggregate_ranges(extent, span, at))
 
@@ -286,7 +285,7 @@ def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRa
         return []
     window = extent.tier.window
     if span.sensors is None:
-        return divided(prefix_range(aggregate_prefix(window).encode()), at)
+        return split_range(prefix_range(aggregate_prefix(window).encode()), at)
     return [aggregate_range(window, sensor_id, start_us, end_us) for sensor_id in sorted(span.sensors)]
 
 
@@ -352,9 +351,7 @@ def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows)
     """The windows of the work list that are of the span, and were listed when the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
-            lambda keys, wanted, pattern, page_rows, *, reverse: reader.read(
-                keys, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse
-            ),
+            reader.read_selection,
             CellSelection((), keys_only=True),
             work_range(tier.window),
             span,

@@ -9,12 +9,10 @@ from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.cloud.row_filters import row_filter
-from pipeline.cloud.row_reader import RowReader
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
-from pipeline.core.rows import KeyRange, Row
+from pipeline.core.rows import KeyRange
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
@@ -22,6 +20,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
+from pipeline.transforms.tables import TableReadingFn
 
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
@@ -153,25 +152,13 @@ def _is_of(untouched: Untouched, tier: Tier) -> bool:
     return untouched.tier == tier
 
 
-class _ReadFn(beam.DoFn):
-    """Reads rows of a table, over one connection for all of its bundles."""
+class _ReadFn(TableReadingFn):
+    """Reads spans of a table."""
 
     def __init__(self, table: TableName, spans: tuple[Span, ...]) -> None:
-        self._table = table
+        super().__init__(table)
         self._spans = spans
         self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
-
-    def setup(self) -> None:
-        self._stack = ExitStack()
-        self._reader = self._stack.enter_context(RowReader.open(self._table))
-
-    def teardown(self) -> None:
-        self._stack.close()
-
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def _told(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
         told = foreign.told

@@ -96,12 +96,8 @@ class World(Judge):
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
         patches = [
-            *((module, "RowReader", rows) for module in (reading, repairing, repair)),
+            *((module, "RowReader", rows) for module in (reading, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
-            *(
-                (module, "row_filter", lambda wanted, pattern=None: (wanted, pattern))
-                for module in (reading, repairing, repair)
-            ),
             *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
             *((module, "time", clock) for module in (kept, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),

@@ -344,7 +344,7 @@ def test_every_schema(bigtable, kind, monkeypatch):
     write(name, [*raw, *aggregates(schema, events())])
     spoil(name, schema)
     keys = sorted(rows_of(name))
-    monkeypatch.setattr(job, "cuts", lambda _: keys[5::20])
+    monkeypatch.setattr(job, "split_points", lambda _: keys[5::20])
     findings, _ = repaired(name, *TWO_DAYS, "--sensor", "b")
     assert sorted(of(findings)) == sorted(wrong for wrong in WRONG if wrong[0] == "b")
     assert sorted(of(repaired(name, *TWO_DAYS)[0])) == sorted(wrong for wrong in WRONG if wrong[0] == "a")
@@ -682,7 +682,7 @@ def test_foreign_rows_of_every_schema(bigtable, kind, monkeypatch):
     write(name, [Row(row.key, [cell._replace(qualifier=qualifier, value=value)])])
     write(name, [Row(key, [Cell("raw", b"t", 0, b"1")]) for key in ODD_KEYS])
     keys = sorted(rows_of(name))
-    monkeypatch.setattr(job, "cuts", lambda _: keys[5::20])
+    monkeypatch.setattr(job, "split_points", lambda _: keys[5::20])
     result = run(name, *TWO_DAYS, "--json")
     assert result.exit_code == 1
     *found, sums = map(json.loads, result.stdout.splitlines())
