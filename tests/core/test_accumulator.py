@@ -106,13 +106,13 @@ def test_what_the_table_held(truth, rng: random.Random):
     held = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
     came_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
     came = accumulated(came_events.items())
-    assert came.pane().whole is False
+    assert came.pane().complete is False
     restored = WindowReadings()
     restored.restore(RestoredReadings(accumulated(held.items())))
     one, other = (came, restored) if rng.randrange(2) else (restored, came)
     one.merge(other)
     pane = one.pane()
-    assert pane.whole is True
+    assert pane.complete is True
     assert_counts_once(pane.stats, {t: truth[t] for t in came_events.keys() | held.keys()})
 
 
@@ -125,32 +125,32 @@ def test_a_window_that_only_the_aggregate_row_tells_of():
     found.merge(accumulated([(1, {"t": 3.0})]))
     found.merge(other)  # which some runners hand on twice
     assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
-    assert found.pane().whole
+    assert found.pane().complete
 
 
 def test_less_than_the_row_is_not_whole():
     """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
     found = WindowReadings()
-    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
-    assert not found.pane().whole
+    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    assert not found.pane().complete
     found = WindowReadings.from_bytes(found.to_bytes())
     found.add(2, {"u": 4.0})
-    assert not found.pane().whole  # as many events, but one reading less of t
+    assert not found.pane().complete  # as many events, but one reading less of t
     other = accumulated([(3, {"t": 4.0})])
     other.merge(found)
-    assert other.pane().whole
+    assert other.pane().complete
 
 
 def test_other_readings_than_the_row_s_are_not_whole():
     """However many there are: what the row has the least or the greatest value of is not among them."""
     found = WindowReadings()
     held = accumulated([(i, {"t": 5.0}) for i in range(9)])
-    found.restore(RestoredReadings(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
-    assert not found.pane().whole
+    found.restore(RestoredReadings(held, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    assert not found.pane().complete
     found.add(10, {"t": 9.5})
-    assert not found.pane().whole
+    assert not found.pane().complete
     found.add(11, {"t": 1.0})
-    assert found.pane().whole
+    assert found.pane().complete
 
 
 @given(truths, st.randoms(use_true_random=False))
@@ -264,7 +264,7 @@ def test_a_pane_stays_as_it_is():
     pane = found.pane()
     found.add(5, {"u": 1.0})
     found.add(6, {"t": 1.0})
-    assert pane == Pane(pane.stats, whole=False)
+    assert pane == Pane(pane.stats, complete=False)
     assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
 
 
@@ -298,14 +298,14 @@ def test_without_deduplication_nothing_is_told_apart():
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_accumulators_of_two_kinds(deduplicate):
     """What keeps readings can't be merged with what does not: it could not tell what both have."""
-    with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
+    with pytest.raises(ValueError, match=r"^cannot merge accumulators with and without deduplication$"):
         WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_too_many_metrics(monkeypatch, deduplicate):
     """Beyond the most that a row has, a window keeps and tells nothing any more, whatever it is merged with."""
-    monkeypatch.setattr("pipeline.core.accumulator.MOST_METRICS", 10)
+    monkeypatch.setattr("pipeline.core.accumulator.MAX_METRICS", 10)
     accumulators = []
     for part in range(4):
         found = WindowReadings(deduplicate=deduplicate)
@@ -318,7 +318,7 @@ def test_too_many_metrics(monkeypatch, deduplicate):
         merged.merge(each)
         told.append(merged.pane().too_wide)
     assert told == [False, False, True, True]
-    assert (merged.pane().stats.events, merged.pane().whole) == (0, False)
+    assert (merged.pane().stats.events, merged.pane().complete) == (0, False)
     merged.add(99, {"m0": 1.0})
     assert len(merged.to_bytes()) == 1
     assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide

@@ -40,7 +40,7 @@ def test_readings_come_back(added, restored, deduplicate, whole):
         readings.restore(RestoredReadings(statistics=statistics))
     found = WindowReadings.from_bytes(readings.to_bytes())
     assert kept(found) == kept(readings) == (added if deduplicate else {})
-    assert (contents(found.pane().stats), found.pane().whole) == (contents(readings.pane().stats), whole)
+    assert (contents(found.pane().stats), found.pane().complete) == (contents(readings.pane().stats), whole)
 
 
 @given(st.dictionaries(st.integers(0, 10**16), events, max_size=4), st.booleans())
@@ -52,9 +52,9 @@ def test_windows_come_back(windows, whole):
         for of_event in of_window.values():
             stats.add(of_event)
         shorter.put(start_us, stats)
-    shorter.whole = whole
+    shorter.has_restored = whole
     found = ShorterWindows.from_bytes(shorter.to_bytes())
-    assert found.whole == whole
+    assert found.has_restored == whole
     assert {start_us: contents(stats) for start_us, stats in found.latest.items()} == {
         start_us: contents(stats) for start_us, stats in shorter.latest.items()
     }
@@ -68,7 +68,7 @@ def test_bytes_that_end_too_early(count):
         readings.add(i, {"t": 1.0})
     encoded = readings.to_bytes()
     for size in range(len(encoded)):
-        with pytest.raises(ValueError, match="ends before its end"):
+        with pytest.raises(ValueError, match="is cut off"):
             WindowReadings.from_bytes(encoded[:size])
 
 
@@ -99,12 +99,12 @@ def test_the_form():
 @pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x49, 0x69])
 def test_another_form(kind, first):
     """It is not misread."""
-    with pytest.raises(ValueError, match=r"^an accumulator of another release: drain the job"):
+    with pytest.raises(ValueError, match=r"^another release wrote this accumulator; drain the job"):
         kind.from_bytes(bytes([first]) + kind().to_bytes()[1:])
 
 
 @pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
 def test_bytes_that_go_on(kind):
     """They are none of this form either."""
-    with pytest.raises(ValueError, match=r"^an accumulator goes on behind its end$"):
+    with pytest.raises(ValueError, match=r"^the accumulator has bytes after its end$"):
         kind.from_bytes(kind().to_bytes() + b"?")

@@ -224,7 +224,7 @@ def test_foreign_rows_of_windows_that_are_not_looked_at():
 
 def test_too_many_metrics(monkeypatch):
     """A window with more metrics than a row has is not touched, and listed; another beside it is looked at."""
-    monkeypatch.setattr("pipeline.core.audit.MOST_METRICS", 3)
+    monkeypatch.setattr("pipeline.core.audit.MAX_METRICS", 3)
     shortest = {}
     for hour in range(4):
         readings = WindowReadings()
