@@ -23,7 +23,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier
 from pipeline.cloud.row_reader import RowReader
-from pipeline.core.mutation_bytes import head_of, mutations_of
+from pipeline.core.mutation_bytes import mutations_of, request_header
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from tests.faults.bigtable_proxy import (
@@ -386,7 +386,7 @@ def test_more_than_bigtable_takes():
 def deliver(send, entries, deadline_s=60):
     """The delivery of these entries, as far as it gets."""
     delivery = RequestRetrier(
-        head_of("t", ""),
+        request_header("t", ""),
         entries,
         send,
         RateLimiter(4),
