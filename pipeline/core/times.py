@@ -4,13 +4,10 @@ Event identities and row keys use microseconds in an ``int``. A ``float`` would 
 times as much.
 """
 
-import re
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_DATE_AND_HOUR_LENGTH = 14
-_DATE_AND_HOUR = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}Z?")
 
 
 def to_datetime(time_us: int) -> datetime:
@@ -39,11 +36,7 @@ def parse_time(text: str) -> int:
     Raises:
         ValueError: ``text`` has another format.
     """
-    candidate = text.strip()
-    # Aggregate row keys use this format, but Python does not accept it with a Z.
-    if len(candidate) <= _DATE_AND_HOUR_LENGTH and _DATE_AND_HOUR.fullmatch(candidate):
-        candidate = candidate.removesuffix("Z") + ":00"
     try:
-        return from_datetime(datetime.fromisoformat(candidate))
+        return from_datetime(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise ValueError(f"{text!r} is not an ISO 8601 time, like 2026-02-17T10:30:00Z") from None
