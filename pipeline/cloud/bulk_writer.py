@@ -29,7 +29,7 @@ from pipeline.cloud.mutate_rows import code_of, mutate_rows
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier, Send, Tally
-from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, head_of
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, request_header
 from pipeline.core.refused_rows import RefusedRow
 from pipeline.core.rows import EncodedRow, Row
 
@@ -77,7 +77,7 @@ class BulkWriter:
     ) -> None:
         self.name = name
         self._limits = limits or Limits()
-        self._head = head_of(str(name), app_profile or "")
+        self._head = request_header(str(name), app_profile or "")
         self._send: Send = partial(mutate_rows, client)
         self._limiter = RateLimiter(self._limits.in_flight)
         self._server_accepts = threading.Event()

@@ -12,7 +12,7 @@ from pipeline.cli.options import Parsed
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.dead_letter_records import DeadLetter, Groups, together
+from pipeline.core.dead_letter_records import DeadLetter, Groups, replay_batches
 from pipeline.core.dead_letters import replay_of
 from pipeline.core.messages import EVENT_ID
 from pipeline.core.refused_rows import ROW_REFUSED
@@ -97,7 +97,7 @@ def replay(
                     if dry_run:
                         _note(chosen, tally)
                     else:
-                        _replay(together(chosen, most, _MOST_BYTES), looking, publisher, pacer, tally)
+                        _replay(replay_batches(chosen, most, _MOST_BYTES), looking, publisher, pacer, tally)
                     if tally.replayed + tally.refused == limit or looking.stopped():
                         break
             except ServerProblem as problem:

@@ -10,7 +10,7 @@ import click
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
-from pipeline.core.accumulator import MOST_METRICS
+from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
@@ -214,7 +214,7 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
             f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows not touched, which they may be part of"
         )
     elif sums["untouched"]:
-        click.echo(f"{sums['untouched']:,} windows not touched: they have more than {MOST_METRICS:,} metrics")
+        click.echo(f"{sums['untouched']:,} windows not touched: they have more than {MAX_METRICS:,} metrics")
     for line in _skipped_lines(planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:

@@ -23,7 +23,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier
 from pipeline.cloud.row_reader import RowReader
-from pipeline.core.mutation_bytes import head_of, mutations_of
+from pipeline.core.mutation_bytes import mutations_of, request_header
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from tests.faults.bigtable_proxy import (
@@ -386,7 +386,7 @@ def test_too_many_mutations():
 def retried(send, entries, deadline_s=60):
     """Returns the retrier of these entries after it ran."""
     retrier = RequestRetrier(
-        head_of("t", ""),
+        request_header("t", ""),
         entries,
         send,
         RateLimiter(4),

@@ -224,7 +224,7 @@ def test_what_is_written_is_read(schema):
         ('rate = "1s"', "rate: is a table: [rate]"),
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
         ("[rate]\nevery = 1", 'rate.every: takes a text, like "10s", not 1'),
-        ('[rate]\nevery = "0s"', "rate.every: '0s' is no time at all; write one like 10ms, 1s or 15m"),
+        ('[rate]\nevery = "0s"', "rate.every: '0s' must be longer than zero, like 10ms, 1s or 15m"),
         (
             '[rate]\nevery = "often"',
             "rate.every: 'often' is not a duration; write a whole number and us, ms, s, m, h or d, "
