@@ -191,10 +191,10 @@ class _ReadFn(beam.DoFn):
         return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def _told(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
-        told = foreign.told
-        if unnamed := foreign.count - len(told):
+        messages = foreign.messages
+        if unnamed := foreign.count - len(messages):
             self._unnamed.inc(unnamed)
-        return (TaggedOutput(_FOREIGN, row) for row in told.items())
+        return (TaggedOutput(_FOREIGN, row) for row in messages.items())
 
 
 @beam.typehints.with_output_types(tuple[_Key, WindowReadings])
@@ -233,7 +233,7 @@ class _ReadRawFn(_ReadFn):
         self._events.inc(held)
         yield from gathered.items()
         yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
-        yield from self._told(foreign)
+        yield from self._messages(foreign)
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
         """Which windows the row may hold events of, in each longest one; none where it is no raw row of ours at all."""
@@ -275,7 +275,7 @@ class _ReadAggregatesFn(_ReadFn):
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
             longest_us = self._longest.window.start_of(key.start_us)
             yield (key.sensor_id, longest_us), (tier, key.start_us, values)
-        yield from self._told(foreign)
+        yield from self._messages(foreign)
 
 
 def _up(time_us: int, window: Window) -> int:

@@ -36,7 +36,7 @@ MAX_KEY_BYTES = 4096  # of Bigtable
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _PRINTABLE = re.compile(r"[!-~]+")  # ASCII
-_MOST_BYTES = 1024  # so that with the longest sensor id and metric a key has room
+_MAX_BYTES = 1024  # so that with the longest sensor id and metric a key has room
 
 
 class RawKey(NamedTuple):
@@ -63,8 +63,8 @@ class KeyTemplate:
         Raises:
             TemplateError: a token that is none, or a template whose rows could not be told apart or found again.
         """
-        if len(text) > _MOST_BYTES:
-            raise TemplateError(f"{shown(text)} has {len(text):,} characters, at most {_MOST_BYTES:,} leave a key room")
+        if len(text) > _MAX_BYTES:
+            raise TemplateError(f"{shown(text)} has {len(text):,} characters, at most {_MAX_BYTES:,} leave a key room")
         if not _PRINTABLE.fullmatch(text):
             raise TemplateError(f"{shown(text)} is not printable ASCII without blanks")
         if "".join(found[0] for found in _PART.finditer(text)) != text:
@@ -120,14 +120,14 @@ class KeyTemplate:
         return self.index(TimeToken) < self.index(SensorToken)
 
     @cached_property
-    def prefix_scans(self) -> bool:
+    def supports_prefix_scan(self) -> bool:
         """Whether all events of several sensors side by side can be had by one scan, sensor by sensor."""
         one_direction = len({token.newest_first for token in self.times}) == 1
         metric_behind = not self.has(MetricToken) or self.index(TimeToken) < self.index(MetricToken)
         return not self.time_first and one_direction and metric_behind
 
     @cached_property
-    def spread(self) -> int:
+    def spread_factor(self) -> int:
         """Over how many ranges of keys the sensors are spread by the salt and shard before them; 1 for none."""
         spread = 1
         for part in self.parts[: self.index(SensorToken)]:
@@ -136,7 +136,7 @@ class KeyTemplate:
         return spread
 
     @cached_property
-    def names_before_sensor(self) -> tuple[str, ...]:
+    def metadata_before_sensor(self) -> tuple[str, ...]:
         """The promoted metadata fields that stand before the sensor."""
         before = self.parts[: self.index(SensorToken)]
         return tuple(part.name for part in before if isinstance(part, MetadataToken))
@@ -145,7 +145,7 @@ class KeyTemplate:
 
     def check(self, event: Event) -> None:
         """Raises BadData for an event of which no key can be made."""
-        if self.holds_all:
+        if self.accepts_all_events:
             return
         for name in self.metadata_names:
             _check_field(f"metadata {name}", event.metadata.get(name, ""))
@@ -154,7 +154,7 @@ class KeyTemplate:
         key = self.render(event, max(event.readings, key=len) if self.has(MetricToken) else "")
         if len(key) > MAX_KEY_BYTES:
             raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes, at most {MAX_KEY_BYTES}")
-        for metric in event.readings if self._reservable and self.has(MetricToken) else [""]:
+        for metric in event.readings if self._may_be_reserved and self.has(MetricToken) else [""]:
             segment = first_segment(self.render(event, metric))
             if segment in RESERVED_SENSOR_IDS:
                 raise BadData(Reason.RESERVED_KEY, f"the row key begins with {segment}#, as the table's own rows do")
@@ -167,12 +167,13 @@ class KeyTemplate:
     def renderer(self) -> Callable[[Event, str], bytes]:
         """What :meth:`render` calls, for those who render very many."""
         match self.tokens:
-            case [SensorToken(), ReverseToken(form=form, nines=nines, grain_us=grain_us)]:  # mostly; in half the time
-                whole = self._format("%s", form)
-                return lambda event, _: (whole % (event[0], nines - event[1] // grain_us)).encode()
-        form = self._format(*["%s"] * len(self.tokens))
+            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes half the time
+                key_format = self._format("%s", time.number_format)
+                max_value, grain_us = time.max_value, time.grain_us
+                return lambda event, _: (key_format % (event[0], max_value - event[1] // grain_us)).encode()
+        key_format = self._format(*["%s"] * len(self.tokens))
         of_tokens = [_renderer(token) for token in self.tokens]
-        return lambda event, metric: (form % tuple([of_token(event, metric) for of_token in of_tokens])).encode()
+        return lambda event, metric: (key_format % tuple([of_token(event, metric) for of_token in of_tokens])).encode()
 
     def parse_key(self, key: bytes) -> RawKey:
         """What a key says. Raises ValueError where the template does not render such keys."""
@@ -222,7 +223,7 @@ class KeyTemplate:
         step = -(-len(prefixes) // (most + 1))
         return [prefix.encode() for prefix in prefixes[step::step]]
 
-    def through(self, kind: type[Token], key: bytes) -> bytes:
+    def prefix_through(self, kind: type[Token], key: bytes) -> bytes:
         """How the key begins, up to the token of that kind and the ``#`` behind it. Raises ValueError as parse_key."""
         text = key.decode()
         found = self._pattern.fullmatch(text)
@@ -270,12 +271,12 @@ class KeyTemplate:
         return "".join(part.replace("%", "%%") if isinstance(part, str) else next(rest) for part in self.parts)
 
     @cached_property
-    def holds_all(self) -> bool:
+    def accepts_all_events(self) -> bool:
         """Whether every valid event has what the key is made of, and makes a key that can be."""
-        return not (self.metadata_names or self.has(EventIdToken) or self._reservable)
+        return not (self.metadata_names or self.has(EventIdToken) or self._may_be_reserved)
 
     @cached_property
-    def _reservable(self) -> bool:
+    def _may_be_reserved(self) -> bool:
         """Whether a key can begin as the table's own rows do; a sensor's id alone never does."""
         beginning = "".join(
             re.escape(part) if isinstance(part, str) else part.pattern for part in self.parts

@@ -171,20 +171,20 @@ class ReverseToken(TimeToken):
         return f"[0-9]{{{self.digits}}}"
 
     def render(self, time_us: int) -> str:
-        return self.form % (self.nines - time_us // self.grain_us)
+        return self.number_format % (self.max_value - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
         if len(text) != self.digits or not (text.isascii() and text.isdecimal()):
             raise ValueError(f"{text!r} is not of the form {self.text}")
-        return (self.nines - int(text)) * self.grain_us
+        return (self.max_value - int(text)) * self.grain_us
 
     @cached_property
-    def nines(self) -> int:
+    def max_value(self) -> int:
         """What the time is taken from."""
         return 10**self.digits - 1
 
     @cached_property
-    def form(self) -> str:
+    def number_format(self) -> str:
         """What writes what is left."""
         return f"%0{self.digits}d"
 
@@ -324,8 +324,8 @@ _KNOWN = (
     "{sensor_id}, {metric}, {metadata.NAME}, {event_id}, {salt:N}, {shard:COUNT}, {reverse_s|ms|us}, {iso_s|ms|us}, "
     "{time:FORMAT}, {bucket:DURATION}"
 )
-_MOST_SALT_DIGITS = 4
-_MOST_SHARDS = 10_000
+_MAX_SALT_DIGITS = 4
+_MAX_SHARDS = 10_000
 
 
 def parse_token(text: str) -> Token:
@@ -342,9 +342,9 @@ def parse_token(text: str) -> Token:
     if colon:
         match name:
             case "salt":
-                return SaltToken(f"{{{text}}}", _number(text, argument, 1, _MOST_SALT_DIGITS, "digits"))
+                return SaltToken(f"{{{text}}}", _number(text, argument, 1, _MAX_SALT_DIGITS, "digits"))
             case "shard":
-                return ShardToken(f"{{{text}}}", _number(text, argument, 2, _MOST_SHARDS, "shards"))
+                return ShardToken(f"{{{text}}}", _number(text, argument, 2, _MAX_SHARDS, "shards"))
             case "time":
                 return _calendar(argument)
             case "bucket":

@@ -167,7 +167,7 @@ def found(scan, key):
 )
 def test_through(template, kind, key, prefix):
     """A key's beginning up to a token: with the '#' behind a text, so that longer texts are not taken in."""
-    assert KeyTemplate.parse(template).through(kind, key) == prefix
+    assert KeyTemplate.parse(template).prefix_through(kind, key) == prefix
 
 
 FOREIGN = [
@@ -188,7 +188,7 @@ def test_keys_of_others(key):
     with pytest.raises(ValueError, match=r"is not of the form \{sensor_id\}#\{reverse_us\}|can't decode"):
         template.parse_key(key)
     with pytest.raises(ValueError, match=r"is not of the form \{sensor_id\}#\{reverse_us\}|can't decode"):
-        template.through(SensorToken, key)
+        template.prefix_through(SensorToken, key)
 
 
 @given(templates, st.binary(max_size=30))
@@ -212,7 +212,7 @@ def test_first_segment(key):
 
 
 @pytest.mark.parametrize(
-    ("template", "newest_first", "time_first", "prefix_scans", "spread"),
+    ("template", "newest_first", "time_first", "supports_prefix_scan", "spread"),
     [
         (DEFAULT, True, False, True, 1),
         ("{salt:2}#{sensor_id}#{reverse_ms}", True, False, True, 256),
@@ -226,13 +226,13 @@ def test_first_segment(key):
         ("{sensor_id}#{salt:2}#{reverse_us}", True, False, True, 1),
     ],
 )
-def test_what_it_knows_of_itself(template, newest_first, time_first, prefix_scans, spread):
+def test_what_it_knows_of_itself(template, newest_first, time_first, supports_prefix_scan, spread):
     """Whether the newest or the time comes first, whether one scan has many sensors, over how many ranges they are."""
     template = KeyTemplate.parse(template)
     assert template.newest_first is newest_first
     assert template.time_first is time_first
-    assert template.prefix_scans is prefix_scans
-    assert template.spread == spread
+    assert template.supports_prefix_scan is supports_prefix_scan
+    assert template.spread_factor == spread
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_splits_are_even(text, most):
     template = KeyTemplate.parse(f"{text}#{{sensor_id}}#{{reverse_us}}")
     splits = template.split_keys(most)
     assert splits == sorted(set(splits))
-    assert min(most, template.spread - 1) // 2 <= len(splits) <= most
+    assert min(most, template.spread_factor - 1) // 2 <= len(splits) <= most
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
