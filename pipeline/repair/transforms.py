@@ -233,7 +233,7 @@ class _ReadRawFn(_ReadFn):
         self._events.inc(held)
         yield from gathered.items()
         yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
-        yield from self._messages(foreign)
+        yield from self._told(foreign)
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
         """Which windows the row may hold events of, in each longest one; none where it is no raw row of ours at all."""
@@ -275,7 +275,7 @@ class _ReadAggregatesFn(_ReadFn):
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
             longest_us = self._longest.window.start_of(key.start_us)
             yield (key.sensor_id, longest_us), (tier, key.start_us, values)
-        yield from self._messages(foreign)
+        yield from self._told(foreign)
 
 
 def _up(time_us: int, window: Window) -> int:
