@@ -372,7 +372,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["latest", "s", "--metric", ""], "metrics names none"),
         (["latest", "s", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
         (["latest", "s", "--metadata", "north"], "it takes NAME=VALUE, as in location=us-west2"),
-        (["latest", "s", "--metadata", "location=a#b"], "a field of row keys can't contain '#'"),
+        (["latest", "s", "--metadata", "location=a#b"], "what row keys are made of can't hold '#'"),
         (["sensors", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
         (["aggregates", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
         (["hourly", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),

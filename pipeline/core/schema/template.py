@@ -153,7 +153,7 @@ class KeyTemplate:
             _check_field("event_id", event.event_id)
         key = self.render(event, max(event.readings, key=len) if self.has(MetricToken) else "")
         if len(key) > MAX_KEY_BYTES:
-            raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes; at most {MAX_KEY_BYTES} are allowed")
+            raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes, at most {MAX_KEY_BYTES}")
         for metric in event.readings if self._may_be_reserved and self.has(MetricToken) else [""]:
             segment = first_segment(self.render(event, metric))
             if segment in RESERVED_SENSOR_IDS:
@@ -306,7 +306,7 @@ class KeyTemplate:
             raise TemplateError(f"{self.text!r} has no {{sensor_id}}: sensors would share rows")
         if not self.times:
             raise TemplateError(
-                f"{self.text!r} has no time: all events of a sensor would share one row; add one, like {{reverse_us}}"
+                f"{self.text!r} has no time: a sensor's events would share one row; add one, like {{reverse_us}}"
             )
         self._check_text_ends()
         self._check_times()

@@ -297,7 +297,7 @@ def test_text_and_pickling(text):
         ("literal", "'literal' has no {sensor_id}: sensors would share rows"),
         (
             "{sensor_id}#{salt:2}",
-            "'{sensor_id}#{salt:2}' has no time: all events of a sensor would share one row; add one, like {reverse_us}",
+            "'{sensor_id}#{salt:2}' has no time: a sensor's events would share one row; add one, like {reverse_us}",
         ),
         ("{sensor_id}#{sensor_id}#{iso_s}", "'{sensor_id}#{sensor_id}#{iso_s}' has {sensor_id} twice"),
         ("{sensor_id}#{iso_s}#{iso_s}", "'{sensor_id}#{iso_s}#{iso_s}' has {iso_s} twice"),
@@ -462,7 +462,7 @@ def test_key_too_long(character):
     KeyTemplate.parse(template).check(EVENT._replace(metadata={"location": fits}))
     assert refusal(template, metadata={"location": fits + "x"}) == (
         Reason.KEY_TOO_LONG,
-        "the row key has 4097 bytes; at most 4096 are allowed",
+        "the row key has 4097 bytes, at most 4096",
     )
 
 
