@@ -3,8 +3,8 @@
 from google.cloud.bigtable_admin_v2.types import GcRule
 
 from pipeline.core.schema.policies import (
-    MOST_BYTES,
-    TOO_LONG,
+    MAX_POLICY_BYTES,
+    POLICY_TOO_LONG,
     Intersection,
     MaxAge,
     MaxVersions,
@@ -23,8 +23,8 @@ def to_rule(policy: Policy) -> GcRule:
         PolicyError: the rule is longer than Bigtable stores.
     """
     rule = _rule(simplified(policy))
-    if GcRule.pb(rule).ByteSize() > MOST_BYTES:
-        raise PolicyError(TOO_LONG)
+    if GcRule.pb(rule).ByteSize() > MAX_POLICY_BYTES:
+        raise PolicyError(POLICY_TOO_LONG)
     return rule
 
 

@@ -21,11 +21,11 @@ from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
-from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, seek, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of, skip_scan
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
@@ -64,7 +64,7 @@ class SensorTable:
     Attributes:
         schema: what the table says of itself.
         rows: the rows that it is read by; their reader counts what the server returned.
-        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.told``.
+        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
     """
 
     def __init__(
@@ -309,12 +309,15 @@ class SensorTable:
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
-        start, end = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
+        of_window = aggregates.aggregate_prefix(window)
+
+        def sensor_prefix(_: bytes, key: aggregates.AggregateKey) -> bytes:
+            return f"{of_window}{key.sensor_id}#".encode()
+
+        key_range = prefix_range(f"{of_window}{prefix}".encode())
         parse = partial(aggregates.parse_aggregate_key, window)
-        while found := seek(self.rows.read_selection, KeyRange(start, end), parse, self._leave_out, passed=()):
-            sensor_id = found[1].sensor_id
-            yield sensor_id
-            start = after_prefix(f"{aggregates.aggregate_prefix(window)}{sensor_id}#".encode())
+        found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
+        return (key.sensor_id for _, key in found)
 
     # How it is read
 
@@ -339,7 +342,7 @@ class SensorTable:
             self._on_foreign(problem)
 
     def _log(self, problem: ForeignRow) -> None:
-        if len(self.foreign.told) == 1:
+        if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
 
     def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:

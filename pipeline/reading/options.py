@@ -103,7 +103,7 @@ def reading_options(command: Command) -> Command:
                 try:
                     yield opened
                 finally:
-                    report_foreign_rows(opened.foreign.told.values(), opened.foreign.count, "left out")
+                    report_foreign_rows(opened.foreign.messages.values(), opened.foreign.count, "left out")
                     left_out = opened.foreign.count > 0
 
         returned = command(*args, open_table=open_table, **kwargs)

@@ -147,7 +147,7 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
     from pipeline.repair.run import carry_out
 
     sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
-    foreign = {shown_row(key): line for key, line in planned.foreign.told.items()}
+    foreign = {shown_row(key): line for key, line in planned.foreign.messages.items()}
     with progress_bar() as progress:
         task = progress.add_task("checking" if request.dry_run else "repairing", total=len(planned.slices))
         for outcome in carry_out(request, planned, options):
@@ -158,7 +158,7 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
             _print_findings(outcome, as_json=as_json)
             progress.start()
             progress.advance(task)
-    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.told) + sums["unnamed"]
+    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 

@@ -161,10 +161,10 @@ class _ReadFn(TableReadingFn):
         self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
 
     def _told(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
-        told = foreign.told
-        if unnamed := foreign.count - len(told):
+        messages = foreign.messages
+        if unnamed := foreign.count - len(messages):
             self._unnamed.inc(unnamed)
-        return (TaggedOutput(_FOREIGN, row) for row in told.items())
+        return (TaggedOutput(_FOREIGN, row) for row in messages.items())
 
 
 @beam.typehints.with_output_types(tuple[_Key, WindowReadings])

@@ -184,7 +184,7 @@ def test_what_is_written_is_read(schema):
         ('key = ""', 'key: is empty; it takes a text, like "{sensor_id}#{reverse_us}"'),
         ("key = ['{sensor_id}']", "key: takes a text, like \"{sensor_id}#{reverse_us}\", not ['{sensor_id}']"),
         ('key = "{sensor_id}"', None),
-        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors could not be told apart"),
+        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors would share rows"),
         (
             'layout = "narrow"',
             "layout: 'narrow' is none of wide, tall, serialized, bucket_cells, bucket_columns, bucket_serialized",
