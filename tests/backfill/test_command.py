@@ -143,7 +143,7 @@ def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> N
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith(
-        f"Error: 2 of 3 events are older than table {table} keeps readings (raw: maxage=90d): "
+        f"Error: 2 of 3 events are older than the readings that table {table} keeps (raw: maxage=90d): "
     )
     assert "--accept-expired" in result.stderr
     assert keys(table) == []
