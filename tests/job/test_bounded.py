@@ -75,6 +75,7 @@ def test_a_job_that_fails(failure, told):
     assert "while running" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("sigint_interrupts")
 def test_interrupted_here():
     """Ctrl-C is Ctrl-C, wherever it meets the job."""
 
