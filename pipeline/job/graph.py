@@ -1,4 +1,4 @@
-"""The pipeline itself: this page is the picture in the README.
+"""The pipeline itself: this module is the picture in the README.
 
     messages ─ ProcessMessages ─┬─────────────────────────────────────────────── raw rows         ┐ of each
                                 ├─ AggregateReadings ─┬─ FormatAggregateRows ─── aggregate rows   │ table
