@@ -225,7 +225,7 @@ def _check_update(options: PipelineOptions, graph: str) -> None:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), or has "
             "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
-            "a new job, or map the steps with --transform_name_mapping; templates/README.md says what each means"
+            "a new job, or map the steps with --transform_name_mapping; docs/operations.md explains both"
         )
 
 

@@ -26,7 +26,7 @@ FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
 NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What somebody's own program writes, without a line of ours: keys and cells by the README alone.
+# What another program writes without our code: keys and cells as docs/schemas.md describes them.
 Cells = dict[tuple[str, str], tuple[str, datetime]]
 
 
