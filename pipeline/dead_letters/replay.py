@@ -149,7 +149,7 @@ def _replay(
 def _published(letters: list[DeadLetter], publisher: Publisher, tally: _Tally) -> Iterator[list[DeadLetter]]:
     """Publishes them, and gives those that are; one that the topic refuses does not keep back the others."""
     try:
-        publisher.send_at_once(replay_of(letter.message) for letter in letters)
+        publisher.send_batch(replay_of(letter.message) for letter in letters)
     except UnacceptableMessage as problem:
         if len(letters) == 1:
             tally.refused += 1

@@ -154,7 +154,7 @@ def test_sending_stops_after_a_failure(inbox: Inbox) -> None:
 def test_an_attribute_that_the_client_would_misread_is_refused(inbox: Inbox, name: str) -> None:
     """Attributes travel as keyword arguments: one that is named like an argument is an error, not a setting."""
     with Publisher(inbox.topic) as publisher:
-        with pytest.raises(ValueError, match=f"cannot publish attributes of these names: {name}$"):
+        with pytest.raises(ValueError, match=f"cannot publish attributes with these names: {name}$"):
             publisher.send(Message(b"", {name: "1", "event_id": "2"}))
         publisher.send(Message(b"good", {}))
     assert [message.data for message in inbox.take(1)] == [b"good"]
@@ -176,7 +176,7 @@ def test_at_once_every_attribute_is_published(pubsub: str) -> None:
     names = {"data": "1", "topic": "2", "ordering_key": "3", "retry": "4", "timeout": "5", "self": "6"}
     messages = [Message(b"a", names, ordering_key="cellar"), Message(b"b", {"x": "y"}, ordering_key="cellar")]
     with Publisher(inbox.topic) as publisher:
-        publisher.send_at_once(messages)
+        publisher.send_batch(messages)
         assert inbox.take(2) == messages
 
 
@@ -184,12 +184,12 @@ def test_at_once_a_message_that_is_refused_is_told_as_that(inbox: Inbox) -> None
     """What is wrong with a message is another matter than what is wrong with a server."""
     with Publisher(inbox.topic) as publisher:
         with pytest.raises(UnacceptableMessage, match=f"^topic {inbox.topic}: "):
-            publisher.send_at_once([Message(b"good", {}), Message(b"", {})])
-        publisher.send_at_once([Message(b"good", {})])
+            publisher.send_batch([Message(b"good", {}), Message(b"", {})])
+        publisher.send_batch([Message(b"good", {})])
         assert [message.data for message in inbox.take(1)] == [b"good"]
         inbox.delete_topic()
         with pytest.raises(ServerProblem, match=r"does not exist$") as raised:
-            publisher.send_at_once([Message(b"late", {})])
+            publisher.send_batch([Message(b"late", {})])
     assert not isinstance(raised.value, UnacceptableMessage)
 
 
@@ -225,7 +225,7 @@ def test_a_server_that_never_answers_is_not_waited_for_for_ever(
     server.on_publish = lambda _: end.wait(30) and None
     monkeypatch.setattr("pipeline.cloud.publisher._PATIENCE_SECONDS", 0.5)
     messages = [message._replace(ordering_key=ordering_key) for message in texts(3)]
-    with pytest.raises(ServerProblem, match=r"no answer for .*; 0 of 3 messages are confirmed$"):
+    with pytest.raises(ServerProblem, match=r"no response for .*; 0 of 3 messages are confirmed$"):
         publish(TOPIC, messages)
     end.set()
 

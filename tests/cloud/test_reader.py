@@ -9,7 +9,7 @@ from google.cloud.bigtable import data
 
 from pipeline.cloud import row_reader, tables
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import NOTHING_SAID, ForeignRowProblem, SensorTable
+from pipeline.cloud.reader import NOTHING_DECLARED, ForeignRowProblem, SensorTable
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
@@ -49,7 +49,7 @@ def created(schema: TableSchema) -> TableName:
     return name
 
 
-def opened(name: TableName, declared: DeclaredSchema = NOTHING_SAID) -> AbstractContextManager[SensorTable]:
+def opened(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> AbstractContextManager[SensorTable]:
     return SensorTable.open(name.project, name.instance, name.table, declared)
 
 

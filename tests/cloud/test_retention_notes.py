@@ -159,5 +159,5 @@ def test_a_note_of_somebody_else_s(name, key, column, value):
     """It is named, and nothing is guessed."""
     with Rewriter.open(name) as rewriter:
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
-    with pytest.raises(ServerProblem, match=f"row {key.decode()} holds .*, where a number should be; delete it"):
+    with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))

@@ -7,7 +7,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.row_reader import merged
+from pipeline.cloud.row_reader import assembled_rows
 from pipeline.core.rows import Cell, Row
 from tests.cloud.row_server import chunk, response
 
@@ -15,7 +15,7 @@ FULL = {"row_key": b"a", "family_name": "f", "qualifier": b"q"}
 
 
 def merge(*responses: ReadRowsResponse) -> list[Row]:
-    return list(merged(map(ReadRowsResponse.pb, responses)))
+    return list(assembled_rows(map(ReadRowsResponse.pb, responses)))
 
 
 @pytest.mark.parametrize(

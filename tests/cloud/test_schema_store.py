@@ -154,7 +154,7 @@ def test_a_table_can_have_no_schema(name: TableName) -> None:
 def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str) -> None:
     """A text that is no schema is one line that names the table, the row and the key at fault."""
     write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", value)
-    with pytest.raises(ServerProblem, match=f"^table {name}: what its row schema#current holds .*{problem}") as caught:
+    with pytest.raises(ServerProblem, match=f"^table {name}: its row schema#current contains .*{problem}") as caught:
         read_schema(name)
     assert "\n" not in str(caught.value)
 
@@ -212,7 +212,7 @@ def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
     assert str(caught.value) == (
         f"table {name} has another schema than the flags say: the family of readings is said to be raw, the table's is "
         "r; the shortest window is said to be 1h, the table's is 15m; leave these flags out, "
-        "as the table says it itself, or take the table that they are for"
+        "as the table stores its schema, or name the table that they are meant for"
     )
 
 
@@ -245,5 +245,5 @@ def test_rows_without_a_schema_are_refused(name: TableName) -> None:
 
 def test_flags_that_say_no_schema_are_told(name: TableName) -> None:
     """Flags that only make sense with another schema than the table's are one line too."""
-    with pytest.raises(ServerProblem, match=f"^table {name}: the flags say no schema that can be: tiers: family stats"):
+    with pytest.raises(ServerProblem, match=f"^table {name}: the flags declare an invalid schema: tiers: family stats"):
         schema_of(name, DeclaredSchema(raw="stats"))

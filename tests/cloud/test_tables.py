@@ -165,7 +165,7 @@ def test_differences_are_told_one_a_line() -> None:
     actual = policies(raw="maxage=30d", stats="maxversions=1 || maxage=730d", extra="never")
     wanted = policies(raw="maxage=90d", stats="maxage=730d || maxversions=1", meta="maxage=90d")
     assert list(map(str, tables.differences(actual, wanted))) == [
-        "family extra is not one of those asked for and is left alone",
+        "family extra was not requested and is left alone",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
     ]
