@@ -1,4 +1,4 @@
-"""Publishes messages to a Pub/Sub topic, confirms each and can hold a rate."""
+"""Publishes messages to a Pub/Sub topic, confirms each, and can limit the rate."""
 
 import inspect
 import time
