@@ -1,4 +1,4 @@
-"""Messages to a Pub/Sub topic, each of them confirmed, at a pace if one is wanted."""
+"""Publishes messages to a Pub/Sub topic, confirms each, and can limit the rate."""
 
 import inspect
 import time
@@ -20,15 +20,15 @@ from pipeline.cloud.errors import PUBSUB_TRANSIENT, ServerProblem, explained
 from pipeline.cloud.names import topic_path
 from pipeline.core.messages import Message
 
-# A request takes at most 1,000 messages; a paced publisher's few go out when the latency is over.
+# A request has at most 1,000 messages. The few messages of a paced publisher leave when max_latency is over.
 _BATCHING = BatchSettings(max_messages=1000, max_bytes=1_000_000, max_latency=0.02)
-_MOST_UNCONFIRMED = 10_000
-_MOST_UNCONFIRMED_BYTES = 16_000_000
+_MAX_UNCONFIRMED = 10_000
+_MAX_UNCONFIRMED_BYTES = 16_000_000
 
 _CHECK_SECONDS = 10.0
 _ATTEMPT_SECONDS = 60.0
-_RETRY_SECONDS = 60.0  # Google's default keeps trying for ten minutes, in which nobody is told anything
-# With an ordering key Google's client retries for ever, whatever it is told: the end is ours to find.
+_RETRY_SECONDS = 60.0  # Google's default retries for ten minutes without a word to the caller
+# With an ordering key, Google's client retries for ever, whatever the timeout: this class has to give up itself.
 _PATIENCE_SECONDS = 180.0
 _RETRY = Retry(
     predicate=if_exception_type(*PUBSUB_TRANSIENT),
@@ -38,35 +38,35 @@ _RETRY = Retry(
     timeout=_RETRY_SECONDS,
 )
 
-# Attributes travel as keyword arguments: one of these names would be taken for the argument.
+# Attributes are keyword arguments of Google's client: one with these names would be taken for another argument.
 _UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
 
 
 class UnacceptableMessage(ServerProblem):
-    """A topic that refuses what a request holds, one that does not fit its schema for instance."""
+    """A topic refuses a message for its content, for example because it does not fit the topic's schema."""
 
 
 class Publisher:
-    """Publishes to one topic: ``with Publisher(topic) as publisher: publisher.send(message)``.
+    """Publishes to one topic, from one thread: ``with Publisher(topic) as publisher: publisher.send(message)``.
 
-    Leaving the block waits until every message is confirmed. Memory stays bounded: ``send`` waits while 10,000
-    messages or 16 MB are unconfirmed. For use by one thread.
+    The end of the block waits until every message is confirmed. Memory is bounded: ``send`` waits while 10,000 messages
+    or 16 MB are unconfirmed.
 
     Attributes:
         topic: its full path.
-        sent: messages handed over so far.
-        confirmed: those of them that are known to be stored by Pub/Sub.
+        sent: number of messages sent so far.
+        confirmed: number of messages that Pub/Sub has confirmed.
     """
 
     def __init__(self, topic: str) -> None:
-        """Connects, and makes sure that the topic is there as far as this account may see.
+        """Connects, and checks that the topic exists if the account may see it.
 
         Args:
             topic: its full path, ``projects/PROJECT/topics/TOPIC``.
 
         Raises:
-            ValueError: ``topic`` is no such path.
-            ServerProblem: there is no such topic, or no server to ask.
+            ValueError: ``topic`` is not such a path.
+            ServerProblem: the topic does not exist, or the server is out of reach.
         """
         self.topic = topic_path(topic)
         self.sent = 0
@@ -77,7 +77,7 @@ class Publisher:
         self._failure: BaseException | None = None
         with explained(f"topic {topic}"):
             self._client = _client(ordering=False)
-            # Accounts that may only publish may not look.
+            # An account that may only publish may not read the topic.
             with suppress(exceptions.PermissionDenied):
                 self._client.get_topic(topic=topic, retry=None, timeout=_CHECK_SECONDS)
 
@@ -85,20 +85,20 @@ class Publisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not KeyboardInterrupt:  # who interrupts does not want to wait
+        if kind is not KeyboardInterrupt:  # whoever interrupts does not want to wait
             self.confirm()
 
     def send(self, message: Message) -> None:
-        """Hands the message over; waits only when too much is unconfirmed.
+        """Sends a message. Waits only while too much is unconfirmed.
 
         Raises:
-            ServerProblem: an earlier message was not accepted; see :meth:`confirm`.
-            ValueError: the message is beyond 10 MB, or has an attribute that Google's client cannot publish.
+            ServerProblem: an earlier message failed; see :meth:`confirm`.
+            ValueError: the message is larger than 10 MB, or has an attribute that Google's client cannot publish.
         """
         if not _UNPUBLISHABLE_ATTRIBUTES.isdisjoint(message.attributes):
             names = ", ".join(sorted(_UNPUBLISHABLE_ATTRIBUTES & message.attributes.keys()))
-            raise ValueError(f"Google's Python client cannot publish attributes of these names: {names}")
-        self._settle(_MOST_UNCONFIRMED - 1, _MOST_UNCONFIRMED_BYTES)
+            raise ValueError(f"Google's Python client cannot publish attributes with these names: {names}")
+        self._settle(_MAX_UNCONFIRMED - 1, _MAX_UNCONFIRMED_BYTES)
         if self._failure:
             self.confirm()
         if not self._unconfirmed:
@@ -109,17 +109,17 @@ class Publisher:
         self._unconfirmed_bytes += len(message.data)
         self.sent += 1
 
-    def send_at_once(self, messages: Iterable[Message]) -> None:
-        """Publishes these in one request and waits for its end: all of them are stored, or none is known to be.
+    def send_batch(self, messages: Iterable[Message]) -> None:
+        """Publishes messages in one request and waits for the response. After an error, none is known to be stored.
 
-        Attributes may have any name that Pub/Sub takes, those too that ``send`` can't publish.
+        Attributes may have any name that Pub/Sub accepts, including those that ``send`` can't publish.
 
         Args:
-            messages: at most 1,000 and 10 MB, and all with the same ordering key, as Pub/Sub demands of a request.
+            messages: at most 1,000 and 10 MB, all with the same ordering key, as Pub/Sub requires.
 
         Raises:
-            UnacceptableMessage: one of them is refused for what it is.
-            ServerProblem: another failure.
+            UnacceptableMessage: the topic refuses the content of a message.
+            ServerProblem: any other failure.
         """
         request = {
             "topic": self.topic,
@@ -138,7 +138,7 @@ class Publisher:
         """Waits until every message sent so far is confirmed or has failed.
 
         Raises:
-            ServerProblem: some failed. It says why the first did, and how many are confirmed.
+            ServerProblem: messages failed. It reports why the first one did, and how many are confirmed.
         """
         self._settle(0, 0)
         if self._failure is None:
@@ -150,23 +150,23 @@ class Publisher:
             count = f"{self.confirmed:,} of {self.sent:,} messages are confirmed"
             raise ServerProblem(f"{problem}; {count}") from self._failure
 
-    def _settle(self, most: int, most_bytes: int) -> None:
-        """Takes note of what was answered; waits while more than that is unanswered."""
+    def _settle(self, max_messages: int, max_bytes: int) -> None:
+        """Takes the results of messages that are done. Waits while more than these maxima are unconfirmed."""
         while self._unconfirmed:
             future, size = self._unconfirmed[0]
-            too_much = len(self._unconfirmed) > most or self._unconfirmed_bytes > most_bytes
+            too_much = len(self._unconfirmed) > max_messages or self._unconfirmed_bytes > max_bytes
             if not too_much and not future.done():
                 return
-            self._take_answer(future)
+            self._take_result(future)
             self._unconfirmed.popleft()
             self._unconfirmed_bytes -= size
 
-    def _take_answer(self, future: Any) -> None:
+    def _take_result(self, future: Any) -> None:
         patience = max(0.0, self._last_progress + _PATIENCE_SECONDS - time.monotonic())
         try:
             failure = future.exception(timeout=patience)
         except TimeoutError:
-            failure = exceptions.DeadlineExceeded(f"no answer for {_PATIENCE_SECONDS:.0f} s")
+            failure = exceptions.DeadlineExceeded(f"no response for {_PATIENCE_SECONDS:.0f} s")
         if failure is None:
             self.confirmed += 1
             self._last_progress = time.monotonic()
@@ -175,7 +175,7 @@ class Publisher:
 
     @cached_property
     def _ordering_client(self) -> PublisherClient:
-        # Apart from the other, which gives up after a minute; this one would not.
+        # A client of its own: unlike the other one, it never gives up by itself.
         return _client(ordering=True)
 
 
@@ -187,13 +187,13 @@ def _client(*, ordering: bool) -> PublisherClient:
 
 
 class Pacer:
-    """Holds a sender to a rate: ``wait`` before each message returns when its events are due.
+    """Holds a sender to a rate: ``wait``, called before each message, returns when its events are due.
 
-    After a delay it catches up by no more than a second's worth.
+    After a delay, it catches up by at most one second's worth of events.
     """
 
     _CATCH_UP_SECONDS = 1.0
-    _NAP_SECONDS = 0.1  # how soon it finds that it should stop
+    _NAP_SECONDS = 0.1  # how soon it notices that it should stop
 
     def __init__(
         self,
@@ -206,9 +206,9 @@ class Pacer:
 
         Args:
             events_per_second: above zero; ``math.inf`` never waits.
-            stopped: asked while waiting; ``True`` ends the wait.
-            clock: seconds that never go back.
-            sleep: waits for some seconds.
+            stopped: polled during a wait; ``True`` ends the wait.
+            clock: monotonic seconds.
+            sleep: waits for a number of seconds.
         """
         self._rate = events_per_second
         self._stopped = stopped
@@ -217,7 +217,7 @@ class Pacer:
         self._due = clock()
 
     def wait(self, events: int) -> None:
-        """Returns when the next ``events`` may be sent, or soon after ``stopped()`` says so."""
+        """Returns when the next ``events`` may be sent, or soon after ``stopped()`` returns True."""
         while (early := self._due - self._clock()) > 0 and not self._stopped():
             self._sleep(min(early, self._NAP_SECONDS))
         self._due = max(self._due, self._clock() - self._CATCH_UP_SECONDS) + events / self._rate

@@ -1,7 +1,7 @@
-"""The table as a reader sees it: sensors' readings and aggregates, each by bounded ranges of keys.
+"""Reads a table: the readings and aggregates of sensors, each by bounded ranges of keys.
 
-What the table looks like it says itself; the very schema by which rows are written finds and reads them. Nothing here
-reads a table from end to end.
+The table stores its schema, and the schema that wrote the rows finds and parses them. Nothing here reads a table from
+end to end.
 """
 
 import logging
@@ -34,36 +34,37 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 8  # that read at a time where several sensors are asked for
-_AHEAD = 8000  # records that are read ahead, over all sensors
+_THREADS = 8  # that read several sensors in parallel
+_READ_AHEAD = 8000  # records, over all sensors
 
-NOTHING_SAID = DeclaredSchema()
+NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
 
 
 class ForeignRowProblem(ServerProblem):
-    """A row that the table's schema does not write, where none may be left out."""
+    """A strict reader met a row that the table's schema does not write."""
 
 
 class SensorTable:
-    """Reads one table, whatever its schema. Made by :meth:`open`.
+    """Reads one table with any schema. Create it with :meth:`open`.
 
-    Of a row only the families, columns, versions and times that are asked for leave the server. Times are microseconds
-    since the epoch; one outside what a row key can hold, 1970 to 2286, stands for the nearest that it can. Where row
-    keys are made of metadata (``{metadata.location}``), it has to be said as ``metadata={"location": …}``: a sensor is
-    never searched for in the whole table.
+    The server sends only the requested families, columns, versions and times of a row. Times are microseconds since the
+    epoch. Row keys contain times from 1970 to 2286; a time outside is replaced by the nearest of them. If row keys
+    contain metadata (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole
+    table for a sensor.
 
-    Every method raises ServerProblem for what the server refuses or when it is out of reach, and ValueError for what
-    can't be answered: a text that is no sensor's id, a range of time that does not end after it starts, metadata that
-    has to be said, a tier that the table does not have. Where an iterator is returned, the ValueError comes from the
-    call and the ServerProblem from the iterator.
+    Every method raises ServerProblem if the server refuses or is out of reach, and ValueError for arguments without an
+    answer: a text that can't be a sensor id, a range of time that does not end after it starts, missing metadata, a
+    tier that the table lacks. If a method returns an iterator, the call raises the ValueError and the iterator the
+    ServerProblem.
 
-    A row with a key, a column or a value that the schema never writes is left out, whole. ``foreign`` counts it, and
-    the first one is logged as a warning. A table that is opened as strict raises ForeignRowProblem from the iterator.
+    A row with a key, a column or a value that the schema never writes is foreign and left out as a whole. ``foreign``
+    counts such rows, and the first one is logged as a warning. A table opened with ``strict`` raises ForeignRowProblem
+    from the iterator instead.
 
     Attributes:
-        schema: what the table says of itself.
-        rows: the rows that it is read by; their reader counts what the server returned.
+        schema: the table's schema.
+        rows: the reader of its rows, which counts what the server returned.
         foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
     """
 
@@ -89,29 +90,30 @@ class SensorTable:
         project: str,
         instance: str,
         table: str,
-        declared: DeclaredSchema = NOTHING_SAID,
+        declared: DeclaredSchema = NOTHING_DECLARED,
         *,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
     ) -> Iterator["SensorTable"]:
-        """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
+        """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Reads the table's schema. Where there is none, the table is empty or ``declared`` is the default.
+        Reads the table's schema. A table without one has to be empty, or ``declared`` the default schema.
 
         Args:
             project: of the table.
             instance: of the table.
             table: its id.
-            declared: what is said of its schema.
+            declared: the schema that the caller expects, or parts of it.
             strict: whether a foreign row raises ForeignRowProblem.
-            on_foreign: what is told of each row that is left out, from any thread; by default the first is logged.
+            on_foreign: called with each row that is left out, from any thread; by default the first one is logged.
 
         Raises:
-            ServerProblem: no such table, no schema, or another one than is said; or the server is out of reach.
+            ServerProblem: the table or its schema is missing, the schema differs from ``declared``, or the server is
+                out of reach.
         """
         with RowReader.open(TableName(project, instance, table)) as rows:
             schema = agreed_schema(rows, declared)
-            with cls._over(rows.reconnected(), schema, strict, on_foreign) as opened:
+            with cls._over(rows.with_new_counters(), schema, strict, on_foreign) as opened:
                 yield opened
 
     @classmethod
@@ -119,12 +121,12 @@ class SensorTable:
     def of_schema(
         cls, name: TableName, schema: TableSchema, patience_s: float | None = None, *, strict: bool = False
     ) -> Iterator["SensorTable"]:
-        """The same for a table whose schema is known: nothing is asked before something is read.
+        """Connects as :meth:`open` does, but to a table whose schema is known: sends no request before the first read.
 
         Args:
             name: which table.
-            schema: what it looks like.
-            patience_s: how long a server that does not answer is waited for.
+            schema: of the table.
+            patience_s: how long a read waits for an unreachable server.
             strict: whether a foreign row raises ForeignRowProblem.
         """
         with RowReader.open(name, patience_s) as rows, cls._over(rows, schema, strict) as opened:
@@ -139,7 +141,7 @@ class SensorTable:
         try:
             yield cls(rows, schema, threads, strict, on_foreign)
         finally:
-            threads.shutdown(cancel_futures=True)  # what has been read ahead and is not wanted any more
+            threads.shutdown(cancel_futures=True)  # drops reads ahead that nobody needs any more
 
     # Readings
 
@@ -164,17 +166,16 @@ class SensorTable:
         metrics: Iterable[str] | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
     ) -> RawRecord | RawRecords | None:
-        """The newest event of a sensor, None where it has none; of several sensors, an iterator in their order.
+        """Returns the newest event of a sensor, or None; of several sensors, an iterator in their order.
 
-        With ``metrics``, the newest event that has one of them, with these readings alone. Reads one row where a row is
-        an event; one a metric, and a seek for each, where keys have the metric before the time; the newest bucket, or
-        its newest cells, in layouts of buckets. Where keys begin with the time, all rows are passed over until the
-        sensor's own is met.
+        With ``metrics``, returns the newest event that has one of them, with only these readings. Reads one row if a
+        row is an event; a row and a seek for each metric if keys have the metric before the time; the newest bucket, or
+        its newest cells, in bucket layouts. If keys begin with the time, reads every row until one of the sensor.
         """
         query = Query(metrics=_names(metrics), limit=1, metadata=metadata)
         if isinstance(sensors, str):
             return next(self._events(sensors, query), None)
-        each = [self._ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
+        each = [self._read_ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
         return RawRecords((record for records in each for record in records), query.metrics or ())
 
     def range(
@@ -187,25 +188,25 @@ class SensorTable:
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
     ) -> RawRecords:
-        """The events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
+        """Returns the events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
 
-        Of several sensors, all of them in one order of time, read in parallel.
+        Reads several sensors in parallel and merges their events by time.
 
         Args:
-            sensors: of which sensor, or sensors.
+            sensors: one sensor id, or several.
             start_us: the earliest event time.
-            end_us: the first that is too late.
-            metrics: these readings alone, without metadata; by default everything.
-            limit: stop after so many, which are the newest.
-            metadata: of the sensors, where row keys are made of it.
+            end_us: the end of the range.
+            metrics: returns only these readings, without metadata; by default everything.
+            limit: maximum number of events, the newest.
+            metadata: of the sensors, if row keys contain it.
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
         if isinstance(sensors, str):
             return RawRecords(self._events(sensors, query), query.metrics or ())
         listed = _listed(sensors)
-        size = max(_AHEAD // max(len(listed), 1), 10)
-        each = [self._ahead(self._events(sensor, query, size), size) for sensor in listed]
+        size = max(_READ_AHEAD // max(len(listed), 1), 10)
+        each = [self._read_ahead(self._events(sensor, query, size), size) for sensor in listed]
         return RawRecords(islice(merge(*each, key=newest_first), limit), query.metrics or ())
 
     def prefix(
@@ -218,22 +219,22 @@ class SensorTable:
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
     ) -> RawRecords:
-        """The events of many sensors by one scan: those of a location, say, or whose ids begin alike.
+        """Returns the events of many sensors from one scan: of a location, for example, or with a common id prefix.
 
-        Sensor by sensor in the order of keys (against it where keys sort the oldest first), each the newest first.
-        The scan passes over all times of these sensors; the server returns those from ``start_us``, inclusive, to
+        Sensors come in the order of keys (in reverse if keys sort the oldest first), the events of each newest first.
+        The scan covers all times of these sensors; the server returns those from ``start_us``, inclusive, to
         ``end_us``, exclusive.
 
         Args:
             start_us: the earliest event time.
-            end_us: the first that is too late.
-            sensors: what their ids begin with.
-            metrics: these readings alone, without metadata; by default everything.
-            limit: stop after so many.
-            metadata: what row keys begin with, where they are made of metadata.
+            end_us: the end of the range.
+            sensors: the prefix of their ids.
+            metrics: returns only these readings, without metadata; by default everything.
+            limit: maximum number of events.
+            metadata: the metadata that row keys begin with, if they do.
 
         Raises:
-            ValueError: also where keys do not have such sensors side by side.
+            ValueError: also if such sensors are not next to each other in the order of keys.
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
@@ -241,19 +242,19 @@ class SensorTable:
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
-        """Every sensor that has a raw row, in the order of keys, or of those whose ids begin with ``prefix``.
+        """Returns every sensor that has a raw row and an id that begins with ``prefix``, in the order of keys.
 
-        Costs one seek a sensor, however many rows it has: each reads the key of the first row behind the sensor before.
-        One more finds the end, and one each jumps over the rows that are no sensor's. Where something else comes before
-        the sensor in row keys, one seek for each of its combinations with a sensor.
+        Costs one seek a sensor, however many rows it has: a seek reads the first key behind the sensor before. Another
+        seek finds the end, and one each jumps over reserved prefixes. If row keys have other values before the sensor,
+        the cost is a seek for each combination of them with a sensor.
 
-        Where keys begin with the time, the sensors are those that have an aggregate, read the same way; ValueError
-        where the table has no aggregates either.
+        If keys begin with the time, returns the sensors that have an aggregate, at the same cost; raises ValueError if
+        the table has no aggregates either.
         """
         if not self.schema.key.time_first:
             return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out)
         if not self.schema.tiers:
-            raise ValueError(f"keys of {self.schema.key} begin with the time: sensors can't be listed by them")
+            raise ValueError(f"keys of {self.schema.key} begin with the time: they can't list sensors")
         return self._aggregated_sensors(prefix)
 
     # Aggregates
@@ -261,33 +262,33 @@ class SensorTable:
     def aggregates(
         self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | str | None = None
     ) -> AggregateRecords:
-        """The windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
+        """Returns the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
 
-        Of several sensors, all of them in one order of time, read in parallel.
+        Reads several sensors in parallel and merges their windows by time.
 
         Args:
-            sensors: of which sensor, or sensors.
+            sensors: one sensor id, or several.
             start_us: the earliest start of a window.
-            end_us: the first instant that is too late for one.
-            tier: which windows, as in ``"1d"``; by default the shortest that the table has.
+            end_us: the end of the range of starts.
+            tier: the length of the windows, such as ``"1d"``; by default the table's shortest.
         """
         of_tier = self._tier(Window.parse(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start_us, end_us)
         if isinstance(sensors, str):
             return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us))
         listed = _listed(sensors)
-        size = max(_AHEAD // max(len(listed), 1), 10)
-        each = [self._ahead(self._aggregates(of_tier, sensor, start_us, end_us, size), size) for sensor in listed]
+        size = max(_READ_AHEAD // max(len(listed), 1), 10)
+        each = [self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, size), size) for sensor in listed]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
     def _tier(self, window: Window | None) -> Tier:
         tiers = self.schema.tiers
-        wanted = window and aggregates.aggregate_prefix(window)  # 60m is 1h, by its keys, and 5400s is not 90m
-        found = next((tier for tier in tiers if wanted in (None, aggregates.aggregate_prefix(tier.window))), None)
+        prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
+        found = next((tier for tier in tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
         if found is None:
-            there_are = ", ".join(tier.window.text for tier in tiers) or "none"
-            asked = f"of {window.text}" if window else "at all"
-            raise ValueError(f"the table has no aggregates {asked}; its tiers: {there_are}")
+            available = ", ".join(tier.window.text for tier in tiers) or "none"
+            requested = f"of {window.text}" if window else "at all"
+            raise ValueError(f"the table has no aggregates {requested}; its tiers: {available}")
         return found
 
     def _aggregates(
@@ -319,18 +320,18 @@ class SensorTable:
         found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
         return (key.sensor_id for _, key in found)
 
-    # How it is read
+    # Reading rows
 
-    def _events(self, sensor_id: str, query: Query, most_rows: int | None = None) -> Iterator[RawRecord]:
-        """A sensor's events, read in pages of so many rows at most."""
+    def _events(self, sensor_id: str, query: Query, max_page_rows: int | None = None) -> Iterator[RawRecord]:
+        """Returns a sensor's events, read in pages of at most this many rows."""
         _check_sensor_id(sensor_id)
-        if query.start_us == query.end_us:  # outside what keys can hold
+        if query.start_us == query.end_us:  # outside the times of row keys
             return iter(())
 
         def read(
             key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
         ) -> Iterator[Row]:
-            page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
+            page_rows = min((rows for rows in (page_rows, max_page_rows) if rows), default=None)
             return self.rows.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
 
         return events_of(self.schema, read, sensor_id, query, self._leave_out)
@@ -345,8 +346,8 @@ class SensorTable:
         if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
 
-    def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
-        """The same records, the next ``size`` of which another thread has begun to read."""
+    def _read_ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
+        """Returns the same records while another thread reads the next ``size`` of them."""
         batch = self._threads.submit(list, islice(records, size))
 
         def batches() -> Iterator[_T]:
@@ -363,7 +364,7 @@ def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     named = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
     if not named or not all(named):
-        raise ValueError("metrics names none; leave it out for all of them")
+        raise ValueError("metrics contains no name; leave it out for all of them")
     return named
 
 
@@ -375,18 +376,18 @@ def _listed(sensors: Iterable[str]) -> list[str]:
 
 
 def _check_sensor_id(text: str) -> None:
-    """Refuses what no valid event can have, above all what would lead to rows that are not one sensor's."""
+    """Refuses a text that no valid event has as its sensor id, above all one that leads to other rows."""
     if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
         raise ValueError(f"{text!r} can't be a sensor's id")
 
 
 def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:
-    """The range, cut to the times that keys can hold; empty where it lies outside."""
+    """Returns the range limited to the times that row keys contain; empty if it lies outside them."""
     for time_us in (start_us, end_us):
         if not isinstance(time_us, int):
-            raise TypeError(f"{time_us!r} is no time: whole microseconds since the epoch are, as parse_time gives them")
+            raise TypeError(f"{time_us!r} is not a time in whole microseconds since the epoch; parse_time returns one")
     if start_us >= end_us:
-        raise ValueError(f"no range of time: {_shown(start_us)} is not before {_shown(end_us)}")
+        raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
 
 

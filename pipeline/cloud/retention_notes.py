@@ -1,13 +1,13 @@
-"""What a table notes of itself beside its schema, in rows of the family ``tidetable``: what became of its rows.
+"""Notes that a table stores about its rows, beside its schema, in the family ``tidetable``.
 
 | row | column | value |
 |---|---|---|
-| ``schema#kept`` | a family | the time from which on nothing of it was collected, where a policy was shorter once |
-| ``schema#seen`` | a family | the age that it was last seen to collect from, where that is less than the schema says |
-| ``schema#added`` | a family | the start of the windows from which on it has aggregates, where its tier was added |
-| ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: how jobs were deduplicating from such windows on |
+| ``schema#kept`` | a family | the time from which nothing of it was collected, if a policy was shorter once |
+| ``schema#seen`` | a family | the age from which it was last seen to collect, if less than in the schema |
+| ``schema#added`` | a family | the start of the first windows that have aggregates, if its tier was added later |
+| ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
 
-Times are microseconds since the epoch; of a tier that no job has written yet, it is later than any event.
+Times are microseconds since the epoch. The time of a tier that no job has written yet is later than any event.
 """
 
 import time
@@ -34,18 +34,18 @@ _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
 _ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
-_KEY_ALONE = row_filter(CellSelection((), keys_only=True))
-_MOST_DIGITS = 19
+_KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
+_MAX_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
-    """What of a table may be collected: by the policies that it has, and by those that it had as far as it tells.
+    """Returns what may be collected from a table, by its policies and by former ones that it has noted.
 
     Args:
         name: of the table.
-        schema: by which it is written. Its policies count where the table has stored it.
-        policies: of its families, as they are.
+        schema: of the table. Its policies count if the table stores it.
+        policies: the present policies of its families.
 
     Raises:
         ServerProblem: the table is out of reach.
@@ -67,18 +67,18 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
 
 
 def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
-    """Notes what may be collected by now and the schema does not tell, in a table that has stored its schema.
+    """Notes what may have been collected beyond the schema's policies, if the table stores its schema.
 
-    A policy of the table's own that collects sooner than the schema's is noted too: nobody tells when it ends.
+    Also notes policies of the table that collect sooner than the schema's, as nobody reports when they end.
 
     Args:
         name: of the table.
-        schema: that it has of itself, from now on.
-        before: what may be collected by now, as :func:`retention_of` has it.
-        policies: of its families, as they are from now on.
+        schema: that the table stores from now on.
+        before: what may have been collected until now, from :func:`retention_of`.
+        policies: of its families from now on.
 
     Raises:
-        ServerProblem: the table is out of reach, or may not be written.
+        ServerProblem: the table is out of reach or refuses the write.
     """
     noted = _noted(name) if SCHEMA_FAMILY in policies else {}
     if SCHEMA_KEY not in noted:
@@ -86,48 +86,48 @@ def record_losses(name: TableName, schema: TableSchema, before: Retention, polic
     lost = before.losses_under(Retention.of(schema), time.time_ns() // 1000)
     if lost:
         _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
-    seen = {family.encode(): str(age_us).encode() for family, age_us in _sooner(schema, policies)}
+    seen = {family.encode(): str(age_us).encode() for family, age_us in _shorter_ages(schema, policies)}
     if seen != noted.get(_SEEN, {}):
-        _note(name, _SEEN, seen, reconnected=True)
+        _note(name, _SEEN, seen, replace=True)
 
 
 def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
-    """The families of those tiers that have no row in the table. Raises ServerProblem where it is out of reach."""
+    """Returns the families of the tiers without a row in the table. Raises ServerProblem if it is out of reach."""
     with RowReader.open(name) as reader:
         return [
             tier.family
             for tier in tiers
-            if not any(reader.read(prefix_range(aggregate_prefix(tier.window).encode()), _KEY_ALONE, limit=1))
+            if not any(reader.read(prefix_range(aggregate_prefix(tier.window).encode()), _KEYS_ONLY, limit=1))
         ]
 
 
 def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
-    """Notes that tiers are added to a table with rows: windows of before have none in these families.
+    """Notes that tiers were added to a table with rows: earlier windows have no row in these families.
 
     Args:
         name: of the table, which has the family tidetable.
         families: of the tiers.
 
     Raises:
-        ServerProblem: the table is out of reach, or may not be written.
+        ServerProblem: the table is out of reach or refuses the write.
     """
     if added := {family.encode(): b"%d" % FOR_EVER_US for family in families}:
         _note(name, _ADDED, added)
 
 
 def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
-    """Notes how a job that is about to start deduplicates, where that is not as jobs before did.
+    """Notes whether a job that is about to start deduplicates, if earlier jobs did otherwise.
 
-    And that it writes every tier from now on, those too that were added since the last job started.
+    Also notes that jobs write every tier from now on, including tiers added since the last job started.
 
     Args:
         name: of the table, which has the family tidetable.
-        deduplicate: whether it does.
-        earliest_us: the earliest window that the job may write ends later.
-        latest_us: the latest window that jobs before it may have written starts sooner.
+        deduplicate: whether the job does.
+        earliest_us: a time before the end of every window that the job may write.
+        latest_us: a time after the start of every window that earlier jobs may have written.
 
     Raises:
-        ServerProblem: the table is out of reach, or may not be written.
+        ServerProblem: the table is out of reach or refuses the write.
     """
     own_rows = _noted(name)
     added = {
@@ -143,8 +143,8 @@ def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_u
         _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
 
 
-def _sooner(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tuple[str, int]]:
-    """The families that collect sooner than the schema says, and their ages in microseconds."""
+def _shorter_ages(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tuple[str, int]]:
+    """Returns the families that collect sooner than in the schema, with their ages in microseconds."""
     for family in schema.families:
         if family not in policies:
             continue
@@ -154,7 +154,7 @@ def _sooner(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tup
 
 
 def _age_us(schema: TableSchema, family: str, policy: Policy) -> int | None:
-    """The age from which on a family loses something; None where it keeps all for ever."""
+    """Returns the age from which a family loses cells; None if it never does."""
     if schema.versions_are_events and family in schema.metrics.families and counts_versions(policy):
         return 0
     age = collected_after(policy)
@@ -162,35 +162,35 @@ def _age_us(schema: TableSchema, family: str, policy: Policy) -> int | None:
 
 
 def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, int], ...]:
-    """The spans of time in whose windows readings may have been counted twice."""
+    """Returns the spans of windows that may count a reading twice."""
     spans = []
     since_us = None
-    for at, what in sorted(noted.items()):
-        time_us = _number(name, _REPEATS, at)
-        if what == b"off" and since_us is None:
+    for digits, deduplication in sorted(noted.items()):
+        time_us = _number(name, _REPEATS, digits)
+        if deduplication == b"off" and since_us is None:
             since_us = time_us
-        elif what == b"on" and since_us is not None:
+        elif deduplication == b"on" and since_us is not None:
             spans.append((since_us, time_us))
             since_us = None
     return (*spans, (since_us, FOR_EVER_US)) if since_us is not None else tuple(spans)
 
 
 def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
-    """The table's own rows."""
+    """Returns the table's own rows: for each key, the values by column."""
     with RowReader.open(name) as reader:
         rows = reader.read_selection(prefix_range(_OWN_ROWS), CellSelection((SCHEMA_FAMILY,), versions=1))
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 
-def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, reconnected: bool = False) -> None:
-    """Writes these columns of a row; anew, in place of all that it has."""
-    mutations = [Mutation(delete_from_row={})] if reconnected else []
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replace: bool = False) -> None:
+    """Writes these columns of a row, beside its other columns or in place of them."""
+    mutations = [Mutation(delete_from_row={})] if replace else []
     mutations += [
         Mutation(
             set_cell={
                 "family_name": SCHEMA_FAMILY,
                 "column_qualifier": column,
-                "timestamp_micros": 0,  # one cell for ever
+                "timestamp_micros": 0,  # always the same cell
                 "value": value,
             }
         )
@@ -201,13 +201,11 @@ def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, reconn
 
 
 def _text(column: bytes) -> str:
-    """What a column is called; one that is no text is of no family."""
+    """Returns the name of a column. One that is not UTF-8 belongs to no family."""
     return column.decode(errors="backslashreplace")
 
 
 def _number(name: TableName, key: bytes, text: bytes) -> int:
-    if not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise ServerProblem(
-            f"table {name}: row {key.decode()} holds {text[:40]!r}, where a number should be; delete it"
-        )
+    if not text.isdigit() or len(text) > _MAX_DIGITS:
+        raise ServerProblem(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
     return int(text)

@@ -1,4 +1,4 @@
-"""Rows whose cells of one family are replaced, each in one step, and all of them before anybody goes on."""
+"""Replaces the cells of one family in rows, each row in one atomic step, and waits until all rows are written."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell
 
 _TIMEOUT_S = 60.0  # of a request, with all retries
-_MOST_MUTATIONS = 50_000  # of a request; Bigtable takes 100,000
-_MOST_ENTRIES = 1000
+_MAX_MUTATIONS = 50_000  # of a request; Bigtable accepts 100,000
+_MAX_ENTRIES = 1000
 
 
 class Replacement(NamedTuple):
-    """All that a row is to have in a family: no cells for nothing, which deletes a row that has no other family."""
+    """All cells that a row is to have in a family. Without cells, a row that has no other family is deleted."""
 
     key: bytes
     family: str
@@ -32,10 +32,10 @@ class Replacement(NamedTuple):
 
 
 class Rewriter:
-    """Rewrites rows of one table. Made by :meth:`open`.
+    """Rewrites rows of one table. Create it with :meth:`open`.
 
-    Every method returns when Bigtable has confirmed all of it, having retried what can pass for a minute, and raises
-    ServerProblem for what it refuses. Done again, each leaves the same.
+    Every method is idempotent, retries transient errors for a minute and returns when Bigtable has confirmed all rows.
+    It raises ServerProblem for rows that Bigtable refuses.
     """
 
     def __init__(self, client: BigtableDataClient, name: TableName) -> None:
@@ -45,14 +45,14 @@ class Rewriter:
     @classmethod
     @contextmanager
     def open(cls, name: TableName) -> Iterator["Rewriter"]:
-        """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so."""
+        """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set."""
         with explained(f"table {name}"):
             client = BigtableDataClient(project=name.project)
         with client:
             yield cls(client, name)
 
     def replace(self, replacements: Iterable[Replacement]) -> None:
-        """Replaces what rows have in a family, stale columns and versions included. Each row at most once."""
+        """Replaces all cells of a family, including stale columns and versions. Pass each row at most once."""
         self._apply(entry for replacement in replacements for entry in _entries(replacement))
 
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:
@@ -65,10 +65,10 @@ class Rewriter:
                 try:
                     self._table.bulk_mutate_rows(batch, operation_timeout=_TIMEOUT_S, retryable_errors=TRANSIENT)
                 except MutationsExceptionGroup as failures:
-                    raise self._telling(failures) from failures
+                    raise self._cause_of(failures) from failures
 
-    def _telling(self, failures: MutationsExceptionGroup) -> Exception:
-        """Of what failed, the server's own word on the first row."""
+    def _cause_of(self, failures: MutationsExceptionGroup) -> Exception:
+        """Returns the server's own error for the first row that failed."""
         causes: list[BaseException] = [failures]
         while causes:
             cause = causes.pop()
@@ -82,12 +82,12 @@ class Rewriter:
 
 
 def _entries(replacement: Replacement) -> Iterator[RowMutationEntry]:
-    """One entry, which Bigtable applies in order and at once; of a row too large for that, the rest comes behind it."""
+    """Returns one entry, which Bigtable applies atomically and in order; more than one only for a huge row."""
     key, family, cells = replacement
-    first, rest = cells[: _MOST_MUTATIONS - 1], cells[_MOST_MUTATIONS - 1 :]
+    first, rest = cells[: _MAX_MUTATIONS - 1], cells[_MAX_MUTATIONS - 1 :]
     yield RowMutationEntry(key, [DeleteAllFromFamily(family), *map(_set_cell, first)])
-    for start in range(0, len(rest), _MOST_MUTATIONS):
-        yield RowMutationEntry(key, [*map(_set_cell, rest[start : start + _MOST_MUTATIONS])])
+    for start in range(0, len(rest), _MAX_MUTATIONS):
+        yield RowMutationEntry(key, [*map(_set_cell, rest[start : start + _MAX_MUTATIONS])])
 
 
 def _set_cell(cell: Cell) -> SetCell:
@@ -95,12 +95,12 @@ def _set_cell(cell: Cell) -> SetCell:
 
 
 def _batches(entries: Iterable[RowMutationEntry]) -> Iterator[list[RowMutationEntry]]:
-    """Requests' worth of entries; those of one row never share one, as a request's are applied in any order."""
+    """Groups entries into requests. Entries of one row never share a request, which applies entries in any order."""
     batch: list[RowMutationEntry] = []
     mutations = 0
     for entry in entries:
         size = len(entry.mutations)
-        full = mutations + size > _MOST_MUTATIONS or len(batch) == _MOST_ENTRIES
+        full = mutations + size > _MAX_MUTATIONS or len(batch) == _MAX_ENTRIES
         if batch and (full or batch[-1].row_key == entry.row_key):
             yield batch
             batch, mutations = [], 0

@@ -1,8 +1,8 @@
-"""A table's schema, kept in the table itself: one row, of TOML, in a family that is never collected.
+"""Stores a table's schema in the table itself: one row of TOML, in a family that is never collected.
 
-Reading it takes ``bigtable.tables.readRows``, writing it ``bigtable.tables.mutateRows`` as well, and neither any other
-permission. All functions work on the emulator where BIGTABLE_EMULATOR_HOST says so, and raise
-:class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach.
+Reading it needs the permission ``bigtable.tables.readRows``, and writing it ``bigtable.tables.mutateRows`` as well. All
+functions use the emulator if BIGTABLE_EMULATOR_HOST is set, and raise
+:class:`~pipeline.cloud.errors.ServerProblem` if the server refuses or is out of reach.
 """
 
 from typing import NamedTuple
@@ -21,10 +21,10 @@ from pipeline.core.schema.toml import format_schema, parse_schema
 
 SCHEMA_KEY = b"schema#current"
 
-_OWN_ROWS = b"schema#"  # no sensor and no key template may begin so
+_OWN_ROWS = b"schema#"  # no sensor id and no key template may begin like this
 _COLUMN = b"schema.toml"
-_MOST_COMPARED = 9000  # bytes: a filter has the text twice, and Bigtable takes filters of at most 20,480 bytes
-_TIMESTAMP_US = 0  # one cell for ever: whoever writes the schema later replaces it, whatever the clocks say
+_MAX_COMPARED = 9000  # bytes: the filter contains the text twice, and Bigtable accepts filters of up to 20,480 bytes
+_TIMESTAMP_US = 0  # always the same cell: a later write replaces it, whatever the clocks show
 
 _SCHEMA_CELL = RowFilter(
     chain=RowFilter.Chain(
@@ -41,24 +41,24 @@ _ANY_CELL = RowFilter(
 
 
 class Stored(NamedTuple):
-    """What a table has of itself: the schema, and the very text that was read as it."""
+    """The schema that a table stores, and the text that it was parsed from."""
 
     text: bytes
     schema: TableSchema
 
 
 def read_stored(name: TableName) -> Stored | None:
-    """What the table has of itself; None where it has nothing.
+    """Returns the schema that the table stores, with its text; None if it stores none.
 
     Raises:
-        ServerProblem: there is no such table; or what it has is not read as a schema, in one line.
+        ServerProblem: the table does not exist, or what it stores is not a valid schema.
     """
     with RowReader.open(name) as reader:
         return _stored(reader)
 
 
 def read_schema(name: TableName) -> TableSchema | None:
-    """The schema that the table has of itself; None where it has none. Raises as :func:`read_stored` does."""
+    """Returns the schema that the table stores; None if it stores none. Raises as :func:`read_stored` does."""
     stored = read_stored(name)
     return stored.schema if stored else None
 
@@ -69,63 +69,63 @@ def write_schema(name: TableName, schema: TableSchema, over: bytes | None = None
 
 
 def text_of(schema: TableSchema) -> bytes:
-    """What is stored of it."""
+    """Returns the text that a table stores for the schema."""
     return format_schema(schema).encode()
 
 
 def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> bool:
-    """Stores a schema's text in place of the one that was read, and of no other. None: there is none.
+    """Replaces the text of a schema by another, if it is still the text that was read. None stands for no text.
 
     Returns:
-        False where the table has another text by now than ``before``: nothing was changed.
+        False if the table stores another text than ``before`` by now; nothing has changed.
     """
     column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
-    # In this order, in one step: what cbt set there has the time of day, and would hide the cell.
+    # Delete first, in the same step: a cell written with cbt has the present as its timestamp and would hide this one.
     mutations = [Mutation(delete_from_column=column)]
     if after is not None:
         mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
-    predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_holding(before), "true_mutations")
+    predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
     row = {"table_name": str(name), "row_key": SCHEMA_KEY}
     with explained(f"table {name}"), bigtable_client(name.project) as client:
         if _text(RowReader(client, name)) != before:
             return False
         try:
-            answer = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
+            response = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
         except FailedPrecondition:
-            # The instance's app profile routes to several clusters, where no step is one for all of them: what was
-            # compared above is the best there is.
+            # The instance's app profile routes to several clusters, which have no atomic check-and-mutate. The
+            # comparison above has to do.
             client.mutate_row(request={**row, "mutations": mutations})
             return True
-        return bool(answer.predicate_matched) is (before is not None)
+        return bool(response.predicate_matched) is (before is not None)
 
 
 def has_rows(name: TableName) -> bool:
-    """Whether the table has any row besides its own ``schema#`` rows. Reads two rows at most."""
+    """Returns whether the table has any row besides its own ``schema#`` rows. Reads two rows at most."""
     with RowReader.open(name) as reader:
         return _has_rows(reader)
 
 
 def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
-    """The schema to write and read the table by: its own, where what flags say agrees with it.
+    """Returns the schema to read and write the table by: its own, if the flags agree with it.
 
-    A table without a row, and without a schema of its own, may be anything: it is what flags say, or the default.
+    A table without rows and without a schema gets the schema of the flags, or the default.
 
     Raises:
-        ServerProblem: the table has another schema than flags say, and the message tells each difference; or it has
-            rows and no schema, and nobody said ``--schema=default``; or there is no such table.
+        ServerProblem: the table has another schema than the flags, and the message lists the differences; or it has
+            rows but no schema, and ``--schema=default`` was not passed; or it does not exist.
     """
     with RowReader.open(name) as reader:
         return agreed_schema(reader, declared)
 
 
 def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
-    """:func:`schema_of` the table that the reader reads, over its connection."""
+    """Returns :func:`schema_of` the reader's table, over its connection."""
     name = reader.name
     stored = _stored(reader)
     if stored is None and not declared.default and _has_rows(reader):
         raise ServerProblem(
-            f"table {name} has rows and does not say by which schema they were written: if it was the default "
-            f"one, say --schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
+            f"table {name} has rows but stores no schema: if they were written with the default schema, pass "
+            f"--schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
             "(with --schema FILE for other families or windows); if another program wrote them, tidetable table adopt "
             "tells whether they fit"
         )
@@ -134,11 +134,11 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
             return declared.schema()
         differences = list(declared.disagreements(stored.schema))
     except SchemaError as error:
-        raise ServerProblem(f"table {name}: the flags say no schema that can be: {error}") from error
+        raise ServerProblem(f"table {name}: the flags declare an invalid schema: {error}") from error
     if differences:
         raise ServerProblem(
             f"table {name} has another schema than the flags say: {'; '.join(differences)}; "
-            "leave these flags out, as the table says it itself, or take the table that they are for"
+            "leave these flags out, as the table stores its schema, or name the table that they are meant for"
         )
     return stored.schema
 
@@ -154,21 +154,21 @@ def _stored(reader: RowReader) -> Stored | None:
         return None
     try:
         if not text.strip():
-            raise SchemaError("schema", "it is empty")  # as TOML, it would say the default one
+            raise SchemaError("schema", "it is empty")  # as TOML, it would be the default schema
         return Stored(text, parse_schema(text.decode()))
     except (UnicodeDecodeError, SchemaError) as error:
         raise ServerProblem(
-            f"table {reader.name}: what its row {SCHEMA_KEY.decode()} holds is not read as a schema: {error}; "
+            f"table {reader.name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
             "another version of tidetable may have written it"
         ) from error
 
 
-def _holding(text: bytes) -> RowFilter:
-    """Passes the schema's cell if it holds this text, as far as a filter can tell."""
-    if len(text) <= _MOST_COMPARED:
+def _filter_for(text: bytes) -> RowFilter:
+    """Returns a filter that passes the schema's cell if it contains this text, or begins with the first 9,000 bytes."""
+    if len(text) <= _MAX_COMPARED:
         same = ValueRange(start_value_closed=text, end_value_closed=text)
     else:
-        begin = text[:_MOST_COMPARED]
+        begin = text[:_MAX_COMPARED]
         same = ValueRange(start_value_closed=begin, end_value_open=after_prefix(begin))
     return RowFilter(chain=RowFilter.Chain(filters=[_SCHEMA_CELL, RowFilter(value_range_filter=same)]))
 

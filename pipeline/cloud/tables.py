@@ -1,10 +1,9 @@
-"""A table as its administrator sees it: families and their garbage collection.
+"""Administers tables: their families and garbage-collection policies.
 
-Every function makes one call of Bigtable's admin API, on the emulator where BIGTABLE_EMULATOR_HOST says so,
-and raises :class:`~pipeline.cloud.errors.ServerProblem` for what the server refuses or when it is out of reach;
-:func:`create` writes the schema's row as well.
-Those that set policies raise :class:`~pipeline.core.schema.policies.PolicyError` for one too long for Bigtable, before
-the server is asked.
+Every function makes one call of Bigtable's admin API, on the emulator if BIGTABLE_EMULATOR_HOST is set; :func:`create`
+also writes the row of the schema. A function raises :class:`~pipeline.cloud.errors.ServerProblem` if the server refuses
+or is out of reach. A function that sets policies raises :class:`~pipeline.core.schema.policies.PolicyError` for one too
+long for Bigtable, before it calls the server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,22 +22,22 @@ from pipeline.cloud.schema_store import write_schema
 from pipeline.core.schema.policies import Never, Policy, collected_after, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
-# Seconds. A read is tried once, so this is how long an unreachable server is waited for.
+# A read is tried once, so it waits this long for an unreachable server.
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 60.0
 
-# A tablet for each value of {salt:2}. Bigtable's reference of CreateTableRequest.initial_splits names no limit; more
-# would be no gain, as tablets move between servers whole and Bigtable splits and merges them by load later on.
-MOST_SPLITS = 255
+# A tablet for each value of {salt:2}. Bigtable's reference of CreateTableRequest.initial_splits names no limit. More
+# would gain nothing: tablets move between servers as a whole, and Bigtable later splits and merges them by load.
+MAX_SPLITS = 255
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One family that is not as wanted; ``str()`` says so in a line."""
+    """A family that differs from what the caller wants; ``str()`` describes it in one line."""
 
     family: str
     actual: Policy | None  # None: the family is missing
-    wanted: Policy | None  # None: nobody asked for the family, and it is left alone
+    wanted: Policy | None  # None: the family was not requested and is left alone
 
     @property
     def left_alone(self) -> bool:
@@ -50,7 +49,7 @@ class Difference:
 
     @property
     def collects_more(self) -> bool:
-        """Whether the wanted policy lets cells go at an age at which they stay now."""
+        """Whether the wanted policy collects cells at an age at which the actual one keeps them."""
         if self.actual is None or self.wanted is None:
             return False
         before, after = collected_after(self.actual), collected_after(self.wanted)
@@ -58,23 +57,23 @@ class Difference:
 
     def __str__(self) -> str:
         if self.wanted is None:
-            return f"family {self.family} is not one of those asked for and is left alone"
+            return f"family {self.family} was not requested and is left alone"
         if self.actual is None:
             return f"family {self.family} is missing, wanted with policy {format_policy(self.wanted)}"
         return f"family {self.family}: policy is {format_policy(self.actual)}, wanted {format_policy(self.wanted)}"
 
 
 def policies_of(schema: TableSchema) -> dict[str, Policy]:
-    """Every family of a table with that schema, the table's own among them, and its policy."""
+    """Returns the policy of every family of a table with this schema, including the family ``tidetable``."""
     return {family: schema.policies[family] for family in schema.families} | {SCHEMA_FAMILY: Never()}
 
 
 def find(name: TableName) -> dict[str, Policy] | None:
-    """The table's families and their policies; None where there is no such table.
+    """Returns the policies of the table's families; None if the table does not exist.
 
-    Needs no more than the permission ``bigtable.tables.get``.
+    Needs only the permission ``bigtable.tables.get``.
     """
-    with _admin(name, asked=f"table {name}") as admin:
+    with _admin(name, resource=f"table {name}") as admin:
         try:
             table = admin.get_table(
                 {"name": str(name), "view": Table.View.SCHEMA_VIEW}, retry=None, timeout=READ_TIMEOUT_S
@@ -85,7 +84,7 @@ def find(name: TableName) -> dict[str, Policy] | None:
 
 
 def describe(name: TableName) -> dict[str, Policy]:
-    """The table's families and their policies. Raises ServerProblem where there is no such table."""
+    """Returns the policies of the table's families. Raises ServerProblem if the table does not exist."""
     families = find(name)
     if families is None:
         raise ServerProblem(f"table {name} does not exist")
@@ -96,32 +95,31 @@ def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
     Returns:
-        False where somebody else's table is there by now, or has been given another's schema: it is left alone.
+        False if another table exists there by now, or got another schema meanwhile; it is left alone.
 
     Raises:
-        ServerProblem: also where the table was created and its schema could not be stored, which the message says.
+        ServerProblem: also if the table was created but its schema could not be stored, which the message reports.
     """
-    if not create_bare(name, policies_of(schema), schema.key.split_keys(MOST_SPLITS)):
+    if not create_bare(name, policies_of(schema), schema.key.split_keys(MAX_SPLITS)):
         return False
     try:
         return write_schema(name, schema)
     except ServerProblem as problem:
         raise ServerProblem(
-            f"{problem}; the table was created, but does not hold its schema yet: the same once more with --apply "
-            "stores it"
+            f"{problem}; the table was created, but does not store its schema yet: repeat the command with --apply"
         ) from problem
 
 
 def create_bare(name: TableName, policies: Mapping[str, Policy], split_keys: Iterable[bytes] = ()) -> bool:
-    """Creates the table with these families and nothing in it; False where somebody else's is there by now."""
+    """Creates an empty table with these families. Returns False if it exists already."""
     request = CreateTableRequest(
         parent=name.parent,
         table_id=name.table,
         table={"column_families": {family: {"gc_rule": to_rule(policy)} for family, policy in policies.items()}},
         initial_splits=[{"key": key} for key in split_keys],
     )
-    # What the server can miss when it creates a table is the instance.
-    with _admin(name, asked=f"instance {name.parent}") as admin:
+    # NotFound here means that the instance does not exist.
+    with _admin(name, resource=f"instance {name.parent}") as admin:
         try:
             admin.create_table(request, timeout=CHANGE_TIMEOUT_S)
         except AlreadyExists:
@@ -130,30 +128,30 @@ def create_bare(name: TableName, policies: Mapping[str, Policy], split_keys: Ite
 
 
 def differences(actual: Mapping[str, Policy], wanted: Mapping[str, Policy]) -> list[Difference]:
-    """The families that are missing, that have another policy, or that nobody asked for, by name."""
+    """Returns the families that are missing, have another policy or were not requested, ordered by name."""
     pairs = [Difference(family, actual.get(family), wanted.get(family)) for family in sorted({*actual, *wanted})]
     return [pair for pair in pairs if not pair.matches]
 
 
 def apply(name: TableName, changes: Iterable[Difference]) -> None:
-    """Adds the families that are missing and sets the policies that differ, in one request. Drops no family."""
+    """Adds missing families and sets policies that differ, in one request. Drops no family."""
     modifications = [
         {"id": change.family, "create" if change.actual is None else "update": {"gc_rule": to_rule(change.wanted)}}
         for change in changes
         if change.wanted is not None
     ]
-    with _admin(name, asked=f"table {name}") as admin:
+    with _admin(name, resource=f"table {name}") as admin:
         admin.modify_column_families({"name": str(name), "modifications": modifications}, timeout=CHANGE_TIMEOUT_S)
 
 
 def delete(name: TableName) -> None:
-    """Deletes the table and all that is in it. Raises ServerProblem where there is no such table."""
-    with _admin(name, asked=f"table {name}") as admin:
+    """Deletes the table with its rows. Raises ServerProblem if it does not exist."""
+    with _admin(name, resource=f"table {name}") as admin:
         admin.delete_table({"name": str(name)}, timeout=CHANGE_TIMEOUT_S)
 
 
 @contextmanager
-def _admin(name: TableName, *, asked: str) -> Iterator[BaseBigtableTableAdminClient]:
-    """A client, closed after the block, whose errors are about what is ``asked`` for."""
-    with explained(asked), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
+def _admin(name: TableName, *, resource: str) -> Iterator[BaseBigtableTableAdminClient]:
+    """Opens a client and closes it after the block. Its errors name the resource."""
+    with explained(resource), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
         yield client

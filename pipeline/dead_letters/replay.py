@@ -156,7 +156,7 @@ def _replay(
 def _published(letters: list[DeadLetter], publisher: Publisher, tally: _Tally) -> Iterator[list[DeadLetter]]:
     """Publishes the letters and yields those that succeed. One that the topic refuses does not block the others."""
     try:
-        publisher.send_at_once(replay_of(letter.message) for letter in letters)
+        publisher.send_batch(replay_of(letter.message) for letter in letters)
     except UnacceptableMessage as problem:
         if len(letters) == 1:
             tally.refused += 1

@@ -133,7 +133,7 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
     click.echo(f"schema: {summary(schema)}")
     for family, policy in tables.policies_of(schema).items():
         click.echo(f"family {family}: policy is {format_policy(policy)}")
-    if splits := schema.key.split_keys(tables.MOST_SPLITS):
+    if splits := schema.key.split_keys(tables.MAX_SPLITS):
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 

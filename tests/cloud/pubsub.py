@@ -1,4 +1,4 @@
-"""Both ends of publishing, for the tests of it: a topic whose messages can be taken, and a server that obeys."""
+"""Helpers for tests of publishing: a topic whose messages can be pulled, and a scripted server."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from pipeline.core.messages import Message
 
 
 class Inbox:
-    """A topic of its own, and what arrives there."""
+    """A new topic and the messages that arrive there."""
 
     def __init__(self, *, ordered: bool = False) -> None:
         name = uuid.uuid4().hex
@@ -29,7 +29,7 @@ class Inbox:
         )
 
     def take(self, count: int) -> list[Message]:
-        """That many messages, waiting until they are there; and all that came along with the last of them."""
+        """Waits for this many messages and returns them, with any others from the last pull."""
         messages: list[Message] = []
         deadline = time.monotonic() + 30
         while len(messages) < count and time.monotonic() < deadline:
@@ -48,7 +48,7 @@ def _plain(message) -> Message:
 
 
 class Server:
-    """A Pub/Sub server for what the emulator does not do: refuse a look at the topic, and hold back its answers."""
+    """A Pub/Sub server that does what the emulator can't: it refuses to show the topic and holds back responses."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -68,7 +68,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[tuple[Server, str]]:
-    """The server and its address."""
+    """Runs the server; yields it and its address."""
     one = Server()
     handlers = {
         "GetTopic": grpc.unary_unary_rpc_method_handler(one.get_topic),

@@ -1,4 +1,4 @@
-"""A Bigtable server with rows of its own that fails when it is told to."""
+"""A scripted Bigtable server for reads."""
 
 import itertools
 import threading
@@ -14,7 +14,7 @@ EVERYTHING = KeyRange(b"", b"")
 FAKE = TableName("test-project", "test-instance", "faked")
 
 Responses = Iterator[ReadRowsResponse]
-Answer = Callable[[Responses, grpc.ServicerContext], Responses]
+Script = Callable[[Responses, grpc.ServicerContext], Responses]
 
 
 def chunk(**fields) -> ReadRowsResponse.CellChunk:
@@ -26,7 +26,7 @@ def response(*chunks: ReadRowsResponse.CellChunk, last_scanned_row_key: bytes = 
 
 
 def chunks_of(row: Row) -> list[ReadRowsResponse.CellChunk]:
-    """A chunk a cell, in full."""
+    """Returns a complete chunk for each cell."""
     chunks = [
         chunk(row_key=row.key, family_name=family, qualifier=qualifier, timestamp_micros=timestamp_us, value=value)
         for family, qualifier, timestamp_us, value in row.cells
@@ -40,12 +40,11 @@ def numbered(count: int) -> list[Row]:
 
 
 class Server:
-    """A server with rows of its own. Each of its answers, in turn, goes through one of ``answers`` as long as it has
-    one: that gets the responses that would be right, one a row."""
+    """A server of its own rows. Each stream of responses, one a row, passes through the next of ``scripts``, if any."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.answers: list[Answer] = []
+        self.scripts: list[Script] = []
         self.requests: list[ReadRowsRequest] = []
         self.features: list[str] = []
 
@@ -54,8 +53,8 @@ class Server:
         self.requests.append(request)
         self.features.append(dict(context.invocation_metadata())["bigtable-features"])
         responses = (response(*chunks_of(row)) for row in self._found(request))
-        if self.answers:
-            responses = self.answers.pop(0)(responses, context)
+        if self.scripts:
+            responses = self.scripts.pop(0)(responses, context)
         yield from map(ReadRowsResponse.serialize, responses)
 
     def _found(self, request: ReadRowsRequest) -> list[Row]:
@@ -68,44 +67,44 @@ class Server:
         return found[: request.rows_limit or None]
 
 
-def breaking(count: int, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE, message: str = "moving") -> Answer:
-    """The first ``count`` responses, and then an error."""
+def breaking(count: int, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE, message: str = "moving") -> Script:
+    """Sends the first ``count`` responses and then an error."""
 
-    def answer(responses: Responses, context: grpc.ServicerContext) -> Responses:
+    def script(responses: Responses, context: grpc.ServicerContext) -> Responses:
         yield from itertools.islice(responses, count)
         context.abort(code, message)
 
-    return answer
+    return script
 
 
-def passed_on(responses: Responses, _: grpc.ServicerContext) -> Responses:
-    """The right answer."""
+def correct(responses: Responses, _: grpc.ServicerContext) -> Responses:
+    """Sends the correct responses."""
     return responses
 
 
-def stopping_within(count: int) -> Answer:
-    """The first ``count`` rows, half of the next one, and the end, as if that were all."""
+def ending_within(count: int) -> Script:
+    """Sends the first ``count`` rows and half of the next one, then ends the stream without an error."""
 
-    def answer(responses: Responses, _: grpc.ServicerContext) -> Responses:
+    def script(responses: Responses, _: grpc.ServicerContext) -> Responses:
         yield from itertools.islice(responses, count)
         yield response(next(responses).chunks[0])
 
-    return answer
+    return script
 
 
-def saying(*responses: ReadRowsResponse, then: Answer | None = None) -> Answer:
-    """These responses; and only with ``then`` what would have been right."""
+def sending(*responses: ReadRowsResponse, then: Script | None = None) -> Script:
+    """Sends these responses, then those of ``then``, which gets the correct ones."""
 
-    def answer(right: Responses, context: grpc.ServicerContext) -> Responses:
+    def script(right: Responses, context: grpc.ServicerContext) -> Responses:
         yield from responses
         if then:
             yield from then(right, context)
 
-    return answer
+    return script
 
 
 def silent(_: Responses, context: grpc.ServicerContext) -> Responses:
-    """Nothing, until the client has given up."""
+    """Sends nothing until the client gives up."""
     gone = threading.Event()
     if context.add_callback(gone.set):
         gone.wait()

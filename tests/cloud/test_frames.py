@@ -34,7 +34,7 @@ def types(table: pyarrow.Table) -> dict[str, pyarrow.DataType]:
 
 
 def test_events_as_a_table() -> None:
-    """A column a metric and a metadata field, sorted by name; null where an event has none."""
+    """A column for each metric and metadata field, sorted by name; null if an event has none."""
     table = RawRecords(EVENTS).to_arrow()
     assert types(table) == {
         "sensor_id": pyarrow.string(),
@@ -55,7 +55,7 @@ def test_events_as_a_table() -> None:
 
 
 def test_events_as_a_frame() -> None:
-    """Times are UTC to the microsecond, readings doubles with NaN where there is none, text is text."""
+    """Times are UTC in microseconds, readings doubles with NaN for none, and metadata text."""
     frame = RawRecords(EVENTS).to_pandas()
     assert str(frame.event_time.dtype) == "datetime64[us, UTC]"
     assert frame.event_time[1] == pandas.Timestamp("2026-02-17T10:30:00.123457Z")
@@ -66,15 +66,15 @@ def test_events_as_a_frame() -> None:
 
 
 def test_event_ids() -> None:
-    """They have a column where there is one, null for an event without."""
+    """They have a column if any event has one; null for the others."""
     table = RawRecords([EVENTS[0], RawRecord("s", T, {"t": 1.0}, event_id="e-1")]).to_arrow()
     assert types(table)["event_id"] == pyarrow.string()
     assert table["event_id"].to_pylist() == [None, "e-1"]
     assert "event_id" not in types(RawRecords(EVENTS).to_arrow())
 
 
-def test_names_that_would_clash() -> None:
-    """A metric called like another column has one of its own, of the same name whatever else is in the table."""
+def test_colliding_names() -> None:
+    """A metric named like another column gets another name, whatever else is in the table."""
     names = ["sensor_id", "event_time", "event_id", "metadata.location", "reading.event_id", "reading", "metadata"]
     readings = {name: float(i) for i, name in enumerate(names)}
     with_id = RawRecord("s", T, readings, {"location": "north"}, "e-1")
@@ -93,7 +93,7 @@ def test_names_that_would_clash() -> None:
 
 
 def test_windows_as_a_table() -> None:
-    """Six columns a metric, called as in the table; counts are whole numbers, and an overflow is infinite."""
+    """Six columns for each metric, named as in the table. Counts are whole numbers, an overflow is infinite."""
     table = AggregateRecords(WINDOWS).to_arrow()
     statistics = ("count", "sum", "min", "max", "avg", "stddev")
     assert types(table) == {
@@ -115,7 +115,7 @@ def test_windows_as_a_table() -> None:
 
 @pytest.mark.parametrize("windows", [WINDOWS, WINDOWS[:1]], ids=["some without the metric", "all with it"])
 def test_windows_as_a_frame(windows: list[AggregateRecord]) -> None:
-    """Counts are Int64 whether or not a window is without the metric; infinity stays what it is."""
+    """Counts are Int64 even if a window lacks the metric; infinity stays infinite."""
     frame = AggregateRecords(windows).to_pandas()
     assert str(frame.window_start.dtype) == "datetime64[us, UTC]"
     assert str(frame.count_t.dtype) == str(frame.reading_count.dtype) == "Int64"
@@ -126,7 +126,7 @@ def test_windows_as_a_frame(windows: list[AggregateRecord]) -> None:
 
 
 def test_nothing() -> None:
-    """An empty result has the columns that are always there, and those of the metrics that were asked for, typed."""
+    """An empty result has the fixed columns and those of the requested metrics, with their types."""
     assert types(RawRecords([]).to_arrow()) == {"sensor_id": pyarrow.string(), "event_time": INSTANT}
     asked = RawRecords([], ["wind", "sensor_id"]).to_pandas()
     assert len(asked) == 0
@@ -137,15 +137,15 @@ def test_nothing() -> None:
     assert str(frame.reading_count.dtype) == "Int64"
 
 
-def test_a_metric_that_was_asked_for_has_a_column() -> None:
-    """Whether or not any of these events has it."""
+def test_a_requested_metric_has_a_column() -> None:
+    """Even if no event has it."""
     table = RawRecords(EVENTS, ["temperature", "rain"]).to_arrow()
     assert table["rain"].to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize("made", [lambda: RawRecords(EVENTS), lambda: AggregateRecords(WINDOWS)])
-def test_each_record_can_be_had_once(made: Callable[[], RawRecords | AggregateRecords]) -> None:
-    """A frame holds what has not been taken before, and takes it; a loop goes on where the last one ended."""
+def test_each_record_is_taken_once(made: Callable[[], RawRecords | AggregateRecords]) -> None:
+    """A frame takes the records that are left; a loop continues where the last one ended."""
     records = made()
     first = next(records)
     assert len(records.to_pandas()) == 1
@@ -165,7 +165,7 @@ def test_each_record_can_be_had_once(made: Callable[[], RawRecords | AggregateRe
 def test_the_extra_is_missing(
     monkeypatch: pytest.MonkeyPatch, made: Callable[[], Iterable], missing: str, method: str
 ) -> None:
-    """The error says what to install, and no record is lost by it."""
+    """The error names what to install, and no record is lost."""
     monkeypatch.setitem(sys.modules, missing, None)
     records = made()
     with pytest.raises(ImportError, match=rf"this needs {missing}; install it with: pip install 'tidetable\[frames\]'"):
@@ -174,13 +174,13 @@ def test_the_extra_is_missing(
 
 
 def test_arrow_needs_no_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table can be had where pandas is not installed."""
+    """Arrow tables need no pandas."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert RawRecords(EVENTS).to_arrow().num_rows == 2
 
 
-def test_a_problem_while_reading_is_the_callers() -> None:
-    """What the server refuses in the middle comes out of the frame as out of a loop."""
+def test_errors_while_reading_are_raised() -> None:
+    """An error of the server in the middle is raised as in a loop."""
 
     def failing() -> Iterable[RawRecord]:
         yield EVENTS[0]
@@ -191,7 +191,7 @@ def test_a_problem_while_reading_is_the_callers() -> None:
 
 
 def test_reading_loads_neither() -> None:
-    """The readers work, and start fast, without the extra."""
+    """Readers work, and start fast, without the extra."""
     script = "import sys, pipeline.cloud.reader; print({'pandas', 'pyarrow'} & set(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed == "set()\n"

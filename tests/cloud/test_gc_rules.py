@@ -29,7 +29,7 @@ def intersection(*rules: GcRule) -> GcRule:
 
 
 def collects(rule: GcRule, age: timedelta, newer_versions: int) -> bool:
-    """What the API's documentation says of a rule, for one cell."""
+    """Whether a rule collects a cell, by the API's documentation."""
     match GcRule.pb(rule).WhichOneof("rule"):
         case None:
             return False
@@ -77,7 +77,7 @@ policies = st.recursive(
     ],
 )
 def test_a_policy_is_a_rule_and_back(text: str, rule: GcRule) -> None:
-    """Every kind of policy has its rule, which stands for that policy."""
+    """Every kind of policy converts to its rule and back."""
     assert to_rule(parse_policy(text)) == rule
     assert from_rule(rule) == parse_policy(text)
 
@@ -109,7 +109,7 @@ def test_what_is_read_collects_the_same_cells(rule: GcRule, age: timedelta, newe
     ],
 )
 def test_a_rule_that_cbt_would_not_set_can_be_printed(rule: GcRule, text: str) -> None:
-    """What only the API can set is simplified where that is possible, and printed as it is where it is not."""
+    """A rule that only the API can set is simplified if possible and otherwise printed as it is."""
     assert format_policy(from_rule(rule)) == text
 
 
@@ -125,7 +125,7 @@ def test_a_rule_too_long_for_bigtable_is_refused() -> None:
 
 
 def test_a_rule_as_long_as_bigtable_stores_is_taken() -> None:
-    """The limit itself is within the limit; one byte more is not."""
+    """The limit itself is allowed, one byte more is not."""
     longest = (MaxVersions(1),) * 123
     assert GcRule.pb(to_rule(Union((*longest, MaxVersions(128))))).ByteSize() == 500
     with pytest.raises(PolicyError):

@@ -16,7 +16,7 @@ keys = st.binary(max_size=3)
 
 
 def test_the_samples_of_a_table(bigtable):
-    """They are in the order of keys, and the last of them tells how large the table is."""
+    """They are in the order of keys, and the last one has the size of the table."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create(name, TableSchema.default())
     write(name, {b"%05d" % i: [Cell("raw", b"t", 0, b"x" * 100)] for i in range(2000)})
@@ -26,15 +26,15 @@ def test_the_samples_of_a_table(bigtable):
     assert samples[-1].offset_bytes > 2000 * 100
 
 
-def test_a_table_that_is_not_there(bigtable):
-    """It is one line."""
+def test_a_missing_table(bigtable):
+    """The error is one line."""
     name = TableName("test-project", "test-instance", "none")
     with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
         sampled_keys(name)
 
 
 @pytest.mark.parametrize(
-    ("offsets", "least", "wanted"),
+    ("offsets", "min_bytes", "expected"),
     [
         ([], 10, []),
         ([5], 10, []),
@@ -44,16 +44,16 @@ def test_a_table_that_is_not_there(bigtable):
         (list(range(1, 5002)), 1, range(4, 5000, 5)),  # at most a thousand parts
     ],
 )
-def test_cuts(offsets, least, wanted):
-    """Between them lies enough to be worth a request."""
+def test_split_points(offsets, min_bytes, expected):
+    """The parts between them are large enough for a request."""
     samples = [Sample(b"%05d" % number, offset) for number, offset in enumerate(offsets)]
     samples[-1:] = [sample._replace(key=b"") for sample in samples[-1:]]
-    assert split_points(samples, least) == [b"%05d" % number for number in wanted]
+    assert split_points(samples, min_bytes) == [b"%05d" % number for number in expected]
 
 
 @given(keys, keys, st.lists(keys, max_size=6, unique=True).map(sorted), keys)
-def test_divided(start, end, at, key):
-    """The parts of a range hold each of its keys once, and no other."""
+def test_split_range(start, end, at, key):
+    """The parts contain each key of the range once, and no other key."""
     if end and start > end:
         start, end = end, start
 

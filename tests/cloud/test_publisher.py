@@ -42,7 +42,7 @@ def publish(topic: str, messages: Iterable[Message]) -> Publisher:
 
 
 def test_what_is_sent_arrives(inbox: Inbox) -> None:
-    """Payload and attributes of every message are stored when the block is left."""
+    """The end of the block waits until payload and attributes of every message are stored."""
     messages = [
         Message(b"\x00\xff", {"message_type": "tidetable.v1.SensorEvent", "event_time": "2026-02-17T08:00:00Z"}),
         Message(b"", {"küche": "\N{SNOWMAN}", "message_id": "7", "timestamp": "8"}),
@@ -53,13 +53,13 @@ def test_what_is_sent_arrives(inbox: Inbox) -> None:
 
 
 def test_more_than_a_request_takes_arrives_once(inbox: Inbox) -> None:
-    """Thousands of messages go out in several requests, and none of them twice."""
+    """Thousands of messages take several requests, and none arrives twice."""
     assert publish(inbox.topic, texts(2500)).confirmed == 2500
     assert sorted(int(message.data) for message in inbox.take(2500)) == list(range(2500))
 
 
 def test_messages_with_an_ordering_key_keep_key_and_order(pubsub: str) -> None:
-    """Messages of one key arrive in the order in which they were sent, among others that have none."""
+    """Messages with one key arrive in the order of sending, between others without a key."""
     inbox = Inbox(ordered=True)
     messages = [Message(str(n).encode(), {}, ordering_key="cellar" if n % 3 else "") for n in range(1500)]
     assert publish(inbox.topic, messages).confirmed == 1500
@@ -68,7 +68,7 @@ def test_messages_with_an_ordering_key_keep_key_and_order(pubsub: str) -> None:
 
 
 def test_confirm_waits_in_the_middle(inbox: Inbox) -> None:
-    """A publisher can make sure of what it sent, and go on."""
+    """A publisher can wait for confirmations and go on."""
     with Publisher(inbox.topic) as publisher:
         publisher.send(Message(b"1", {}))
         publisher.confirm()
@@ -78,7 +78,7 @@ def test_confirm_waits_in_the_middle(inbox: Inbox) -> None:
 
 
 def test_an_error_in_the_block_loses_no_message(inbox: Inbox) -> None:
-    """What was sent before the block failed is stored all the same, and the error goes its way."""
+    """Messages sent before the error are stored, and the error is raised."""
 
     def messages() -> Iterator[Message]:
         yield Message(b"1", {})
@@ -102,7 +102,7 @@ def test_an_error_in_the_block_loses_no_message(inbox: Inbox) -> None:
     ],
 )
 def test_a_topic_is_named_by_its_full_path(text: str) -> None:
-    """Anything else is told in a line, with the form that it should have."""
+    """Any other text is an error of one line, which shows the right form."""
     with pytest.raises(
         ValueError, match=r"^topic .* is not a full path; write projects/PROJECT/topics/TOPIC$"
     ) as raised:
@@ -111,22 +111,22 @@ def test_a_topic_is_named_by_its_full_path(text: str) -> None:
     assert topic_path("projects/p/topics/t") == "projects/p/topics/t"
 
 
-def test_a_topic_that_is_not_there_is_told_before_the_first_message(pubsub: str) -> None:
-    """The topic must exist: it is not made by publishing."""
+def test_a_missing_topic_is_an_error_before_the_first_message(pubsub: str) -> None:
+    """The topic must exist: publishing does not create it."""
     with pytest.raises(ServerProblem) as raised:
         Publisher(TOPIC)
     assert str(raised.value) == f"topic {TOPIC} does not exist"
 
 
-def test_a_server_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens, nobody waits for it."""
+def test_a_closed_port_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed port fails without a wait."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
     with pytest.raises(ServerProblem, match=f"^topic {TOPIC}: the server cannot be reached: "):
         Publisher(TOPIC)
 
 
-def test_a_failure_says_how_many_messages_are_confirmed(inbox: Inbox) -> None:
-    """When a topic goes away, the error tells what was stored before that."""
+def test_a_failure_counts_the_confirmed_messages(inbox: Inbox) -> None:
+    """If the topic disappears, the error has the number of messages stored before."""
     publisher = publish(inbox.topic, texts(3))
     inbox.delete_topic()
     for message in texts(2):
@@ -137,7 +137,7 @@ def test_a_failure_says_how_many_messages_are_confirmed(inbox: Inbox) -> None:
 
 
 def test_sending_stops_after_a_failure(inbox: Inbox) -> None:
-    """A publisher that keeps sending to a topic that has gone hears of it before it is done."""
+    """A publisher that keeps sending to a deleted topic gets the error before its end."""
     deadline = time.monotonic() + 30
 
     def messages() -> Iterator[Message]:
@@ -151,10 +151,10 @@ def test_sending_stops_after_a_failure(inbox: Inbox) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "topic", "ordering_key", "retry", "timeout", "self"])
-def test_an_attribute_that_the_client_would_misread_is_refused(inbox: Inbox, name: str) -> None:
-    """Attributes travel as keyword arguments: one that is named like an argument is an error, not a setting."""
+def test_an_attribute_named_like_a_parameter_is_refused(inbox: Inbox, name: str) -> None:
+    """Attributes are keyword arguments of the client: one named like a parameter is an error."""
     with Publisher(inbox.topic) as publisher:
-        with pytest.raises(ValueError, match=f"cannot publish attributes of these names: {name}$"):
+        with pytest.raises(ValueError, match=f"cannot publish attributes with these names: {name}$"):
             publisher.send(Message(b"", {name: "1", "event_id": "2"}))
         publisher.send(Message(b"good", {}))
     assert [message.data for message in inbox.take(1)] == [b"good"]
@@ -162,7 +162,7 @@ def test_an_attribute_that_the_client_would_misread_is_refused(inbox: Inbox, nam
 
 
 def test_a_message_beyond_ten_megabytes_is_refused(inbox: Inbox) -> None:
-    """Pub/Sub would not take it: that is told, and costs no other message."""
+    """It is an error, and costs no other message."""
     with Publisher(inbox.topic) as publisher:
         publisher.send(Message(b"x" * 9_900_000, {}))
         with pytest.raises(ValueError, match="maximum allowed size"):
@@ -170,45 +170,45 @@ def test_a_message_beyond_ten_megabytes_is_refused(inbox: Inbox) -> None:
     assert [len(message.data) for message in inbox.take(1)] == [9_900_000]
 
 
-def test_at_once_every_attribute_is_published(pubsub: str) -> None:
-    """A request of its own holds attributes of any name, and the ordering key; it is over when all is stored."""
+def test_a_batch_publishes_every_attribute(pubsub: str) -> None:
+    """A batch may have attributes of any name and an ordering key; it returns when all messages are stored."""
     inbox = Inbox(ordered=True)
     names = {"data": "1", "topic": "2", "ordering_key": "3", "retry": "4", "timeout": "5", "self": "6"}
     messages = [Message(b"a", names, ordering_key="cellar"), Message(b"b", {"x": "y"}, ordering_key="cellar")]
     with Publisher(inbox.topic) as publisher:
-        publisher.send_at_once(messages)
+        publisher.send_batch(messages)
         assert inbox.take(2) == messages
 
 
-def test_at_once_a_message_that_is_refused_is_told_as_that(inbox: Inbox) -> None:
-    """What is wrong with a message is another matter than what is wrong with a server."""
+def test_a_batch_with_a_bad_message(inbox: Inbox) -> None:
+    """The error for a bad message differs from that for a server."""
     with Publisher(inbox.topic) as publisher:
         with pytest.raises(UnacceptableMessage, match=f"^topic {inbox.topic}: "):
-            publisher.send_at_once([Message(b"good", {}), Message(b"", {})])
-        publisher.send_at_once([Message(b"good", {})])
+            publisher.send_batch([Message(b"good", {}), Message(b"", {})])
+        publisher.send_batch([Message(b"good", {})])
         assert [message.data for message in inbox.take(1)] == [b"good"]
         inbox.delete_topic()
         with pytest.raises(ServerProblem, match=r"does not exist$") as raised:
-            publisher.send_at_once([Message(b"late", {})])
+            publisher.send_batch([Message(b"late", {})])
     assert not isinstance(raised.value, UnacceptableMessage)
 
 
 def test_an_account_that_may_only_publish_publishes(server: Server) -> None:
-    """Not being allowed to look whether the topic is there is no reason to refuse."""
+    """Publishing works without the permission to read the topic."""
     publisher = publish(TOPIC, texts(1))
     assert (server.received, publisher.confirmed) == (1, 1)
 
 
-def test_a_passing_failure_is_tried_again(server: Server) -> None:
-    """A server that is away for a moment costs neither a message nor a word."""
+def test_a_transient_failure_is_retried(server: Server) -> None:
+    """A server that is away for a moment costs no message and raises nothing."""
     failures = iter([grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
     server.on_publish = lambda context: context.abort(code, "later") if (code := next(failures, None)) else None
     publisher = publish(TOPIC, texts(1))
     assert (server.received, publisher.confirmed) == (3, 1)
 
 
-def test_a_refusal_is_told_and_not_tried_again(server: Server) -> None:
-    """A server that will not have the message is heard the first time."""
+def test_a_refusal_is_not_retried(server: Server) -> None:
+    """The error of the first attempt is raised."""
     server.on_publish = lambda context: context.abort(grpc.StatusCode.PERMISSION_DENIED, "not from you")
     with pytest.raises(ServerProblem) as raised:
         publish(TOPIC, texts(1))
@@ -217,22 +217,20 @@ def test_a_refusal_is_told_and_not_tried_again(server: Server) -> None:
 
 
 @pytest.mark.parametrize("ordering_key", ["", "cellar"])
-def test_a_server_that_never_answers_is_not_waited_for_for_ever(
-    server: Server, monkeypatch: pytest.MonkeyPatch, ordering_key: str
-) -> None:
-    """Without any answer, patience ends, for ordered messages too, and what is confirmed is told."""
+def test_a_server_that_never_responds(server: Server, monkeypatch: pytest.MonkeyPatch, ordering_key: str) -> None:
+    """The publisher gives up, with ordering keys too, and reports how many messages are confirmed."""
     end = threading.Event()
     server.on_publish = lambda _: end.wait(30) and None
     monkeypatch.setattr("pipeline.cloud.publisher._PATIENCE_SECONDS", 0.5)
     messages = [message._replace(ordering_key=ordering_key) for message in texts(3)]
-    with pytest.raises(ServerProblem, match=r"no answer for .*; 0 of 3 messages are confirmed$"):
+    with pytest.raises(ServerProblem, match=r"no response for .*; 0 of 3 messages are confirmed$"):
         publish(TOPIC, messages)
     end.set()
 
 
 @pytest.mark.parametrize(("size", "most"), [(0, 10_000), (1_000_000, 17)])
-def test_no_more_is_unconfirmed_than_fits_into_memory(server: Server, size: int, most: int) -> None:
-    """A sender that is faster than the server waits: ten thousand messages, or 16 MB and the one beyond."""
+def test_unconfirmed_messages_are_bounded(server: Server, size: int, most: int) -> None:
+    """A sender faster than the server waits at ten thousand messages, or at the first message past 16 MB."""
     may_answer = threading.Event()
     server.on_publish = lambda _: may_answer.wait(30) and None
     message = Message(b"x" * size, {})
@@ -256,7 +254,7 @@ def test_no_more_is_unconfirmed_than_fits_into_memory(server: Server, size: int,
 
 
 class Clock:
-    """A clock that goes on only where somebody sleeps."""
+    """A clock that only ``sleep`` advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -270,7 +268,7 @@ class Clock:
 
 @pytest.mark.parametrize(("rate", "batch"), [(10, 1), (10, 5), (0.5, 1), (50_000, 100)])
 def test_a_pacer_holds_the_rate(rate: float, batch: int) -> None:
-    """The first events go at once, the others when the rate says, however many make a message."""
+    """The first events are due at once, the others at the rate, however many a message has."""
     clock = Clock()
     pacer = Pacer(rate, clock=clock, sleep=clock.sleep)
     for _ in range(21):
@@ -279,7 +277,7 @@ def test_a_pacer_holds_the_rate(rate: float, batch: int) -> None:
 
 
 def test_a_pacer_catches_up_a_second_and_no_more() -> None:
-    """After a long delay, there is no burst of all that was missed."""
+    """A long delay causes no burst of all events that were due."""
     clock = Clock()
     pacer = Pacer(10, clock=clock, sleep=clock.sleep)
     pacer.wait(1)
@@ -292,7 +290,7 @@ def test_a_pacer_catches_up_a_second_and_no_more() -> None:
 
 
 def test_a_pacer_without_a_rate_never_waits() -> None:
-    """An infinite rate is no rate."""
+    """An infinite rate is no limit."""
     clock = Clock()
     pacer = Pacer(math.inf, clock=clock, sleep=clock.sleep)
     for _ in range(1000):
@@ -300,8 +298,8 @@ def test_a_pacer_without_a_rate_never_waits() -> None:
     assert clock.now == 1000
 
 
-def test_a_pacer_stops_waiting_when_it_should() -> None:
-    """A wish to stop is heard within a moment, in the middle of a long wait too."""
+def test_a_pacer_stops_on_request() -> None:
+    """A stop ends even a long wait within a moment."""
     clock = Clock()
     pacer = Pacer(0.001, lambda: clock.now >= 1003, clock=clock, sleep=clock.sleep)
     pacer.wait(1)
@@ -310,5 +308,5 @@ def test_a_pacer_stops_waiting_when_it_should() -> None:
 
 
 def test_dead_letters_avoid_the_same_names() -> None:
-    """What the core renames in a dead letter is just what Google's client would take for an argument."""
+    """Dead letters rename exactly the attributes that Google's client would take for parameters."""
     assert dead_letters._PUBLISH_ARGUMENTS == publisher._UNPUBLISHABLE_ATTRIBUTES

@@ -9,7 +9,7 @@ from google.cloud.bigtable import data
 
 from pipeline.cloud import row_reader, tables
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import NOTHING_SAID, ForeignRowProblem, SensorTable
+from pipeline.cloud.reader import NOTHING_DECLARED, ForeignRowProblem, SensorTable
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
@@ -49,7 +49,7 @@ def created(schema: TableSchema) -> TableName:
     return name
 
 
-def opened(name: TableName, declared: DeclaredSchema = NOTHING_SAID) -> AbstractContextManager[SensorTable]:
+def opened(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> AbstractContextManager[SensorTable]:
     return SensorTable.open(name.project, name.instance, name.table, declared)
 
 
@@ -84,7 +84,7 @@ def window_row(
 
 
 def returned(table: SensorTable) -> tuple[int, int, int]:
-    """How many requests were made, and how many rows and cells the server sent."""
+    """Returns the numbers of requests, rows and cells."""
     return table.rows.requests, table.rows.rows_read, table.rows.cells_read
 
 
@@ -95,16 +95,16 @@ def times(records: Iterable[RawRecord]) -> list[int]:
 # Raw rows
 
 
-def test_latest_is_the_newest_event_whole(name: TableName) -> None:
-    """The newest event comes back as it was written: time to the microsecond, readings and metadata."""
+def test_latest_returns_the_newest_event(name: TableName) -> None:
+    """The newest event comes back unchanged: time in microseconds, readings and metadata."""
     newest = Event("s", T + 250_001, {"t": 23.5, "p": 1e22, "h": -0.0}, {"place": "Köln, Dach", "model": "x"})
     write(name, [event("s", T), raw_row(newest), event("s", T + 250_000)])
     with opened(name) as table:
         assert table.latest("s") == RawRecord(*newest[:4])
 
 
-def test_latest_asks_for_one_row(name: TableName) -> None:
-    """However many events a sensor has, its latest is one request for one row."""
+def test_latest_reads_one_row(name: TableName) -> None:
+    """It costs one request for one row, however many events a sensor has."""
     write(name, [event("s", T + i) for i in range(20)])
     with opened(name) as table:
         table.latest("s")
@@ -112,8 +112,8 @@ def test_latest_asks_for_one_row(name: TableName) -> None:
 
 
 @pytest.mark.parametrize("sensor", NEIGHBOURS)
-def test_a_sensor_is_read_without_its_neighbours(name: TableName, sensor: str) -> None:
-    """A sensor's rows are its own, whatever sensors have names that begin alike."""
+def test_a_sensor_is_read_without_others(name: TableName, sensor: str) -> None:
+    """A sensor gets its own rows only, even if other ids have the same prefix."""
     write(name, [event(other, T, index) for index, other in enumerate(NEIGHBOURS)])
     write(name, OTHER_ROWS)
     expected = RawRecord(sensor, T, {"t": NEIGHBOURS.index(sensor)}, {})
@@ -135,15 +135,17 @@ def test_a_sensor_is_read_without_its_neighbours(name: TableName, sensor: str) -
         (-10, 10_000, [1_000, 1, 0, -1]),
     ],
 )
-def test_a_range_holds_its_start_and_not_its_end(name: TableName, start: int, end: int, expected: list[int]) -> None:
-    """[start, end) is exact to the microsecond, and comes newest first."""
+def test_a_range_includes_its_start_and_excludes_its_end(
+    name: TableName, start: int, end: int, expected: list[int]
+) -> None:
+    """[start, end) is exact to the microsecond, newest first."""
     write(name, [event("s", T + offset) for offset in (-1, 0, 1, 1_000)])
     with opened(name) as table:
         assert times(table.range("s", T + start, T + end)) == expected
 
 
-def test_times_beyond_the_keys_stand_for_all_time(name: TableName) -> None:
-    """A range may start before 1970 and end in the year 9999: events at both ends of the keys are in it."""
+def test_times_beyond_the_keys(name: TableName) -> None:
+    """A range from before 1970 to the year 9999 includes events at both ends of the keys."""
     write(name, [event("s", 0), event("s", T), event("s", LATEST_US)])
     with opened(name) as table:
         everything = table.range("s", parse_time("0001-01-01"), parse_time("9999-12-31"))
@@ -153,7 +155,7 @@ def test_times_beyond_the_keys_stand_for_all_time(name: TableName) -> None:
 
 
 def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName) -> None:
-    """Of a limited range the server sends the limit's rows, the newest ones."""
+    """The server sends only the newest rows, up to the limit."""
     write(name, [event("s", T + i) for i in range(10)])
     with opened(name) as table:
         assert times(table.range("s", T, T + 9, limit=3)) == [8, 7, 6]
@@ -164,7 +166,7 @@ def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName) -> None:
 def test_a_long_range_comes_in_pages(
     name: TableName, monkeypatch: pytest.MonkeyPatch, limit: int | None, requests: int
 ) -> None:
-    """Rows come a page a request, each once; the limit counts over all pages."""
+    """A request returns a page, each row comes once, and the limit applies to all pages."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
     write(name, [event("s", T + i) for i in range(8)])
     with opened(name) as table:
@@ -173,7 +175,7 @@ def test_a_long_range_comes_in_pages(
 
 
 def test_the_newest_version_of_a_cell_counts(name: TableName) -> None:
-    """Of several versions of a cell the server sends one, the newest."""
+    """The server sends only the newest version of a cell."""
     newest = event("s", T, 3.0)
     write(name, [newest])
     for age_us in (1_000, 2_000):
@@ -183,8 +185,8 @@ def test_the_newest_version_of_a_cell_counts(name: TableName) -> None:
         assert table.rows.cells_read == 1
 
 
-def test_families_that_are_not_asked_for_stay_on_the_server(bigtable: str) -> None:
-    """Families go by their exact names, of which a dot is a part and no pattern, and no others are sent."""
+def test_other_families_stay_on_the_server(bigtable: str) -> None:
+    """Families match by their exact names, in which a dot is no pattern, and the server sends no others."""
     schema = TableSchema.default("r.w", "s", "m-1")
     families = """metrics = { "r.w" = ["*"], r-w = ["x"] }\nmetadata = { m-1 = ["*"] }\ntiers = { 1h = "s" }"""
     name = created(parse_schema(families))
@@ -198,8 +200,8 @@ def test_families_that_are_not_asked_for_stay_on_the_server(bigtable: str) -> No
 # Aggregates
 
 
-def test_an_aggregate_comes_back_as_it_was_written(name: TableName) -> None:
-    """The number of readings and each metric's six statistics: counts are whole numbers, an overflow is infinite."""
+def test_an_aggregate_is_read_as_written(name: TableName) -> None:
+    """The number of readings and six statistics a metric. Counts are whole numbers, an overflow is infinite."""
     write(name, [window_row(HOURLY, "s", T, {"t_avg": 1.0, "p": 1e308}, {"t_avg": 2.0, "p": 1e308}, {"t_avg": 6.0})])
     with opened(name) as table:
         [record] = table.aggregates("s", T, T + 1, tier=HOURLY)
@@ -215,16 +217,16 @@ def test_an_aggregate_comes_back_as_it_was_written(name: TableName) -> None:
     ("start", "end", "expected"),
     [(0, HOUR, [0]), (0, HOUR + 1, [0, HOUR]), (1, HOUR, []), (1, HOUR + 1, [HOUR]), (-1, 1, [0]), (-HOUR, 0, [-HOUR])],
 )
-def test_windows_are_chosen_by_their_start(name: TableName, start: int, end: int, expected: list[int]) -> None:
-    """A window belongs to [start, end) when it starts there, to the microsecond; oldest first."""
+def test_windows_are_selected_by_their_start(name: TableName, start: int, end: int, expected: list[int]) -> None:
+    """A window belongs to [start, end) if it starts there, to the microsecond; oldest first."""
     write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1, 2)])
     with opened(name) as table:
         found = table.aggregates("s", T + start, T + end, tier=HOURLY)
         assert [record.start_us - T for record in found] == expected
 
 
-def test_windows_of_other_lengths_and_sensors_stay_apart(name: TableName) -> None:
-    """Hours, days and quarters of an hour of one sensor are read each for itself, and no neighbour's with them."""
+def test_windows_are_read_by_length_and_sensor(name: TableName) -> None:
+    """Hours, days and quarters of an hour of a sensor are read apart, without those of other sensors."""
     day = DAILY.start_of(T)
     written = [(HOURLY, T), (QUARTERLY, T), (QUARTERLY, T + QUARTERLY.length_us), (DAILY, day)]
     families = {HOURLY: "stats", QUARTERLY: "quarters", DAILY: "days"}
@@ -247,7 +249,7 @@ def test_windows_of_other_lengths_and_sensors_stay_apart(name: TableName) -> Non
 
 
 def test_sensors_cost_one_seek_each(name: TableName) -> None:
-    """One request for one key a sensor, one for each kind of other row, one for the end; values stay on the server."""
+    """One request for one key a sensor, one for each reserved prefix, one for the end, and no values."""
     write(name, [event(sensor, T + i) for sensor in NEIGHBOURS for i in range(5)])
     write(name, OTHER_ROWS)
     with opened(name) as table:
@@ -259,8 +261,8 @@ def test_sensors_cost_one_seek_each(name: TableName) -> None:
 # Nothing there
 
 
-def test_an_unknown_sensor_has_nothing(name: TableName) -> None:
-    """A sensor without rows reads as nothing, in a table with others and in an empty one."""
+def test_an_unknown_sensor_has_no_records(name: TableName) -> None:
+    """A sensor without rows has no records, in an empty table and in one with other sensors."""
     with opened(name) as table:
         assert list(table.sensors()) == []
         for _ in range(2):
@@ -271,8 +273,8 @@ def test_an_unknown_sensor_has_nothing(name: TableName) -> None:
 
 
 @pytest.mark.parametrize("sensor", ["", "agg", "schema", "repair", "a#b", "agg#hourly#a", "größe"])
-def test_what_is_no_sensor_is_refused(name: TableName, sensor: str) -> None:
-    """An id that leads to rows that are not one sensor's is refused by the call itself."""
+def test_an_invalid_sensor_id_is_refused(name: TableName, sensor: str) -> None:
+    """The call itself refuses an id that would lead to rows of other sensors."""
     with opened(name) as table:
         for read in (table.latest, lambda x: table.range(x, 0, 1), lambda x: table.aggregates(x, 0, 1)):
             with pytest.raises(ValueError, match="can't be a sensor's id"):
@@ -281,7 +283,7 @@ def test_what_is_no_sensor_is_refused(name: TableName, sensor: str) -> None:
 
 @pytest.mark.parametrize("end", [T, T - 1])
 def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, end: int) -> None:
-    """An empty or reversed range is a mistake, and the message has both times."""
+    """An empty or reversed range is an error, which contains both times."""
     with opened(name) as table:
         for read in (table.range, table.aggregates):
             with pytest.raises(ValueError, match=r"2026-02-17T10:00:00Z is not before 2026-02-17T\S+Z$"):
@@ -292,7 +294,7 @@ def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, e
 
 
 def foreign_raw_rows(sensor: str) -> list[Row]:
-    """Newer than T, each foreign in its own way."""
+    """Rows newer than T, each foreign in another way."""
     keys = (TableSchema.default().key.render(Event(sensor, T + n, {}, {})) for n in itertools.count(1))
     cells = [
         *(Cell("raw", b"t", T, value) for value in (b"warm", b"nan", b"-inf", b"1_0", b"", (7).to_bytes(8), b"\xff")),
@@ -308,7 +310,7 @@ def foreign_raw_rows(sensor: str) -> list[Row]:
 
 
 def foreign_windows(sensor: str) -> list[Row]:
-    """One an hour behind T, each foreign in its own way."""
+    """A row for each hour after T, each foreign in another way."""
     odd: list[dict[str, bytes]] = [
         *({"reading_count": value} for value in (b"inf", b"-1", b"0", b"1.5", b"1e30", b"nan", b"many", b"")),
         *({"count_t": value} for value in (b"1e999", b"0", b"-1", (1).to_bytes(8))),
@@ -331,7 +333,7 @@ def foreign_windows(sensor: str) -> list[Row]:
 
 
 def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever somebody else wrote between them, a sensor's own rows are read; what was left out is counted once."""
+    """A sensor's own rows are read despite foreign rows between them. A foreign row counts once."""
     foreign = foreign_raw_rows("odd")
     write(name, [event("odd", T), event("odd", T - HOUR), event("other", T), *foreign])
     own = [RawRecord("odd", T, {"t": 1.0}), RawRecord("odd", T - HOUR, {"t": 1.0})]
@@ -350,7 +352,7 @@ def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: 
 
 
 def test_foreign_windows_are_left_out(name: TableName) -> None:
-    """The same goes for aggregates: one that could not be gone on from is left out, and those beside it are read."""
+    """A foreign aggregate row is left out, and those next to it are read."""
     foreign = foreign_windows("odd")
     write(name, [window_row(HOURLY, "odd", T + n * HOUR, {"t": 1.0}) for n in (0, 100)])
     write(name, foreign)
@@ -360,8 +362,8 @@ def test_foreign_windows_are_left_out(name: TableName) -> None:
         assert table.foreign.messages.keys() == {row.key for row in foreign}
 
 
-def test_strictly_nothing_is_left_out(name: TableName) -> None:
-    """Where what is missing would be missing in a result, a foreign row is a problem, however often it is met."""
+def test_a_strict_reader_leaves_nothing_out(name: TableName) -> None:
+    """A strict reader raises for every foreign row, however often it meets one."""
     write(name, [event("odd", T), foreign_raw_rows("odd")[0], *foreign_windows("odd")[:1]])
     with SensorTable.open(name.project, name.instance, name.table, strict=True) as table:
         for read in (
@@ -375,7 +377,7 @@ def test_strictly_nothing_is_left_out(name: TableName) -> None:
 
 
 def test_many_foreign_rows_cost_few_requests(name: TableName) -> None:
-    """They are read through in pages, not sought one by one."""
+    """They are read in pages, not by a seek each."""
     write(name, [Row(f"user-{n:05}".encode(), [Cell("raw", b"t", 0, b"1")]) for n in range(3000)])
     write(name, [event("a", T), event("v", T)])
     with opened(name) as table:

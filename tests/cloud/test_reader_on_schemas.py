@@ -1,4 +1,4 @@
-"""The readers on every layout, against the emulator: the right records, and no more than they need from the server."""
+"""Readers of every layout, against the emulator: they return the right records and read no more than they need."""
 
 import uuid
 from functools import cache
@@ -49,7 +49,7 @@ MINUTES = 150
 
 
 def events(sensor):
-    """Two and a half hours, an event a minute, the wind only in every tenth."""
+    """Events of two and a half hours, one a minute; only every tenth has a wind reading."""
     index = SENSORS.index(sensor)
     for minute in range(MINUTES):
         readings = {"temperature": 20.5 + minute, "humidity": float(index)}
@@ -68,7 +68,7 @@ def newest_first(sensor):
 
 @cache
 def written(name):
-    """A table of that schema with everything in it; of every worker its own."""
+    """Returns a filled table of this schema, one for each worker."""
     layout, _, more = name.partition(" ")
     schema = parse_schema(
         f"key = '{SCHEMAS[name]}'\nlayout = '{layout}'\n"
@@ -117,7 +117,7 @@ def test_every_query(table):
 
 
 def test_many_sensors(table):
-    """Several sensors are read at once: their latest in the order of asking, their ranges in one order of time."""
+    """Latest events of several sensors come in the requested order, ranges in the order of time."""
     latest = list(table.latest(["b", "nobody", "a"], metadata=NORTH))
     assert latest == [newest_first("b")[0], newest_first("a")[0]]
     start, end = T + 10 * MINUTE, T + 12 * MINUTE
@@ -130,13 +130,13 @@ def test_many_sensors(table):
 
 
 def test_sensors(table):
-    """Every sensor once, in order, and those whose ids begin alike."""
+    """Every sensor once, in order; or only those with a prefix."""
     assert sorted(table.sensors()) == list(SENSORS)
     assert sorted(table.sensors("a")) == ["a", "a-1"]
 
 
 def test_tiers(table):
-    """Hours and days are read each for itself, the shortest where nothing is said, of one sensor or of several."""
+    """Hours and days are read apart, of one sensor or several; by default the shortest."""
     hours = list(table.aggregates("a", T, T + 2 * HOUR))
     assert [(each.sensor_id, each.start_us, each.window) for each in hours] == [
         ("a", T, HOURLY),
@@ -150,8 +150,8 @@ def test_tiers(table):
         table.aggregates("a", T, T + 1, tier=Window.parse("15m"))
 
 
-def test_nothing_there(table):
-    """An unknown sensor, an empty time and a metric that nobody has read as nothing."""
+def test_no_records(table):
+    """An unknown sensor, an empty range and an unknown metric have no records."""
     assert table.latest("nobody", metadata=NORTH) is None
     assert list(table.range("nobody", T, T + HOUR, metadata=NORTH)) == []
     assert list(table.range("a", T + 10 * HOUR, T + 11 * HOUR, metadata=NORTH)) == []
@@ -183,7 +183,7 @@ READ = {
 
 @pytest.mark.parametrize("name", READ)
 def test_no_more_than_is_needed(bigtable, name):
-    """What the server returns for a query is what the answer is made of: rows and cells, layout by layout."""
+    """The server returns only the rows and cells of the result, in every layout."""
     queries = [
         lambda table: [table.latest("a", metadata=NORTH)],
         lambda table: table.range("a", T + HOUR, T + 2 * HOUR, metadata=NORTH),
@@ -200,7 +200,7 @@ def test_no_more_than_is_needed(bigtable, name):
 
 
 def test_prefix(bigtable):
-    """A location's sensors are one scan; where sensors are scattered it is refused."""
+    """One scan reads a location's sensors; keys that scatter sensors refuse it."""
     where = written("wide by location")
     with SensorTable.open(where.project, where.instance, where.table) as table:
         start, end = T + 50 * MINUTE, T + 52 * MINUTE
@@ -221,8 +221,8 @@ def test_prefix(bigtable):
         table.prefix(start, end, sensors="a")
 
 
-def test_metadata_is_asked_for(bigtable):
-    """Where a sensor is found by its location, a query without it is refused before anything is read."""
+def test_missing_metadata_is_refused(bigtable):
+    """If keys contain the location, a query without it is refused before any read."""
     where = written("serialized by location")
     with SensorTable.open(where.project, where.instance, where.table) as table:
         for query in (lambda: table.latest("a"), lambda: table.range("a", T, T + 1)):
@@ -232,7 +232,7 @@ def test_metadata_is_asked_for(bigtable):
 
 
 def test_a_table_without_a_schema(bigtable):
-    """A table with rows that says nothing of itself is read only by somebody who says what it is."""
+    """A table with rows but no schema is read only with a declared default schema."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     schema = parse_schema("")
     tables.create_bare(name, lasting(schema).policies)
@@ -245,8 +245,8 @@ def test_a_table_without_a_schema(bigtable):
         assert table.latest("a").readings == {"t": 1.5}
 
 
-def test_another_schema_than_is_said(bigtable):
-    """A reader whose flags disagree with the table is told the difference."""
+def test_another_schema_than_declared(bigtable):
+    """The error lists how the declared schema differs from the table's."""
     where = written("bucket_cells")
     with (
         pytest.raises(ServerProblem, match="layout is 'bucket_cells', wanted 'wide'"),

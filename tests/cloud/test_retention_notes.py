@@ -1,4 +1,4 @@
-"""What policies have collected, by the emulator's own collection, and what a table notes of it."""
+"""Losses to garbage collection, with the emulator's own collection, and the notes that a table stores about them."""
 
 import time
 import uuid
@@ -43,7 +43,7 @@ def now_us():
 
 
 def test_the_work_list_outlives_the_aggregates(name):
-    """Whatever the policy of the family that it lies in: nobody has repaired the window yet."""
+    """Whatever the policy of its family: the window still needs a repair."""
     hour, day = SCHEMA.tiers
     start_us = hour.window.start_of(now_us() - 3 * DAY)
     stats = WindowStats()
@@ -62,7 +62,7 @@ def test_the_work_list_outlives_the_aggregates(name):
 
 
 def from_days(retention):
-    """How many days ago the families of raw rows and of hours surely have all their cells, in whole days."""
+    """Returns for raw rows and hours from how many whole days ago on all cells are certain to exist."""
     now = now_us()
     return [
         round((now - us) / DAY)
@@ -71,7 +71,7 @@ def from_days(retention):
 
 
 def test_the_shortest_policy_counts(name):
-    """The schema's, or the table's own, which somebody has changed; a day is to spare."""
+    """The schema's, or a changed one of the table; with a day to spare."""
     policies = tables.describe(name)
     assert from_days(retention_of(name, SCHEMA, policies)) == [29, 1]
     assert from_days(retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})) == [5, 1]
@@ -81,7 +81,7 @@ def test_the_shortest_policy_counts(name):
 
 
 def test_a_policy_that_was_shorter(name):
-    """What it has collected does not come back with a longer one: the table says so."""
+    """A longer policy does not bring back what a shorter one collected: the table notes it."""
     policies = tables.describe(name)
     short = retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})
     record_losses(name, SCHEMA, short, policies)
@@ -90,8 +90,8 @@ def test_a_policy_that_was_shorter(name):
     assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
 
 
-def test_a_policy_that_goes_on_being_shorter(name, monkeypatch):
-    """It collects until somebody sees that it has ended, whenever it was seen first."""
+def test_a_policy_that_stays_shorter(name, monkeypatch):
+    """It counts until a check finds that it has ended, whenever it was first seen."""
     policies = tables.describe(name)
     short = {**policies, "raw": parse_policy("maxage=6d")}
     real = time.time_ns
@@ -105,7 +105,7 @@ def test_a_policy_that_goes_on_being_shorter(name, monkeypatch):
 
 
 def test_versions_that_were_collected(name):
-    """A policy by versions that a cell's events are takes any of them, however young."""
+    """If versions of a cell are events, a policy by versions may collect any of them."""
     schema = parse_schema("key = '{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'\ntiers = { 1h = 'hourly' }")
     policies = schema.policies | {"tidetable": parse_policy("never")}
     by_versions = {**policies, "raw": parse_policy("maxversions=9")}
@@ -114,7 +114,7 @@ def test_versions_that_were_collected(name):
 
 
 def test_jobs_that_do_not_deduplicate(name):
-    """From the first that does not, to the next that does, windows may count a reading twice."""
+    """Between the first job that does not and the next that does, windows may count a reading twice."""
     policies = tables.describe(name)
 
     def spans(deduplicate, earliest_us, latest_us):
@@ -129,7 +129,7 @@ def test_jobs_that_do_not_deduplicate(name):
 
 
 def test_a_tier_that_was_added(name):
-    """It has no rows of windows before the first job that writes it."""
+    """It has no rows for windows before the first job that writes it."""
     policies = tables.describe(name)
     hour, day = SCHEMA.tiers
 
@@ -155,9 +155,9 @@ def test_a_tier_that_was_added(name):
         (b"schema#repeats", b"x", b"off"),
     ],
 )
-def test_a_note_of_somebody_else_s(name, key, column, value):
-    """It is named, and nothing is guessed."""
+def test_an_invalid_note(name, key, column, value):
+    """The error names the row."""
     with Rewriter.open(name) as rewriter:
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
-    with pytest.raises(ServerProblem, match=f"row {key.decode()} holds .*, where a number should be; delete it"):
+    with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))

@@ -21,13 +21,13 @@ def name(bigtable):
 
 
 def write(name, rows):
-    """These cells under these keys, in place of all others in the family of the first of them."""
+    """Writes these cells in place of all others in the family of the first one."""
     with Rewriter.open(name) as opened:
         opened.replace(Replacement(key, cells[0].family, tuple(cells)) for key, cells in rows.items())
 
 
 def rows_of(name):
-    with RowReader.open(name) as reader:  # the emulator has families in no order
+    with RowReader.open(name) as reader:  # the emulator returns families in any order
         return {row.key: sorted(row.cells) for row in reader.read(KeyRange(b"", b""))}
 
 
@@ -36,7 +36,7 @@ def cell(family, qualifier, timestamp_us=1000, value=b"x"):
 
 
 def test_replacing(name):
-    """Columns and versions that are no longer wanted go, other families stay, and doing it again changes nothing."""
+    """Stale columns and versions go, other families stay, and a repetition changes nothing."""
     write(name, {b"a": [cell("one", b"stale"), cell("one", b"q", 9000), cell("one", b"q", 1000)]})
     write(name, {b"a": [cell("two", b"q")]})
     for _ in range(2):
@@ -45,7 +45,7 @@ def test_replacing(name):
 
 
 def test_a_row_without_cells_is_gone(name):
-    """So that what nothing stands for can be deleted."""
+    """A replacement without cells deletes the row."""
     write(name, {b"a": [cell("one", b"q")], b"b": [cell("one", b"q")]})
     with Rewriter.open(name) as opened:
         opened.replace([Replacement(b"a", "one", ()), Replacement(b"c", "one", ())])
@@ -53,7 +53,7 @@ def test_a_row_without_cells_is_gone(name):
 
 
 def test_deleting_a_column(name):
-    """Of these rows, and of no other."""
+    """It goes from these rows and from no others."""
     write(name, {key: [cell("one", b"q"), cell("one", b"r")] for key in (b"a", b"b")})
     with Rewriter.open(name) as opened:
         opened.delete_column([b"a", b"nowhere"], "one", b"q")
@@ -61,17 +61,17 @@ def test_deleting_a_column(name):
 
 
 def test_rows_larger_than_a_request(name, monkeypatch):
-    """They are written in several, one after the other, and nothing that was written is deleted again."""
-    monkeypatch.setattr(rewriter, "_MOST_MUTATIONS", 7)
-    monkeypatch.setattr(rewriter, "_MOST_ENTRIES", 3)
+    """They take several requests, one after the other, and no request deletes what another wrote."""
+    monkeypatch.setattr(rewriter, "_MAX_MUTATIONS", 7)
+    monkeypatch.setattr(rewriter, "_MAX_ENTRIES", 3)
     rows = {b"%02d" % i: [cell("one", b"%03d" % j) for j in range(i + 1)] for i in range(30)}
     write(name, {key: [cell("one", b"stale")] for key in rows})
     write(name, rows)
     assert rows_of(name) == rows
 
 
-def test_what_the_server_refuses(name):
-    """It is one line in the server's words."""
+def test_a_refusal(name):
+    """The error is one line with the server's message."""
     with pytest.raises(ServerProblem, match=f"^table {name}: .*unknown family") as caught:
         write(name, {b"a": [cell("one", b"q")], b"b": [cell("three", b"q")]})
     assert "\n" not in str(caught.value)
@@ -82,7 +82,7 @@ def test_what_the_server_refuses(name):
 
 @pytest.mark.parametrize("code", [StatusCode.ABORTED, StatusCode.CANCELLED, StatusCode.RESOURCE_EXHAUSTED])
 def test_a_transient_error_is_retried(name, bigtable, monkeypatch, code):
-    """Of a whole request, and of single rows."""
+    """The error of a whole request, and of single rows."""
     rows = {b"%d" % n: [cell("one", b"q")] for n in range(9)}
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
@@ -96,7 +96,7 @@ def test_a_transient_error_is_retried(name, bigtable, monkeypatch, code):
 
 
 def test_an_unreachable_server(name, monkeypatch):
-    """It is told when the time is up."""
+    """The error comes when the time is up."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "localhost:1")
     monkeypatch.setattr(rewriter, "_TIMEOUT_S", 1.0)
     with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached"):

@@ -7,7 +7,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.row_reader import merged
+from pipeline.cloud.row_reader import assembled_rows
 from pipeline.core.rows import Cell, Row
 from tests.cloud.row_server import chunk, response
 
@@ -15,7 +15,7 @@ FULL = {"row_key": b"a", "family_name": "f", "qualifier": b"q"}
 
 
 def merge(*responses: ReadRowsResponse) -> list[Row]:
-    return list(merged(map(ReadRowsResponse.pb, responses)))
+    return list(assembled_rows(map(ReadRowsResponse.pb, responses)))
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def merge(*responses: ReadRowsResponse) -> list[Row]:
         [chunk(**FULL), chunk(reset_row=True), chunk(row_key=b"a", commit_row=True)],
     ],
 )
-def test_chunks_that_make_no_row_are_refused(chunks: list[ReadRowsResponse.CellChunk]) -> None:
-    """Nothing is made up for a key, a family or a column that is missing, and a row keeps its key."""
+def test_invalid_chunks_are_refused(chunks: list[ReadRowsResponse.CellChunk]) -> None:
+    """A missing key, family or column, or a second key within a row, is an error."""
     with pytest.raises(DataLoss):
         merge(response(*chunks))
 
 
-def test_a_row_in_part_is_an_error() -> None:
-    """A stream that ends within a row can be tried again; one that goes on to another row makes no sense."""
+def test_a_partial_row_is_an_error() -> None:
+    """A stream that ends within a row is retried; one that continues with another row is broken."""
     with pytest.raises(Aborted):
         merge(response(chunk(**FULL)))
     with pytest.raises(DataLoss):
@@ -48,7 +48,7 @@ def test_a_row_in_part_is_an_error() -> None:
 
 @st.composite
 def rows_and_chunks(draw: st.DrawFn) -> tuple[list[Row], list[ReadRowsResponse]]:
-    """Rows, and one of the ways in which a server may send them."""
+    """Draws rows and one of the ways in which a server may send them."""
     cells = st.builds(
         Cell, st.sampled_from(["", "f", "g"]), st.sampled_from([b"", b"p", b"q"]), st.integers(0, 2), st.binary()
     )
@@ -70,7 +70,7 @@ def rows_and_chunks(draw: st.DrawFn) -> tuple[list[Row], list[ReadRowsResponse]]
 
 
 def _chunks_in_any_form(row: Row, coin: random.Random) -> list[ReadRowsResponse.CellChunk]:
-    """A row's chunks, with values in pieces and names left out where they are the last chunk's."""
+    """Returns a row's chunks, with split values and without names that repeat those of the chunk before."""
     chunks: list[ReadRowsResponse.CellChunk] = []
     family: str | None = None
     qualifier: bytes | None = None
@@ -97,7 +97,7 @@ def _chunks_in_any_form(row: Row, coin: random.Random) -> list[ReadRowsResponse.
 
 
 @given(rows_and_chunks())
-def test_rows_are_the_same_however_they_were_cut(sent: tuple[list[Row], list[ReadRowsResponse]]) -> None:
-    """Random rows in random chunks of random responses come back as they are."""
+def test_any_split_yields_the_same_rows(sent: tuple[list[Row], list[ReadRowsResponse]]) -> None:
+    """Random rows in random chunks of random responses arrive unchanged."""
     rows, responses = sent
     assert merge(*responses) == rows

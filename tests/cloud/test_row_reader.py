@@ -26,7 +26,7 @@ def only(**condition) -> RowFilter:
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """An empty table of the emulator, with no schema: rows are rows."""
+    """An empty table of the emulator, without a schema."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
     table = {"column_families": {"f": {}, "g": {}}}
     with Client(project=name.project, admin=True).table_admin_client as admin:
@@ -53,7 +53,7 @@ def write(name: TableName, rows: Iterable[Row]) -> None:
 
 
 def test_rows_come_as_they_were_written(name: TableName, reader: RowReader) -> None:
-    """Keys and cells come back, every version of a cell, in the order of keys or against it; families in any order."""
+    """Keys, cells and all versions come back, in the order of keys or in reverse; families in any order."""
     versions = [Cell("f", b"\x00\xff", 3000, b"new"), Cell("f", b"\x00\xff", 1000, b"old"), Cell("g", b"", 0, b"")]
     written = [Row(b"\x00", versions), *numbered(3), Row(b"\xff\xff", [Cell("g", b"q", 5000, bytes(range(256)))])]
     write(name, written)
@@ -79,10 +79,10 @@ def test_rows_come_as_they_were_written(name: TableName, reader: RowReader) -> N
         (b"l", b"", []),
     ],
 )
-def test_a_range_holds_its_start_and_not_its_end(
+def test_a_range_includes_its_start_and_excludes_its_end(
     name: TableName, reader: RowReader, start: bytes, end: bytes, expected: list[int], reverse: bool
 ) -> None:
-    """[start, end), where an empty end is the table's; the same rows in either direction."""
+    """[start, end), where an empty end is the end of the table; the same rows in either direction."""
     rows = numbered(5)
     write(name, rows)
     found = list(reader.read(KeyRange(start, end), reverse=reverse))
@@ -101,7 +101,7 @@ def test_a_long_range_comes_in_pages(
     requests: int,
     reverse: bool,
 ) -> None:
-    """Rows come a page a request, each once; the limit counts over all pages, and no more than that is sent."""
+    """A request returns a page, each row comes once. The limit applies to all pages; the server sends no more."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
     rows = numbered(8)
     write(name, rows)
@@ -110,10 +110,10 @@ def test_a_long_range_comes_in_pages(
     assert (reader.requests, reader.rows_read, reader.cells_read) == (requests, len(expected), 2 * len(expected))
 
 
-def test_a_page_is_requested_when_its_first_row_is_wanted(
+def test_a_page_is_requested_for_its_first_row(
     name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read costs nothing before its first row, and no second page before the first one is used up."""
+    """A read sends no request before its first row, and none for a page before the last one is used up."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 2)
     write(name, numbered(4))
     rows = reader.read(EVERYTHING)
@@ -122,10 +122,10 @@ def test_a_page_is_requested_when_its_first_row_is_wanted(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_filter_chooses_cells(
+def test_a_filter_selects_cells(
     name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    """The server leaves out cells, and rows without any; pages and limits count the rows that are left."""
+    """The server leaves out cells, and rows without any. Pages and limits count only the rows it sends."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 2)
     rows = numbered(40)
     write(name, rows)
@@ -167,14 +167,14 @@ def test_large_values_and_many_cells_come_whole(name: TableName, reader: RowRead
 
 
 def test_a_row_of_many_megabytes_comes_whole(name: TableName, reader: RowReader) -> None:
-    """More than the 4 MB that gRPC takes where nobody says otherwise."""
+    """More than gRPC's default limit of 4 MB."""
     cells = [Cell("f", b"%d" % n, 0, random.Random(n).randbytes(MEGABYTE)) for n in range(6)]
     write(name, [Row(b"large", cells)])
     assert list(reader.read(EVERYTHING)) == [Row(b"large", cells)]
 
 
 def test_threads_share_a_reader(name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads in several threads each see all rows in their own direction, and every one of them is counted."""
+    """Each thread gets all rows in its own direction, and the counters include all of them."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 7)
     rows = numbered(200)
     write(name, rows)
@@ -186,15 +186,15 @@ def test_threads_share_a_reader(name: TableName, reader: RowReader, monkeypatch:
 
 
 def test_a_table_that_does_not_exist_is_named(bigtable: str) -> None:
-    """The first read tells, in a line."""
+    """The first read raises an error of one line."""
     missing = TableName("test-project", "test-instance", "missing")
     with RowReader.open(missing) as reader, pytest.raises(ServerProblem, match=f"^table {missing} does not exist$"):
         next(reader.read(EVERYTHING))
     assert reader.requests == 1
 
 
-def test_an_unreachable_server_is_found_out_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens, a read gives up when its time is up, and one line says why."""
+def test_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a closed port, a read gives up in time, with an error of one line."""
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{nobody.getsockname()[1]}")

@@ -15,18 +15,18 @@ from pipeline.core.rows import Cell, KeyRange, Row
 from tests.cloud.row_server import (
     EVERYTHING,
     FAKE,
-    Answer,
     Responses,
+    Script,
     Server,
     breaking,
     chunk,
     chunks_of,
+    correct,
+    ending_within,
     numbered,
-    passed_on,
     response,
-    saying,
+    sending,
     silent,
-    stopping_within,
 )
 
 MEGABYTE = 1_000_000
@@ -53,7 +53,7 @@ def faked(server: Server) -> Iterator[RowReader]:
         yield reader
 
 
-def test_the_server_is_told_what_the_client_can_do(server: Server, faked: RowReader) -> None:
+def test_the_client_sends_its_features(server: Server, faked: RowReader) -> None:
     """FeatureFlags of reverse scans (field 1) and of the row last scanned (field 4), in websafe base64."""
     assert list(faked.read(EVERYTHING)) == []
     assert server.features == ["CAEgAQ=="]
@@ -71,22 +71,22 @@ def test_the_server_is_told_what_the_client_can_do(server: Server, faked: RowRea
         [breaking(2, grpc.StatusCode.CANCELLED)],
         [breaking(2, grpc.StatusCode.DEADLINE_EXCEEDED)],
         [breaking(2, grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")],
-        [stopping_within(0)],
-        [stopping_within(1), breaking(1), stopping_within(0)],
+        [ending_within(0)],
+        [ending_within(1), breaking(1), ending_within(0)],
     ],
 )
-def test_a_broken_stream_is_taken_up_behind_its_last_row(
+def test_a_broken_stream_resumes_behind_its_last_row(
     server: Server,
     faked: RowReader,
     monkeypatch: pytest.MonkeyPatch,
-    failures: list[Answer],
+    failures: list[Script],
     limit: int | None,
     reverse: bool,
 ) -> None:
-    """However a stream breaks, every row comes once, and none that is there is sent again."""
+    """However a stream breaks, every row comes once, and the server sends none again."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
     server.rows = numbered(8)
-    server.answers = [*failures]
+    server.scripts = [*failures]
     expected = sorted(server.rows, reverse=reverse)[:limit]
     assert list(faked.read(EVERYTHING, limit=limit, reverse=reverse)) == expected
     assert faked.requests == len(server.requests)
@@ -94,10 +94,10 @@ def test_a_broken_stream_is_taken_up_behind_its_last_row(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_retry_asks_for_what_is_missing(server: Server, faked: RowReader, reverse: bool) -> None:
-    """The range behind the last row, and what is left of the limit."""
+def test_a_retry_requests_the_missing_rows(server: Server, faked: RowReader, reverse: bool) -> None:
+    """It requests the range behind the last row, with the rest of the limit."""
     server.rows = numbered(8)
-    server.answers = [breaking(2), breaking(1)]
+    server.scripts = [breaking(2), breaking(1)]
     list(faked.read(KeyRange(b"k", b"l"), limit=5, reverse=reverse))
     asked = [
         (key_range.start_key_closed, key_range.end_key_open, request.rows_limit)
@@ -112,8 +112,8 @@ def test_a_retry_asks_for_what_is_missing(server: Server, faked: RowReader, reve
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_that_were_left_out_are_not_scanned_again(server: Server, faked: RowReader, reverse: bool) -> None:
-    """After a failure a page goes on behind the row that the server scanned last, which is none of the limit's."""
-    server.answers = [saying(response(last_scanned_row_key=b"m"), then=breaking(0))]
+    """After a failure, a page resumes behind the last scanned row, which does not count towards the limit."""
+    server.scripts = [sending(response(last_scanned_row_key=b"m"), then=breaking(0))]
     list(faked.read(KeyRange(b"k", b"z"), limit=5, reverse=reverse))
     [asked] = server.requests[1].rows.row_ranges
     expected = (b"k", b"m") if reverse else (b"m\x00", b"z")
@@ -124,12 +124,12 @@ def test_rows_that_were_left_out_are_not_scanned_again(server: Server, faked: Ro
 @pytest.mark.parametrize(
     ("key_range", "limit", "expected"), [(EVERYTHING, 3, [0, 1, 2]), (KeyRange(b"k0002", b"k0002\x00"), None, [2])]
 )
-def test_a_failure_behind_the_last_row_is_none(
+def test_a_failure_behind_the_last_row_is_ignored(
     server: Server, faked: RowReader, key_range: KeyRange, limit: int | None, expected: list[int]
 ) -> None:
-    """Where all that was asked for is there, nothing is asked again."""
+    """If all requested rows have arrived, nothing is requested again."""
     server.rows = numbered(8)
-    server.answers = [breaking(3)]
+    server.scripts = [breaking(3)]
     assert list(faked.read(key_range, limit=limit)) == [server.rows[n] for n in expected]
     assert faked.requests == 1
 
@@ -143,13 +143,13 @@ def test_a_failure_behind_the_last_row_is_none(
         (grpc.StatusCode.INTERNAL, "no entry"),
     ],
 )
-def test_a_permanent_error_is_told_at_once(
+def test_a_permanent_error_is_raised_at_once(
     server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, message: str
 ) -> None:
-    """No second try, and one line, behind the rows of the pages before."""
+    """One attempt, and an error of one line after the rows of earlier pages."""
     monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
     server.rows = numbered(8)
-    server.answers = [passed_on, breaking(1, code, "no\nentry")]
+    server.scripts = [correct, breaking(1, code, "no\nentry")]
     rows = faked.read(EVERYTHING)
     assert list(itertools.islice(rows, 3)) == server.rows[:3]
     with pytest.raises(ServerProblem, match=f"^table {FAKE}: {message}$"):
@@ -158,16 +158,16 @@ def test_a_permanent_error_is_told_at_once(
 
 
 def test_rows_of_a_request_that_failed_are_counted(server: Server, faked: RowReader) -> None:
-    """The counters say what the server sent, whether or not a reader got it."""
+    """The counters include rows that the server sent and the caller never got."""
     server.rows = numbered(8)
-    server.answers = [breaking(3, grpc.StatusCode.PERMISSION_DENIED)]
+    server.scripts = [breaking(3, grpc.StatusCode.PERMISSION_DENIED)]
     with pytest.raises(ServerProblem):
         next(faked.read(EVERYTHING))
     assert (faked.requests, faked.rows_read, faked.cells_read) == (1, 3, 6)
 
 
 @pytest.mark.parametrize(
-    ("answers", "cause"),
+    ("scripts", "cause"),
     [
         ([silent], "Deadline Exceeded"),
         ([breaking(1, message="the tablet is moving"), silent], "the tablet is moving"),
@@ -175,24 +175,24 @@ def test_rows_of_a_request_that_failed_are_counted(server: Server, faked: RowRea
     ],
 )
 def test_a_read_that_runs_out_of_time_names_the_last_cause(
-    server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, answers: list[Answer], cause: str
+    server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, scripts: list[Script], cause: str
 ) -> None:
-    """A server that says nothing any more is given up, with what it said last."""
+    """The error has the last message that is more than a timeout."""
     monkeypatch.setattr(row_reader, "TIMEOUT_S", 1.0)
     server.rows = numbered(8)
-    server.answers = [*answers]
+    server.scripts = [*scripts]
     with pytest.raises(ServerProblem, match=f"^table {FAKE}: the server cannot be reached: {cause}$"):
         next(faked.read(EVERYTHING))
-    assert faked.requests == len(answers)
+    assert faked.requests == len(scripts)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_read_that_comes_further_goes_on(
+def test_progress_restarts_the_timeout(
     server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, cut: bool, scanned: bool, reverse: bool
 ) -> None:
-    """A page may take many times the timeout as long as every request brings a row, or one that was left out."""
+    """A page may take many times the timeout if every request returns a row or a scanned key."""
     monkeypatch.setattr(row_reader, "TIMEOUT_S", 0.6)
     rows = [Row(b"a%d" % n, [Cell("f", b"q", 0, b"")]) for n in range(6)]
     slow = 0.3 if cut else 60.0  # within the timeout, or over it
@@ -206,7 +206,7 @@ def test_a_read_that_comes_further_goes_on(
         context.abort(grpc.StatusCode.UNAVAILABLE, "moving")
 
     server.rows = rows
-    server.answers = [little] * 5
+    server.scripts = [little] * 5
     begin = time.monotonic()
     found = list(faked.read(KeyRange(b"a", b"b"), limit=100, reverse=reverse))
     assert time.monotonic() - begin > 2 * row_reader.TIMEOUT_S
@@ -215,14 +215,14 @@ def test_a_read_that_comes_further_goes_on(
     assert faked.requests == 6
 
 
-def test_rows_are_put_together_over_responses(server: Server, faked: RowReader) -> None:
-    """Six megabytes in pieces, names that are not repeated, a row that starts anew, and two rows in a response."""
+def test_rows_are_assembled_over_responses(server: Server, faked: RowReader) -> None:
+    """A split value of six megabytes, names left out, a row that is reset, and two rows in a response."""
     large = random.Random(2).randbytes(6 * MEGABYTE)
     pieces = [large[at : at + MEGABYTE] for at in range(0, len(large), MEGABYTE)]
     begin = chunk(row_key=b"a", family_name="f", qualifier=b"q", timestamp_micros=1000, value_size=len(large))
     begin.value = pieces[0]
-    server.answers = [
-        saying(
+    server.scripts = [
+        sending(
             response(chunk(row_key=b"a", family_name="g", qualifier=b"x", value=b"half"), chunk(reset_row=True)),
             response(begin),
             *(response(chunk(value=piece, value_size=len(large))) for piece in pieces[1:-1]),
@@ -245,11 +245,9 @@ def test_rows_are_put_together_over_responses(server: Server, faked: RowReader) 
 @pytest.mark.parametrize(
     ("keys", "reverse"), [([b"b", b"a"], False), ([b"a", b"b"], True), ([b"a", b"a"], False), ([b"z"], False)]
 )
-def test_a_server_that_goes_astray_is_refused(
-    server: Server, faked: RowReader, keys: list[bytes], reverse: bool
-) -> None:
-    """Keys against the direction that was asked for, twice the same or outside of the range would lose rows."""
-    server.answers = [saying(*(response(*chunks_of(Row(key, [Cell("f", b"q", 0, b"")]))) for key in keys))]
+def test_rows_out_of_order_are_refused(server: Server, faked: RowReader, keys: list[bytes], reverse: bool) -> None:
+    """Keys in the wrong direction, repeated or outside the range would lose rows."""
+    server.scripts = [sending(*(response(*chunks_of(Row(key, [Cell("f", b"q", 0, b"")]))) for key in keys))]
     with pytest.raises(ServerProblem, match="out of order"):
         list(faked.read(KeyRange(b"a", b"z"), reverse=reverse))
     assert faked.requests == 1

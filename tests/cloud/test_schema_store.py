@@ -33,14 +33,14 @@ OTHERS = parse_schema('[metrics]\nr = ["*"]\n[metadata]\nm = ["*"]\n[tiers]\n15m
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """A table with the families of raw rows and of the schema, and nothing in it."""
+    """An empty table with the families of raw rows and of the schema."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
     tables.create_bare(name, {"raw": Never(), SCHEMA_FAMILY: Never()})
     return name
 
 
 def write(name: TableName, key: bytes, family: str = "raw", column: bytes = b"c", value: bytes = b"1") -> None:
-    """Writes a cell as cbt does, at the time of day."""
+    """Writes a cell as cbt does, with the present as its timestamp."""
     row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(key)
     row.set_cell(family, column, value)
     assert row.commit().code == 0
@@ -52,14 +52,14 @@ def rows(name: TableName) -> list[Row]:
 
 
 @pytest.mark.parametrize("schema", [DEFAULT, TALL, OTHERS])
-def test_what_is_written_is_read(name: TableName, schema: TableSchema) -> None:
-    """A schema comes back as the same value."""
+def test_a_written_schema_is_read(name: TableName, schema: TableSchema) -> None:
+    """An equal schema comes back."""
     write_schema(name, schema)
     assert read_schema(name) == schema
 
 
 def test_the_schema_is_one_cell_of_toml(name: TableName) -> None:
-    """It lies where every tool can read it, under an explicit timestamp; the next one takes its place."""
+    """Every tool can read it. It has an explicit timestamp, and the next schema replaces it."""
     assert write_schema(name, DEFAULT)
     assert write_schema(name, TALL, over=text_of(DEFAULT))
     value = format_schema(TALL).encode()
@@ -67,7 +67,7 @@ def test_the_schema_is_one_cell_of_toml(name: TableName) -> None:
 
 
 def test_a_schema_replaces_what_a_person_wrote(name: TableName) -> None:
-    """What cbt set, at the time of day, is read; and it does not hide what is stored after it."""
+    """A cell written with cbt is read, and its timestamp does not hide a later schema."""
     text = b"# by hand\n" + format_schema(OTHERS).encode()
     write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", text)
     assert read_stored(name) == (text, OTHERS)
@@ -93,7 +93,7 @@ OTHER_LONG = parse_schema("".join(f'metrics.{"f" * 50}{n} = ["{"[.*+!" * 20}{n}"
         (LONG, LONG, True),
     ],
 )
-def test_a_schema_is_written_over_what_was_read_alone(
+def test_a_schema_replaces_only_the_text_that_was_read(
     name: TableName,
     monkeypatch: pytest.MonkeyPatch,
     there: TableSchema | None,
@@ -101,7 +101,7 @@ def test_a_schema_is_written_over_what_was_read_alone(
     written: bool,
     at_the_same_time: bool,
 ) -> None:
-    """Whatever else is there by now stays, even where it came a moment before the write."""
+    """Any other text stays, even one written a moment before."""
     if there:
         write_schema(name, there)
     before = text_of(over) if over else None
@@ -113,15 +113,15 @@ def test_a_schema_is_written_over_what_was_read_alone(
 
 
 def test_a_schema_can_be_taken_back(name: TableName) -> None:
-    """Where none was there before, none is left; the text of another stays."""
+    """None remains if there was none before; another text stays."""
     write_schema(name, DEFAULT)
     assert not replace_text(name, text_of(TALL), None)
     assert replace_text(name, text_of(DEFAULT), None)
     assert rows(name) == []
 
 
-def test_an_instance_without_transactions_takes_a_schema(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an app profile of several clusters knows no check-and-write, it is checked, and then written."""
+def test_an_instance_without_transactions_stores_a_schema(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an app profile of several clusters, which have no check-and-mutate, it is checked and then written."""
 
     def refuse(*_: object, **__: object) -> None:
         raise FailedPrecondition("Single-row transactions are not allowed by this app profile")
@@ -133,7 +133,7 @@ def test_an_instance_without_transactions_takes_a_schema(name: TableName, monkey
 
 
 def test_a_table_can_have_no_schema(name: TableName) -> None:
-    """Neither other columns of the row nor other rows are taken for it."""
+    """Other columns of the row and other rows are not the schema."""
     write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schemaxtoml")
     write(name, SCHEMA_KEY, "raw", b"schema.toml")
     write(name, b"schema#currently", SCHEMA_FAMILY, b"schema.toml")
@@ -151,16 +151,16 @@ def test_a_table_can_have_no_schema(name: TableName) -> None:
         (b" \n", "schema: it is empty"),
     ],
 )
-def test_what_is_no_schema_is_told(name: TableName, value: bytes, problem: str) -> None:
-    """A text that is no schema is one line that names the table, the row and the key at fault."""
+def test_an_invalid_schema(name: TableName, value: bytes, problem: str) -> None:
+    """The error is one line with the table, the row and the key at fault."""
     write(name, SCHEMA_KEY, SCHEMA_FAMILY, b"schema.toml", value)
-    with pytest.raises(ServerProblem, match=f"^table {name}: what its row schema#current holds .*{problem}") as caught:
+    with pytest.raises(ServerProblem, match=f"^table {name}: its row schema#current contains .*{problem}") as caught:
         read_schema(name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_table_is_told(name: TableName) -> None:
-    """Whatever is asked of a table that is not there, one line says so."""
+def test_a_missing_table(name: TableName) -> None:
+    """Every function raises an error of one line."""
     tables.delete(name)
     asks = (
         read_schema,
@@ -174,7 +174,7 @@ def test_a_missing_table_is_told(name: TableName) -> None:
 
 
 def test_a_schema_needs_its_family(name: TableName) -> None:
-    """A table without the family can't hold a schema, and says so."""
+    """A table without the family can't store a schema; the error names the family."""
     other = TableName(name.project, name.instance, f"t-{uuid.uuid4().hex}")
     tables.create_bare(other, {"raw": Never()})
     with pytest.raises(ServerProblem, match=f"^table {other}"):
@@ -186,7 +186,7 @@ def test_a_schema_needs_its_family(name: TableName) -> None:
     ("key", "counts"),
     [(b"a", True), (b"schema", True), (b"schema#old", False), (b"schema$", True), (b"\xff\xff", True)],
 )
-def test_the_tables_own_rows_are_no_rows(name: TableName, key: bytes, counts: bool) -> None:
+def test_the_tables_own_rows_do_not_count(name: TableName, key: bytes, counts: bool) -> None:
     """Only keys that begin with schema# are the table's own."""
     write_schema(name, DEFAULT)
     assert not has_rows(name)
@@ -197,27 +197,27 @@ def test_the_tables_own_rows_are_no_rows(name: TableName, key: bytes, counts: bo
 @pytest.mark.parametrize(
     "declared", [DeclaredSchema(), DeclaredSchema(raw="r", stats="s", meta="m", window=Window.parse("15m"))]
 )
-def test_a_tables_own_schema_is_taken(name: TableName, declared: DeclaredSchema) -> None:
-    """The table says it, and flags that say the same do no harm; rows make no difference."""
+def test_the_stored_schema_is_returned(name: TableName, declared: DeclaredSchema) -> None:
+    """Flags that agree with it are accepted, with and without rows."""
     write_schema(name, OTHERS)
     write(name, b"s#1")
     assert schema_of(name, declared) == OTHERS
 
 
-def test_a_disagreement_is_told_with_every_difference(name: TableName) -> None:
-    """One line names the table, each difference, and what to do."""
+def test_a_disagreement_lists_every_difference(name: TableName) -> None:
+    """One line has the table, each difference and what to do."""
     write_schema(name, OTHERS)
     with pytest.raises(ServerProblem) as caught:
         schema_of(name, DeclaredSchema(raw="raw", window=Window.parse("1h")))
     assert str(caught.value) == (
         f"table {name} has another schema than the flags say: the family of readings is said to be raw, the table's is "
         "r; the shortest window is said to be 1h, the table's is 15m; leave these flags out, "
-        "as the table says it itself, or take the table that they are for"
+        "as the table stores its schema, or name the table that they are meant for"
     )
 
 
-def test_the_default_schema_can_be_insisted_on(name: TableName) -> None:
-    """Who says --schema=default gets it, or hears in what the table differs."""
+def test_the_default_schema_can_be_required(name: TableName) -> None:
+    """--schema=default returns it, or raises an error with the differences."""
     write_schema(name, DEFAULT)
     assert schema_of(name, DeclaredSchema(default=True)) == DEFAULT
     write_schema(name, TALL, over=text_of(DEFAULT))
@@ -225,14 +225,14 @@ def test_the_default_schema_can_be_insisted_on(name: TableName) -> None:
         schema_of(name, DeclaredSchema(default=True))
 
 
-def test_an_empty_table_is_what_flags_say(name: TableName) -> None:
-    """Nothing was written yet by any schema."""
+def test_an_empty_table_gets_the_declared_schema(name: TableName) -> None:
+    """No schema has written rows yet."""
     assert schema_of(name, DeclaredSchema()) == DEFAULT
     assert schema_of(name, DeclaredSchema(raw="r")) == TableSchema.default("r")
 
 
 def test_rows_without_a_schema_are_refused(name: TableName) -> None:
-    """Nobody knows how they were written, until somebody says it; the line names the ways out."""
+    """Their schema is unknown; the error lists what to do."""
     write(name, b"s#1")
     with pytest.raises(ServerProblem) as caught:
         schema_of(name, DeclaredSchema())
@@ -243,7 +243,7 @@ def test_rows_without_a_schema_are_refused(name: TableName) -> None:
     assert schema_of(name, DeclaredSchema(default=True, raw="r")) == TableSchema.default("r")
 
 
-def test_flags_that_say_no_schema_are_told(name: TableName) -> None:
-    """Flags that only make sense with another schema than the table's are one line too."""
-    with pytest.raises(ServerProblem, match=f"^table {name}: the flags say no schema that can be: tiers: family stats"):
+def test_flags_without_a_valid_schema(name: TableName) -> None:
+    """Flags that make no valid schema are an error of one line."""
+    with pytest.raises(ServerProblem, match=f"^table {name}: the flags declare an invalid schema: tiers: family stats"):
         schema_of(name, DeclaredSchema(raw="stats"))

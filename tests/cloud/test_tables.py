@@ -16,13 +16,13 @@ from pipeline.core.schema.toml import parse_schema
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """A table that is not there yet."""
+    """A table that does not exist yet."""
     return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
 
 
 @pytest.fixture
 def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that accepts connections and never says a word."""
+    """A server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.getsockname()[1]}")
         yield
@@ -38,8 +38,8 @@ def texts(found: dict | None) -> dict[str, str]:
 
 
 @pytest.fixture
-def asked_splits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The keys at which the server was last asked to split a table: the emulator has but one tablet to show."""
+def requested_splits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The split keys of the last request, as the emulator has only one tablet."""
     create_table = tables.BaseBigtableTableAdminClient.create_table
     keys: list[bytes] = []
 
@@ -52,7 +52,7 @@ def asked_splits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def test_a_schemas_policies_and_the_tables_own() -> None:
-    """Readings and metadata stay 90 days and aggregates two years, whatever the families are called."""
+    """Readings and metadata stay 90 days, aggregates two years, whatever the names of the families."""
     assert texts(tables.policies_of(TableSchema.default("r", "s", "m"))) == {
         "r": "maxage=90d",
         "m": "maxage=90d",
@@ -62,7 +62,7 @@ def test_a_schemas_policies_and_the_tables_own() -> None:
 
 
 def test_a_table_is_created_with_its_schema(name: TableName) -> None:
-    """Families and policies are those of the schema, and the table says the schema of itself."""
+    """It has the schema's families and policies and stores the schema."""
     schema = parse_schema('layout = "serialized"\n[tiers]\n1h = "hours"\n1d = "days"\n[policies]\nraw = "maxage=1d"')
     assert tables.create(name, schema)
     assert texts(tables.describe(name)) == {
@@ -85,18 +85,18 @@ def test_a_table_is_created_with_its_schema(name: TableName) -> None:
     ],
 )
 def test_a_table_is_split_between_salts_or_shards(
-    name: TableName, asked_splits: list[bytes], key: str, count: int, first: bytes | None, last: bytes | None
+    name: TableName, requested_splits: list[bytes], key: str, count: int, first: bytes | None, last: bytes | None
 ) -> None:
-    """A tablet for each salt or shard, or for as many side by side as there are tablets enough."""
+    """A tablet for each salt or shard, or for several adjacent ones if there are too many."""
     assert tables.create(name, parse_schema(f'key = "{key}"'))
-    assert len(asked_splits) == count
-    assert asked_splits == sorted(asked_splits)
-    if asked_splits:
-        assert (asked_splits[0], asked_splits[-1]) == (first, last)
+    assert len(requested_splits) == count
+    assert requested_splits == sorted(requested_splits)
+    if requested_splits:
+        assert (requested_splits[0], requested_splits[-1]) == (first, last)
 
 
-def test_a_table_whose_schema_cannot_be_stored_says_so(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is there by then; the message says what is missing, and how it comes."""
+def test_a_schema_that_cannot_be_stored(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table exists by then; the error reports what is missing and how to store it."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("the server cannot be reached")
@@ -108,8 +108,8 @@ def test_a_table_whose_schema_cannot_be_stored_says_so(name: TableName, monkeypa
     assert read_schema(name) is None
 
 
-def test_a_table_that_is_there_keeps_its_schema(name: TableName) -> None:
-    """Of two programs that create a table, the second is told so and changes nothing."""
+def test_an_existing_table_keeps_its_schema(name: TableName) -> None:
+    """Of two programs that create a table, the second changes nothing and gets False."""
     first, second = TableSchema.default(), TableSchema.default("r")
     assert tables.create(name, first)
     assert not tables.create(name, second)
@@ -117,8 +117,8 @@ def test_a_table_that_is_there_keeps_its_schema(name: TableName) -> None:
     assert "r" not in tables.describe(name)
 
 
-def test_a_table_that_is_given_a_schema_meanwhile_keeps_it(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who creates a table, and is overtaken by another's schema, is told as if the table had been there."""
+def test_a_schema_stored_meanwhile_stays(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another program stores its schema first, the result is as if the table had existed."""
     create_bare, another = tables.create_bare, parse_schema('layout = "serialized"')
 
     def overtaken(*asked: object) -> bool:
@@ -130,23 +130,23 @@ def test_a_table_that_is_given_a_schema_meanwhile_keeps_it(name: TableName, monk
     assert read_schema(name) == another
 
 
-def test_a_created_table_is_described_as_it_was_asked_for(name: TableName) -> None:
-    """Families and policies come back from the server as they went in, by name."""
+def test_a_created_table_is_described_as_requested(name: TableName) -> None:
+    """Families and policies come back from the server unchanged, ordered by name."""
     wanted = {"raw": "maxage=30d || (maxage=3d && maxversions=2)", "meta": "never", "stats": "maxversions=1"}
     assert tables.create_bare(name, policies(**wanted))
     assert texts(tables.describe(name)) == wanted
     assert list(tables.describe(name)) == ["meta", "raw", "stats"]
 
 
-def test_creating_a_bare_table_that_is_there_leaves_it_alone(name: TableName) -> None:
-    """Of two programs that create a table, the second is told so and changes nothing."""
+def test_creating_an_existing_table_leaves_it_alone(name: TableName) -> None:
+    """Of two programs that create a table, the second changes nothing and gets False."""
     tables.create_bare(name, policies(raw="maxage=1d"))
     assert not tables.create_bare(name, policies(raw="maxage=2d", more="never"))
     assert texts(tables.describe(name)) == {"raw": "maxage=1d"}
 
 
 def test_a_missing_table_is_found_missing(name: TableName) -> None:
-    """Looking for a table that is not there is no error; describing or deleting it is one, in one line."""
+    """Finding a missing table is no error; describing or deleting it is one, in one line."""
     assert tables.find(name) is None
     for ask in (tables.describe, tables.delete):
         with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
@@ -154,18 +154,18 @@ def test_a_missing_table_is_found_missing(name: TableName) -> None:
 
 
 def test_a_deleted_table_is_gone(name: TableName) -> None:
-    """Deleting a table leaves nothing to be found."""
+    """A deleted table is not found."""
     tables.create_bare(name, policies(raw="never"))
     tables.delete(name)
     assert tables.find(name) is None
 
 
-def test_differences_are_told_one_a_line() -> None:
-    """A missing family, another policy and a family nobody asked for are each told in a line."""
+def test_each_difference_is_one_line() -> None:
+    """A missing family, another policy and a family that was not requested: one line each."""
     actual = policies(raw="maxage=30d", stats="maxversions=1 || maxage=730d", extra="never")
     wanted = policies(raw="maxage=90d", stats="maxage=730d || maxversions=1", meta="maxage=90d")
     assert list(map(str, tables.differences(actual, wanted))) == [
-        "family extra is not one of those asked for and is left alone",
+        "family extra was not requested and is left alone",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
     ]
@@ -183,8 +183,8 @@ def test_never_is_a_policy_like_any_other() -> None:
     ]
 
 
-def test_applying_the_differences_leaves_only_what_is_left_alone(name: TableName) -> None:
-    """Families are added and policies changed, to never as well; a family nobody asked for stays."""
+def test_applying_the_differences(name: TableName) -> None:
+    """Families are added and policies changed, also to never; a family that was not requested stays."""
     tables.create_bare(name, policies(raw="maxage=30d", stats="maxage=1d", extra="maxage=5d"))
     wanted = policies(raw="maxage=90d", stats="never", meta="maxage=90d")
     tables.apply(name, tables.differences(tables.describe(name), wanted))
@@ -197,16 +197,16 @@ def test_applying_the_differences_leaves_only_what_is_left_alone(name: TableName
     assert all(difference.left_alone for difference in tables.differences(tables.describe(name), wanted))
 
 
-def test_a_closed_port_is_told_at_once(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens, the read fails with one line about the server."""
+def test_a_closed_port_fails_at_once(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read fails with an error of one line about the server."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
     with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached: .*127.0.0.1:1"):
         tables.find(name)
 
 
 @pytest.mark.usefixtures("silent_server")
-def test_a_server_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read is given up after its timeout, without a retry."""
+def test_an_unresponsive_server_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read fails after its timeout, without a retry."""
     monkeypatch.setattr(tables, "READ_TIMEOUT_S", 0.5)
     with pytest.raises(ServerProblem, match="the server cannot be reached"):
         tables.find(TableName("test-project", "test-instance", "t"))

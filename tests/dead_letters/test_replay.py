@@ -135,13 +135,13 @@ def test_a_dry_run_changes_nothing(letters: Inbox, job: Inbox) -> None:
 def test_many_in_a_few_requests(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands are replayed once each; a request has a single ordering key."""
     requests = []
-    send = Publisher.send_at_once
+    send = Publisher.send_batch
 
     def recorded(publisher: Publisher, messages: list[Message]) -> None:
         requests.append(listed := list(messages))
         send(publisher, listed)
 
-    monkeypatch.setattr(Publisher, "send_at_once", recorded)
+    monkeypatch.setattr(Publisher, "send_batch", recorded)
     publish(letters, [refused(Message(b"%d\xff" % n, {}, ordering_key=f"k-{n % 2}"))[0] for n in range(2500)])
     assert replay(letters, job)["replayed"] == 2500
     assert all(len({message.ordering_key for message in request}) == 1 for request in requests)
@@ -151,15 +151,15 @@ def test_many_in_a_few_requests(letters: Inbox, job: Inbox, monkeypatch: pytest.
 
 def refusing(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Message], bool], problem: type[ServerProblem]) -> None:
     """Makes every request with a bad message fail, as if the topic had refused it."""
-    send = Publisher.send_at_once
+    send = Publisher.send_batch
 
-    def send_at_once(publisher: Publisher, messages: list[Message]) -> None:
+    def send_batch(publisher: Publisher, messages: list[Message]) -> None:
         listed = list(messages)
         if any(map(bad, listed)):
             raise problem(f"topic {publisher.topic}: no good")
         send(publisher, listed)
 
-    monkeypatch.setattr(Publisher, "send_at_once", send_at_once)
+    monkeypatch.setattr(Publisher, "send_batch", send_batch)
 
 
 def test_a_message_refused_by_the_topic_stays(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_rows_without_a_schema(resources, capsys, ran):
     write_a_row(name)
     code, line = refusal(capsys, flags)
     assert code == 1
-    assert f"table {name} has rows and does not say" in line
+    assert f"table {name} has rows but stores no schema" in line
     assert "--schema=default" in line
     assert main([*flags, "--schema=default"]) == 0
     assert [[target.schema for target in targets] for targets in ran] == [[TableSchema.default()]] * 2

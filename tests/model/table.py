@@ -78,8 +78,8 @@ class Table(Memory):
 
     # As pipeline.cloud.retention_notes
 
-    def note(self, key, columns, *, reconnected=False):
-        self.noted[key] = ({} if reconnected else self.noted.get(key, {})) | columns
+    def note(self, key, columns, *, replace=False):
+        self.noted[key] = ({} if replace else self.noted.get(key, {})) | columns
 
     # Garbage collection
 

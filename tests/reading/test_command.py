@@ -205,7 +205,7 @@ def test_a_table_without_a_schema(bigtable: str) -> None:
     for command in COMMANDS:
         result = run(name, *command)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "say --schema=default" in result.stderr
+        assert "pass --schema=default" in result.stderr
     assert run_json(name, "sensors", "--schema", "default") == [{"sensor_id": "s"}]
     assert run_json(name, "latest", "s", "--schema", "default")[0]["readings"] == EVENT.readings
 
@@ -369,7 +369,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["latest", "agg"], "'agg' can't be a sensor's id"),
         (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
         (["latest"], "Missing argument 'SENSOR...'"),
-        (["latest", "s", "--metric", ""], "metrics names none"),
+        (["latest", "s", "--metric", ""], "metrics contains no name"),
         (
             ["latest", "s", "--metadata", "location=north"],
             "location does not locate sensors in this table; remove it",

@@ -245,4 +245,4 @@ def test_diff_changes_nothing(name: TableName) -> None:
     run("create", name, "--apply")
     result = run("diff", name)
     assert result.exit_code == 0
-    assert result.stdout == "family extra is not one of those asked for and is left alone\n"
+    assert result.stdout == "family extra was not requested and is left alone\n"

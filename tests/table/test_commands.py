@@ -39,9 +39,7 @@ def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> No
     for command, *options in (["describe"], ["diff"], ["create", "--apply"]):
         result = run(command, name, *options)
         assert result.exit_code == 1
-        assert result.stderr.startswith(
-            f"Error: table {name}: what its row schema#current holds is not read as a schema"
-        )
+        assert result.stderr.startswith(f"Error: table {name}: its row schema#current contains no valid schema")
         assert result.stderr.count("\n") == 1
 
 

@@ -63,7 +63,7 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
-        "family extra is not one of those asked for and is left alone",
+        "family extra was not requested and is left alone",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
         "family tidetable is missing, wanted with policy never",

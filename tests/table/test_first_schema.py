@@ -114,7 +114,7 @@ def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: p
         patched.setattr(tables, "write_schema", fail)
         failed = run("create", name, *TALL_FLAGS)
     assert failed.exit_code == 1
-    assert failed.stderr.splitlines()[-1].endswith("the same once more with --apply stores it")
+    assert failed.stderr.splitlines()[-1].endswith("repeat the command with --apply")
     result = run("create", name, *TALL_FLAGS, "--apply")
     assert result.exit_code == 0, result.output
     assert run("diff", name, *TALL_FLAGS).exit_code == 0

@@ -77,12 +77,12 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
             bigtable_client(resources.table.project) as client,
         ):
             with Publisher(resources.topic) as publisher:
-                publisher.send_at_once(messages[:1])
+                publisher.send_batch(messages[:1])
                 _wait_for(client, resources.table, keys[:warm])
                 rest = keys[warm : warm + 1] if program.batch == 1 else markers[1:2]
                 begin = time.perf_counter()
                 for request in _requests(messages[1:]):
-                    publisher.send_at_once(request)
+                    publisher.send_batch(request)
             _wait_for(client, resources.table, rest)
             first = time.perf_counter()
             _wait_for(client, resources.table, markers)
