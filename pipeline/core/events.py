@@ -3,7 +3,6 @@
 The one home of the protobuf format's meaning: what a message holds, and when an event is valid.
 """
 
-import copyreg
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -126,6 +125,15 @@ class Event(NamedTuple):
     event_id: str = ""
     message: SensorEvent | None = None  # as it was received, with fields that we do not know
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the message as its bytes: runners pickle events to pass them on, or to know their size."""
+        message = None if self.message is None else self.message.SerializeToString()
+        return _unpickled, (self[:-1], message)
+
+
+def _unpickled(fields: Sequence[Any], message: bytes | None) -> Event:
+    return Event._make((*fields, None if message is None else SensorEvent.FromString(message)))
+
 
 def serialized(event: Event) -> bytes:
     """The event as a ``SensorEvent``, the same bytes for the same event; unknown fields are kept."""
@@ -168,19 +176,6 @@ def sensor_event(
     else:
         timestamp.FromMicroseconds(event_time_us)
     return event
-
-
-def _pickled(event: SensorEvent) -> tuple[Any, ...]:
-    return _unpickled, (event.SerializeToString(),)
-
-
-def _unpickled(data: bytes) -> SensorEvent:
-    return SensorEvent.FromString(data)
-
-
-# Runners pickle events to hand them on, and some of them just to know their size; the generated class says of itself
-# that it is from a module that there is not.
-copyreg.pickle(SensorEvent, _pickled)
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:
