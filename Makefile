@@ -51,12 +51,13 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Compiled for every supported Python at once; without index addresses.
+# Compiled for every supported Python at once, without index addresses: what the image installs, without extras, and
+# what `make setup` installs, with all of them.
 requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build pyproject.toml -o requirements.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make requirements" --group build --group dev -c requirements.txt pyproject.toml -o tests/requirements.txt
+		--custom-compile-command "make requirements" --group build --group dev --all-extras -c requirements.txt pyproject.toml -o tests/requirements.txt
 
 # Generated code is committed; a test holds it against protos/.
 # It is compiled under its full path, which protobuf registers it by, and then moved into our package.
