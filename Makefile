@@ -1,4 +1,5 @@
-# make setup | demo | test | test-faults | bench | bench-check | format | requirements | protos | template | launch | clean
+# make setup | demo | check | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
+#      launch | clean
 #
 # `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
 
@@ -10,8 +11,10 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo test test-faults bench bench-check format requirements protos template launch clean
+.PHONY: setup demo check test test-faults bench bench-check format quotes requirements protos template launch clean
 .DEFAULT_GOAL := setup
+
+PURE_TESTS := tests/core tests/formats tests/charts tests/cli tests/test_docs.py
 
 setup: $(STAMP)
 
@@ -33,6 +36,14 @@ endif
 demo: setup
 	$(BIN)/tidetable demo
 
+# For every save, in under a minute: what needs neither an emulator nor a pipeline.
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(PURE_TESTS)
+
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/faults
 
@@ -50,6 +61,10 @@ bench-check: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the documentation quotes of code and commands.
+quotes: setup
+	$(BIN)/python -m tests.quotes
 
 # Compiled for every supported Python at once, without index addresses: what the image installs, without extras, and
 # what `make setup` installs, with all of them.

@@ -1,6 +1,10 @@
-"""The real emulators, one pair for each test process; every test makes topics and tables of its own in them."""
+"""The real emulators, one pair for each test process, and the SIGINT handler that tests of Ctrl-C need.
+
+Every test creates its own topics and tables in the emulators.
+"""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +22,17 @@ def bigtable() -> Iterator[str]:
 def pubsub() -> Iterator[str]:
     """The address of a Pub/Sub emulator that Google's clients in this process use."""
     yield from _exported(PUBSUB)
+
+
+@pytest.fixture
+def sigint_interrupts() -> Iterator[None]:
+    """Makes SIGINT interrupt this process and those started by the test.
+
+    A shell starts its background jobs with SIGINT ignored, which every process below them inherits.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _exported(emulator: Emulator) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Charts of time series, for a terminal and as PNG."""
+"""Draws charts of time series, for a terminal or as a PNG."""

@@ -1,7 +1,7 @@
-"""One metric of one sensor over time: as text for a terminal, and as a PNG.
+"""Draws one metric of one sensor over time, as text for a terminal or as a PNG.
 
-Aggregates are a band from minimum to maximum with the mean as a line, in steps as wide as their windows, so that every
-event lies in the band of its window. Where windows are missing there is neither band nor line.
+Aggregates are drawn as a band from minimum to maximum with the mean as a line, in steps as wide as their windows: every
+event lies in the band of its window. Missing windows leave a gap.
 """
 
 import math
@@ -19,15 +19,15 @@ from pipeline.core.durations import format_interval
 from pipeline.core.times import format_time, to_datetime
 from pipeline.core.windows import HOURLY
 
-_SPARSE = 100  # an axis so many times as long as what is there would show nothing but a dot
-_SHORTEST_US = 1_000_000  # of an axis: labels of less would not fit beside each other
-_MOST_STEPS = 400  # of a PNG: a year of hours would be one blot
-_PNG_WIDTH = 90  # of a PNG's time axis, in characters of its labels
-_THOUSANDS = 10_000  # from which value on digits are parted
-_GREATEST = 1e300  # that is drawn: the arithmetic of axes needs room above
-_TINY = 1e-200  # not to be told from nothing
+_SPARSE = 100  # on an axis this many times longer than the data, the data would be a dot
+_MIN_AXIS_US = 1_000_000  # labels of a shorter time axis would overlap
+_MAX_PNG_STEPS = 400  # a year of hourly steps would be a blot
+_PNG_WIDTH = 90  # of a PNG's time axis, in label characters
+_THOUSANDS = 10_000  # labels have thousands separators from here on
+_MAX_VALUE = 1e300  # larger values are clamped: the arithmetic of axes needs headroom
+_TINY = 1e-200  # treated as zero
 
-# Okabe and Ito's colours, https://jfly.uni-koeln.de/color/, that nobody takes for each other.
+# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, safe for colour-blind readers.
 _BLUE, _VERMILLION = "#0072B2", "#D55E00"
 
 
@@ -49,15 +49,15 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """What is to be drawn: at least one window or reading.
+    """A chart with at least one window or reading.
 
     Args:
-        title: said above.
-        label: said along the axis of values.
-        band: the windows, the oldest first.
-        window_us: how long each of them is, in microseconds.
-        readings: of single events, in any order.
-        asked_us: the range of time that was asked for; by default what there is.
+        title: the chart's title.
+        label: the label of the value axis.
+        band: the windows, oldest first.
+        window_us: the length of each window, in microseconds.
+        readings: the readings of single events, in any order.
+        requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
     """
 
     title: str
@@ -65,52 +65,52 @@ class Chart:
     band: Sequence[BandPoint] = ()
     window_us: int = HOURLY.length_us
     readings: Sequence[Reading] = ()
-    asked_us: tuple[int, int] | None = None
+    requested_us: tuple[int, int] | None = None
 
     def span_us(self) -> tuple[int, int]:
-        """The time axis: what was asked for; what there is of it, where that is less than a hundredth."""
+        """Returns the time axis: the requested range, or the extent of the data if that is under 1 % of it."""
         starts = [point.start_us for point in self.band]
         times = [reading.time_us for reading in self.readings]
         least, most = min(starts + times), max([start + self.window_us for start in starts] + times)
-        length = max(most - least, _SHORTEST_US)
-        start, end = self.asked_us or (least, most)
+        length = max(most - least, _MIN_AXIS_US)
+        start, end = self.requested_us or (least, most)
         if end - start > _SPARSE * max(length, self.window_us):
             start, end = least - length // 50, most + length // 50
-        if end - start < _SHORTEST_US:
-            start, end = start - _SHORTEST_US // 2, end + _SHORTEST_US // 2
+        if end - start < _MIN_AXIS_US:
+            start, end = start - _MIN_AXIS_US // 2, end + _MIN_AXIS_US // 2
         return start, end
 
 
 class PngPath(click.Path):
-    """Where a PNG is to go: refused where its name or its folder could not be, before anything is drawn."""
+    """A parameter type for the path of a PNG to write. Rejects a wrong suffix or a missing folder before drawing."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Returns the path."""
         path = Path(value)
         if path.suffix != ".png":
-            self.fail(f"{path} has to end in .png", param, ctx)
+            self.fail(f"{path} must end in .png", param, ctx)
         if not path.absolute().parent.is_dir():
-            self.fail(f"there is no folder {path.absolute().parent}", param, ctx)
+            self.fail(f"folder {path.absolute().parent} does not exist", param, ctx)
         return super().convert(path, param, ctx)
 
 
 def terminal_chart(chart: Chart, width: int = 80, height: int = 18) -> str:
-    """The chart as text, ``width`` characters wide and ``height`` lines high, the last of which explains it.
+    """Returns the chart as text, ``width`` characters wide and ``height`` lines high; the last line is the legend.
 
-    Needs a width of 60 at least.
+    ``width`` must be at least 60.
     """
     import plotext
 
     start, end = chart.span_us()
-    drawn = _drawable(chart, (start, end), most=width)
+    drawn = _drawable(chart, (start, end), max_steps=width)
     bottom, top = _value_axis(drawn)
     shade, means = _dots(drawn, (start, end), (top - bottom) / (2 * height), 2 * width)
     events = [_Dot((reading.time_us - start) / (end - start), reading.value) for reading in drawn.readings]
     by = format_interval(drawn.window_us)
-    # What comes later hides what came before: many events would hide the mean.
+    # Later markers cover earlier ones; many events would cover the mean.
     marked = {f"░ minimum to maximum of {by}": shade, f"━ mean of {by}": means, "• event": events}
     if len(events) > 2 * width:
         marked[f"━ mean of {by}"] = marked.pop(f"━ mean of {by}")
@@ -134,13 +134,17 @@ def terminal_chart(chart: Chart, width: int = 80, height: int = 18) -> str:
 
 
 def save_chart(chart: Chart, path: Path) -> None:
-    """The chart as a PNG. Raises OSError where the file can't be written."""
+    """Writes the chart as a PNG.
+
+    Raises:
+        OSError: the file can't be written.
+    """
     from matplotlib.figure import Figure
 
     start, end = chart.span_us()
-    drawn = _drawable(chart, (start, end), most=_MOST_STEPS)
+    drawn = _drawable(chart, (start, end), max_steps=_MAX_PNG_STEPS)
     figure = Figure(figsize=(9, 4.2), layout="constrained")
-    axes: Any = figure.add_subplot()  # which takes datetimes, but does not say so
+    axes: Any = figure.add_subplot()  # Any: matplotlib accepts datetimes, but its types don't
     if steps := list(_steps(drawn)):
         starts = [to_datetime(point.start_us) for point in steps]
         lower, upper = [point.minimum for point in steps], [point.maximum for point in steps]
@@ -161,10 +165,10 @@ def save_chart(chart: Chart, path: Path) -> None:
     bottom, top = _value_axis(drawn)
     axes.set_ylim(bottom, top)
     axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-4, 12))
-    if _THOUSANDS <= max(abs(bottom), abs(top)) < 1e12:  # which has room beside the axis
+    if _THOUSANDS <= max(abs(bottom), abs(top)) < 1e12:  # longer labels would not fit beside the axis
         axes.yaxis.set_major_formatter(f"{{x:{_value_format(bottom, top)}}}")
     axes.set_xlabel(_span_text(start, end))
-    # Not as formulas, which a sensor's id with a dollar sign would be.
+    # Otherwise matplotlib parses an id with dollar signs as a formula.
     axes.set_ylabel(_shortened(chart.label, 28), parse_math=False)
     axes.set_title(_shortened(chart.title, 72), loc="left", parse_math=False)
     axes.grid(alpha=0.3)
@@ -174,10 +178,10 @@ def save_chart(chart: Chart, path: Path) -> None:
     figure.savefig(path, format="png", dpi=150)
 
 
-def _drawable(chart: Chart, span_us: tuple[int, int], most: int) -> Chart:
-    """The same with values that axes can be reckoned for, and in steps of which about so many fill the time axis.
+def _drawable(chart: Chart, span_us: tuple[int, int], max_steps: int) -> Chart:
+    """Returns the chart with finite values and windows merged into steps, at most about ``max_steps`` of them.
 
-    A step is as long as so many windows; its mean is the mean of theirs.
+    A step has the length of a whole number of windows; its mean is the mean of their means.
     """
     band: Iterable[BandPoint] = (
         BandPoint(
@@ -188,15 +192,15 @@ def _drawable(chart: Chart, span_us: tuple[int, int], most: int) -> Chart:
         )
         for point in chart.band
     )
-    windows = -(-(span_us[1] - span_us[0]) // (chart.window_us * most))
+    windows = -(-(span_us[1] - span_us[0]) // (chart.window_us * max_steps))
     step_us = chart.window_us * max(windows, 1)
     grouped = groupby(band, key=lambda point: point.start_us // step_us)
-    steps = [_together(index * step_us, list(points)) for index, points in grouped]
+    steps = [_merged(index * step_us, list(points)) for index, points in grouped]
     readings = [reading._replace(value=_clamped(reading.value)) for reading in chart.readings]
     return replace(chart, band=steps, window_us=step_us, readings=readings)
 
 
-def _together(start_us: int, points: list[BandPoint]) -> BandPoint:
+def _merged(start_us: int, points: list[BandPoint]) -> BandPoint:
     return BandPoint(
         start_us,
         min(point.minimum for point in points),
@@ -206,16 +210,16 @@ def _together(start_us: int, points: list[BandPoint]) -> BandPoint:
 
 
 def _clamped(value: float) -> float:
-    return max(-_GREATEST, min(value, _GREATEST))
+    return max(-_MAX_VALUE, min(value, _MAX_VALUE))
 
 
 class _Dot(NamedTuple):
-    x: float  # of the time axis, from 0 to 1
+    x: float  # position on the time axis, from 0 to 1
     y: float
 
 
 def _dots(chart: Chart, span_us: tuple[int, int], step: float, columns: int) -> tuple[list[_Dot], list[_Dot]]:
-    """The band and the mean as dots so dense that they meet every character that they cover."""
+    """Returns the band and the mean as dots, dense enough to fill every character cell that they cover."""
     start, end = span_us
     shade, means = [], []
     for point in chart.band:
@@ -232,7 +236,7 @@ def _dots(chart: Chart, span_us: tuple[int, int], step: float, columns: int) -> 
 
 
 def _steps(chart: Chart) -> Iterator[BandPoint]:
-    """The windows, and where one is missing behind one, that one again at its end, and then one that is not drawn."""
+    """Yields the windows. Before a gap, repeats the last one at its end and adds a NaN, which interrupts the line."""
     starts = [point.start_us for point in chart.band[1:]]
     for point, next_us in zip_longest(chart.band, starts):
         yield point
@@ -243,7 +247,7 @@ def _steps(chart: Chart) -> Iterator[BandPoint]:
 
 
 def _value_axis(chart: Chart) -> tuple[float, float]:
-    """From a little below everything to a little above it."""
+    """Returns the value axis: the range of the data with a margin."""
     values = [reading.value for reading in chart.readings]
     least = min(values + [point.minimum for point in chart.band])
     most = max(values + [point.maximum for point in chart.band])
@@ -261,7 +265,7 @@ def _value_ticks(bottom: float, top: float) -> list[float]:
 
 
 def _value_format(bottom: float, top: float) -> str:
-    """How labels of an axis between these values are written, all alike: with commas where some of them are long."""
+    """Returns the number format of all labels on an axis: with thousands separators if any label is long."""
     return ",.15g" if max(abs(bottom), abs(top)) >= _THOUSANDS else ".15g"
 
 

@@ -1,4 +1,4 @@
-"""Where labels of time come along an axis of characters, and what they say."""
+"""Places and formats the tick labels of a time axis that is measured in characters."""
 
 from collections.abc import Iterator
 from datetime import MAXYEAR, datetime
@@ -10,16 +10,16 @@ _SECOND_US = 1_000_000
 _MINUTE_US = 60 * _SECOND_US
 _DAY_US = 86_400 * _SECOND_US
 _YEAR_US = 365 * _DAY_US
-_BLANKS = 4  # beside a label: where it is moved to its character, it may come nearer to the next one
+_BLANKS = 4  # between labels: rounding to a character may move one closer to the next
 
 
 def time_ticks(start_us: int, end_us: int, width: int) -> dict[int, str]:
-    """Instants from ``start_us`` to ``end_us``, both inclusive, and their labels: as many as have room.
+    """Returns ticks from ``start_us`` to ``end_us``, both inclusive, with their labels: as many as fit.
 
     Args:
-        start_us: where the axis starts, microseconds since the epoch.
-        end_us: where it ends, at least a second later.
-        width: how many characters it is long.
+        start_us: the start of the axis, in microseconds since the epoch.
+        end_us: the end of the axis, at least a second later.
+        width: the length of the axis, in characters.
     """
     ticks: dict[int, str] = {}
     for step in _STEPS:
@@ -31,7 +31,7 @@ def time_ticks(start_us: int, end_us: int, width: int) -> dict[int, str]:
 
 
 class _Step(NamedTuple):
-    """From one tick to the next: a fixed length, or so many months, of at least that."""
+    """The distance between ticks: a fixed length, or a number of months at least that long."""
 
     length_us: int
     months: int = 0

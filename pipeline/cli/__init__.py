@@ -1,1 +1,1 @@
-"""The ``tidetable`` command line: its root, and what its commands share."""
+"""The root of the ``tidetable`` command line, and code that its commands share."""

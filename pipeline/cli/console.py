@@ -1,4 +1,4 @@
-"""What every command shares in dealing with a person: consoles, progress, JSON lines, Ctrl-C."""
+"""Terminal handling that all commands share: consoles, progress bars, JSON lines, Ctrl-C."""
 
 import signal
 import sys
@@ -13,15 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipeline.core.text import json_line, plain
 
-_MOST_FOREIGN = 3  # rows that are named
+_MAX_FOREIGN = 3  # rows named in a report
 
-# Without emoji: rich would make a battery of the column raw:battery:.
+# Without emoji: rich would print the column raw:battery: as a battery.
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def progress_bar() -> Progress:
-    """A progress display on standard error; silent where that is not a terminal."""
+    """Returns a progress bar on standard error. It prints nothing if that is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -34,41 +34,41 @@ def progress_bar() -> Progress:
 
 
 def print_json_line(record: dict[str, Any]) -> None:
-    """One machine-readable line on standard output."""
+    """Prints one line of JSON on standard output."""
     sys.stdout.write(json_line(record) + "\n")
 
 
 def report_foreign_rows(lines: Iterable[str], count: int, what: str) -> None:
-    """Tells on standard error of rows that their table's schema never writes; nothing where there are none.
+    """Reports rows that the table's schema never writes on standard error. Prints nothing if there are none.
 
     Args:
-        lines: about the first of them, or more.
-        count: how many there are.
-        what: was done with them.
+        lines: one line for each of the first rows, or more.
+        count: the number of such rows.
+        what: what was done with them, such as ``left out``.
     """
     if not count:
         return
-    for line in islice(lines, _MOST_FOREIGN):
+    for line in islice(lines, _MAX_FOREIGN):
         click.echo(f"{plain(line)}; {what}", err=True)
     click.echo(f"foreign rows {what}: {count:,}", err=True)
 
 
 @contextmanager
 def stop_on_sigint() -> Iterator[Callable[[], bool]]:
-    """Makes of the first Ctrl-C in the block a wish to stop, for which the block asks; a second one interrupts.
+    """Yields a function that returns whether Ctrl-C was pressed. A second Ctrl-C raises KeyboardInterrupt.
 
-    Interrupted anywhere, a publisher would not know which messages it had handed over.
+    A publisher interrupted at an arbitrary point would not know which messages it had sent.
     """
-    asked = False
+    requested = False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
-        # Not back to what was before: a shell's background jobs begin with SIGINT ignored.
+    def request_stop(*_: object) -> None:
+        nonlocal requested
+        requested = True
+        # Not the previous handler: a shell starts background jobs with SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         signal.signal(signal.SIGINT, before)

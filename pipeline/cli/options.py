@@ -1,4 +1,4 @@
-"""Options that commands share: which table, and what is said of its schema."""
+"""Options that commands share: the table, and its declared schema."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ Command = Callable[..., Any]
 
 
 def table_options(command: Command) -> Command:
-    """Adds ``--project``, ``--instance`` and ``--table``; the command is given ``table``, a TableName."""
+    """Adds ``--project``, ``--instance`` and ``--table``; passes ``table``, a TableName, to the command."""
 
     @click.option("--project", required=True, callback=identifier, help="The Google Cloud project's id.")
     @click.option("--instance", required=True, callback=identifier, help="The Bigtable instance's id.")
@@ -27,15 +27,15 @@ def table_options(command: Command) -> Command:
 
 
 def schema_options(command: Command) -> Command:
-    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; the command is given ``declared``.
+    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; passes ``declared``.
 
-    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`: usually empty, as tables store theirs.
+    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`, usually empty: a table stores its schema.
     """
 
     @click.option(
         "--schema",
         type=click.Choice(["default"]),
-        help="Say that the table has the default schema: for one with rows that does not say its schema itself.",
+        help="Declare that the table has the default schema; for a table with rows that stores no schema.",
     )
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "aggregates")
@@ -59,7 +59,7 @@ def schema_options(command: Command) -> Command:
 
 
 class Parsed(click.ParamType):
-    """A text that a function reads, with a ValueError that says what is wrong with it."""
+    """A parameter type that a function parses; its ValueError becomes the usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -72,17 +72,17 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
+def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
     return click.option(
         flag,
         callback=identifier,
-        help=f"The column family of {holds} in the default schema; must agree with the table's own schema.",
+        help=f"The column family of {contents} in the default schema; must match the schema that the table stores.",
     )
 
 
 def identifier(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    """An option's callback: the value is an id, or a usage error."""
-    # The emulator takes any text for an id, and in a path an id with a slash would name something else.
+    """Returns the value if it is an id, as the callback of an option; otherwise raises BadParameter."""
+    # The emulator accepts any text as an id, and an id with a slash would change the meaning of a path.
     if value is not None and not re.fullmatch(r"[^\s/]+", value):
-        raise click.BadParameter(f"{value!r} is not an id; it takes the id alone, without the path around it")
+        raise click.BadParameter(f"{value!r} is not an id; pass only the id, not a full path")
     return value

@@ -1,4 +1,4 @@
-"""What commands that read files of readings share: how records are read, and events too old for their table."""
+"""Options of the commands that read files of readings, and the message about events too old for their table."""
 
 import functools
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from pipeline.formats.files import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
 
 
 def column_options(command: Command) -> Command:
-    """Adds ``--sensor-column``, ``--time-column`` and ``--time-unit``; the command is given ``columns``, a Columns."""
+    """Adds ``--sensor-column``, ``--time-column`` and ``--time-unit``; passes ``columns``, a FileColumns."""
 
     @click.option(
-        "--sensor-column", default=FileColumns().sensor, show_default=True, help="The column that names the sensor."
+        "--sensor-column", default=FileColumns().sensor, show_default=True, help="The column with the sensor's id."
     )
     @click.option(
-        "--time-column", default=FileColumns().time, show_default=True, help="The column of the event's time."
+        "--time-column", default=FileColumns().time, show_default=True, help="The column with the event time."
     )
     @click.option(
         "--time-unit",
@@ -37,17 +37,17 @@ def column_options(command: Command) -> Command:
 
 
 def optional_table_options(command: Command) -> Command:
-    """Adds ``--project``, ``--instance`` and ``--table``, all or none; the command is given ``table``, or None."""
+    """Adds ``--project``, ``--instance`` and ``--table``, all or none; passes ``table``, a TableName or None."""
 
     @click.option("--project", callback=identifier, help="The Google Cloud project of --table.")
     @click.option("--instance", callback=identifier, help="The Bigtable instance of --table.")
-    @click.option("--table", callback=identifier, help="The table that the events are for: is one too old for it?")
+    @click.option("--table", callback=identifier, help="Check that no event is too old for this table.")
     @functools.wraps(command)
     def with_table(*args: Any, project: str | None, instance: str | None, table: str | None, **kwargs: Any) -> Any:
         if project and instance and table:
             return command(*args, table=TableName(project, instance, table), **kwargs)
         if project or instance or table:
-            raise click.UsageError("--project, --instance and --table tell a table together: give all, or none")
+            raise click.UsageError("--project, --instance and --table name a table together: set all three or none")
         return command(*args, table=None, **kwargs)
 
     return with_table
@@ -59,18 +59,18 @@ max_record_bytes_option = click.option(
     default=MAX_RECORD_BYTES,
     show_default=True,
     metavar="BYTES",
-    help="The limit of a line or record. A longer one is refused, and no more than that of it is kept in memory.",
+    help="The longest line or record to read. A longer one is refused and not held in memory.",
 )
 
 accept_expired_option = click.option(
-    "--accept-expired", is_flag=True, help="Go on although Bigtable will soon collect events that are too old for it."
+    "--accept-expired", is_flag=True, help="Go on even if events are so old that Bigtable soon collects them."
 )
 
 
 def expired_message(expired: int, events: int, name: TableName, expiry: Expiry, policies: Mapping[str, Policy]) -> str:
-    """How many events are too old, in one line."""
+    """Returns one line that says how many events are too old for the table."""
     kept = ", ".join(f"{family}: {format_policy(policies[family])}" for family in expiry.ages)
     return (
-        f"{expired:,} of {events:,} events are older than table {name} keeps readings ({kept}): Bigtable collects them "
-        "soon after they are written"
+        f"{expired:,} of {events:,} events are older than the readings that table {name} keeps ({kept}): Bigtable "
+        "collects them soon after they are written"
     )

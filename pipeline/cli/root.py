@@ -1,4 +1,4 @@
-"""``tidetable COMMAND``: finds the command's module, loads it alone, and turns problems into one line."""
+"""``tidetable COMMAND``: imports only the requested command, and prints a problem as one line."""
 
 import importlib
 
@@ -8,23 +8,23 @@ from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.text import plain
 
-# Each command names the module that is loaded when it is asked for, and only then: Google's clients
-# take a second to import. The help is said here so that listing the commands loads none of them.
+# A command's module is imported only when the command is used: Google's clients take a second to import.
+# The help is here because listing the commands must import none of them.
 COMMANDS = {
     "backfill": ("pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."),
     "dead-letters": ("pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."),
-    "demo": ("pipeline.local.demo:demo", "Run the whole job on emulators and prove its table right."),
+    "demo": ("pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": ("pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "publish": ("pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
     "read": ("pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
-    "repair": ("pipeline.repair.command:repair", "Make aggregates again what their raw rows say."),
+    "repair": ("pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
     "simulate": ("pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "table": ("pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
 }
 
 
 class Toolbox(click.Group):
-    """A group whose commands are imported when they are first needed."""
+    """A group that imports a command when it is first used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return sorted(COMMANDS)

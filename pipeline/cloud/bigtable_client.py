@@ -1,4 +1,4 @@
-"""A client of Bigtable's data API that can receive every row there can be."""
+"""A client of Bigtable's data API that receives rows of any size."""
 
 import os
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 
 @contextmanager
 def bigtable_client(project: str) -> Iterator[BigtableClient]:
-    """The client that Google's "data" client is built on, over its connection: closed after the block.
+    """Opens the client beneath Google's "data" client, over its connection, and closes it after the block.
 
-    On the emulator where BIGTABLE_EMULATOR_HOST says so. For that Google's client makes a channel with gRPC's limit of
-    4 MB, which a larger row does not get through; this one has no limit, as Google's has for the service.
+    Connects to the emulator if BIGTABLE_EMULATOR_HOST is set. Google's client would then open a channel with gRPC's
+    default limit of 4 MB, and a larger row would fail. This channel has no limit, like Google's to the service.
     """
     emulator = os.environ.get("BIGTABLE_EMULATOR_HOST")
     if emulator:

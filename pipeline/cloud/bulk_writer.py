@@ -1,14 +1,14 @@
-"""Rows to one table, many at once and each until it is confirmed: what ``MutateRows`` is made for.
+"""Writes rows to one table with ``MutateRows``: many rows a request, several requests at once, each until confirmed.
 
-What is added last is what a cell holds in the end. Bigtable applies requests that are in flight together, and the
-entries of one, in any order; so additions to one row become one entry, whose mutations it applies in theirs, and a
-request waits while a row of it is in flight.
+A cell ends with the value that was added last. Bigtable applies concurrent requests, and the entries of one request, in
+any order, but the mutations of an entry in theirs. So additions to one row become one entry, and a request waits while
+one of its rows is in flight.
 
-One hole remains, as with every client that tries again: nobody knows whether a request whose answer never came is
-still to be applied. Its rows are sent again with the same values, so that does harm only where a newer value of the
-same cell is confirmed before the server gets to the old request. Three things keep that far away: the server is told
-the timeout of an attempt as its deadline, after which it drops the request; an attempt is waited for as long as
-Google's clients do; and nothing here gives up on a request before its timeout but for a broken connection.
+One gap remains, as with every client that retries. If a response is lost, the server may still apply the request later.
+The retry writes the same values, so this does harm only if a newer value of the same cell is confirmed before the
+server gets to the old request. Three things make that unlikely: the server gets the timeout of an attempt as its
+deadline and drops the request after it, the timeout is as long as in Google's clients, and only a broken connection
+ends an attempt before its timeout.
 """
 
 import threading
@@ -29,46 +29,47 @@ from pipeline.cloud.mutate_rows import code_of, mutate_rows
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier, Send, Tally
-from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, head_of
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, request_header
 from pipeline.core.refused_rows import RefusedRow
 from pipeline.core.rows import EncodedRow, Row
 
-_MOST_MUTATIONS = 100_000  # of a request, to Bigtable
+_MAX_MUTATIONS = 100_000  # of a request: Bigtable's limit
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of what a writer holds, and of how long it tries.
+    """Limits of a writer's memory and of its attempts.
 
-    It never holds more than ``in_flight + 1`` requests, those in flight a few times over, as bytes and as protobuf.
+    A writer never keeps more than ``in_flight + 1`` requests in memory: those in flight a few times over, as bytes and
+    as protobuf.
     """
 
     mutations: int = 6_000
-    """Of a request: cells. A row of more goes in several, one after the other."""
+    """Cells in a request. A row with more goes in several requests, one after the other."""
     size_bytes: int = 2 << 20
-    """Of a request, encoded. A row of more goes alone."""
+    """Encoded bytes in a request. A larger row goes alone."""
     in_flight: int = 4
-    """Requests."""
+    """Concurrent requests."""
     deadline_s: float = 600.0
-    """How long a row is tried."""
+    """How long a row is retried."""
     attempt_s: float = 60.0
-    """How long an attempt may take: as Google's clients have it."""
+    """Timeout of an attempt, as in Google's clients."""
     refused: int = 10_000
-    """Rows from one ``finish`` to the next: more is no matter of rows."""
+    """Refused rows between two calls of ``finish``. With more, the rows are not to blame."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.mutations <= _MOST_MUTATIONS:
-            raise ValueError(f"a request has 1 to {_MOST_MUTATIONS} mutations, not {self.mutations}")
+        if not 0 < self.mutations <= _MAX_MUTATIONS:
+            raise ValueError(f"a request has 1 to {_MAX_MUTATIONS} mutations, not {self.mutations}")
 
 
 class BulkWriter:
-    """Writes rows to one table. For one thread; made by :meth:`open`, or over a client that others use too.
+    """Writes rows to one table, from one thread. Create it with :meth:`open`, or over a shared client.
 
     Args:
-        client: stays open when this is closed.
+        client: :meth:`close` leaves it open.
         name: which table.
         app_profile: by which Bigtable routes; None for the instance's default.
-        limits: what it holds.
+        limits: of memory and attempts.
     """
 
     def __init__(
@@ -76,29 +77,28 @@ class BulkWriter:
     ) -> None:
         self.name = name
         self._limits = limits or Limits()
-        self._head = head_of(str(name), app_profile or "")
+        self._head = request_header(str(name), app_profile or "")
         self._send: Send = partial(mutate_rows, client)
-        self._pace = RateLimiter(self._limits.in_flight)
-        self._trusted = threading.Event()
+        self._limiter = RateLimiter(self._limits.in_flight)
+        self._server_accepts = threading.Event()
         self._threads = ThreadPoolExecutor(self._limits.in_flight, f"write {name.table}")
         self._in_flight: list[RequestRetrier] = []
         self._done: SimpleQueue[RequestRetrier] = SimpleQueue()
         self._refused: list[RefusedRow] = []
         self._tally = Tally()
-        self._begin()
+        self._reset()
 
     @classmethod
     @contextmanager
     def open(cls, name: TableName, app_profile: str | None = None, **limits: Any) -> Iterator["BulkWriter"]:
-        """A connection for the length of a ``with`` block, to the emulator where BIGTABLE_EMULATOR_HOST says so.
+        """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Rows that were added and not finished are not written for certain. Raises ServerProblem where there are no
-        credentials.
+        Rows that were added but not finished may be lost. Raises ServerProblem if there are no credentials.
 
         Args:
             name: which table.
             app_profile: by which Bigtable routes; None for the instance's default.
-            limits: as :class:`Limits` has them.
+            limits: fields of :class:`Limits`.
         """
         with ExitStack() as stack:
             with explained(f"table {name}"):
@@ -106,31 +106,31 @@ class BulkWriter:
             yield stack.enter_context(closing(cls(client, name, app_profile, Limits(**limits))))
 
     def add(self, row: Row) -> None:
-        """As :meth:`add_all` has it, of one row."""
+        """Adds one row; see :meth:`add_all`."""
         self.add_all((row,))
 
     def add_all(self, rows: Iterable[Row]) -> None:
-        """Takes rows to be written; a row without cells is nothing to write.
+        """Adds rows to write. A row without cells writes nothing.
 
-        Sends requests as they get full, and waits where as many are in flight as may be.
+        Sends each request that is full, and waits while the maximum is in flight.
 
         Raises:
-            ServerProblem: rows can't be written, of this call or an earlier one; none that was added since the last
-                ``finish`` is in flight any more, or tried again.
+            ServerProblem: rows of this call or an earlier one could not be written. No row that was added since the
+                last ``finish`` is in flight or retried any more.
             ValueError: a cell has a negative timestamp.
         """
-        most = self._limits.mutations
+        size = self._limits.mutations
         for row in rows:
-            for start in range(0, len(row.cells), most):
-                self.add_encoded([encoded(Row(row.key, row.cells[start : start + most]))])
+            for start in range(0, len(row.cells), size):
+                self.add_encoded([encoded(Row(row.key, row.cells[start : start + size]))])
 
     def add_encoded(self, rows: Iterable[EncodedRow]) -> None:
-        """As :meth:`add_all` has it; a row of more cells than a request may have is refused by the server."""
-        most_mutations, most_bytes = self._limits.mutations, self._limits.size_bytes
+        """Adds encoded rows; see :meth:`add_all`. The server refuses a row with more cells than a request may have."""
+        max_mutations, max_bytes = self._limits.mutations, self._limits.size_bytes
         for key, mutations, count in rows:
             size = len(mutations) + len(key) + ENTRY_OVERHEAD
-            if self._mutations + count > most_mutations or self._size + size > most_bytes:
-                self._send_open()
+            if self._mutations + count > max_mutations or self._size + size > max_bytes:
+                self._send_pending()
             if (additions := self._entries.get(key)) is None:
                 self._entries[key] = [mutations]
             else:
@@ -139,111 +139,110 @@ class BulkWriter:
             self._size += size
 
     def finish(self) -> list[RefusedRow]:
-        """Returns when every row that was added since the last ``finish`` is confirmed or refused.
+        """Waits until every row that was added since the last ``finish`` is confirmed or refused.
 
         Returns:
-            what was refused, and not yet given by :meth:`refused`.
+            the refused rows that :meth:`refused` has not returned yet.
 
         Raises:
-            ServerProblem: as :meth:`add_all` has it.
+            ServerProblem: see :meth:`add_all`.
         """
-        self._send_open()
+        self._send_pending()
         while self._in_flight:
             self._settle(self._done.get())
         self._refused_rows = 0
         return self.refused()
 
     def refused(self) -> list[RefusedRow]:
-        """What was refused and not yet given: to be had before ``finish``, so that no more is held."""
-        given = self._refused
-        self._refused = []
-        return given
+        """Returns the refused rows that it has not returned yet. Call it before ``finish`` to save memory."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def take_tally(self) -> Tally:
-        """What writing has come to since this was last asked."""
-        taken, self._tally = self._tally, Tally()
-        return taken
+        """Returns the statistics since the last call."""
+        tally, self._tally = self._tally, Tally()
+        return tally
 
     def abandon(self) -> int:
-        """Forgets what is not finished: returns how many rows it was, when none of them is in flight any more."""
+        """Drops the rows that are not finished. Returns their number once none of them is in flight."""
         self._stopping.set()
-        left = sum(map(len, self._entries.values()))
+        rows = sum(map(len, self._entries.values()))
         while self._in_flight:
-            delivery = self._done.get()
-            self._in_flight.remove(delivery)
-            self._tally.add(delivery.tally)
-            left += delivery.left
-        self._begin()
-        return left
+            request = self._done.get()
+            self._in_flight.remove(request)
+            self._tally.add(request.tally)
+            rows += request.rows_left
+        self._reset()
+        return rows
 
     def close(self) -> None:
-        """Ends the threads, when what is in flight is answered; what is not finished is forgotten."""
+        """Waits for the requests in flight, then ends the threads. Drops the rows that are not finished."""
         self.abandon()
         self._threads.shutdown()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._stopping = threading.Event()
         self._refused = []
         self._refused_rows = 0  # since the last finish
-        self._begin_request()
+        self._reset_pending()
 
-    def _begin_request(self) -> None:
-        self._entries: dict[bytes, list[bytes]] = {}  # of the request that is not yet full
+    def _reset_pending(self) -> None:
+        self._entries: dict[bytes, list[bytes]] = {}  # of the pending request, which is not full yet
         self._mutations = 0
         self._size = len(self._head)
 
-    def _send_open(self) -> None:
-        """Sends the request that is not yet full, when there is room for it, and none of its rows is in flight."""
+    def _send_pending(self) -> None:
+        """Sends the pending request as soon as the limits allow it and none of its rows is in flight."""
         if not self._entries:
             return
         with suppress(Empty):
             while True:
                 self._settle(self._done.get_nowait())
-        while len(self._in_flight) >= self._pace.in_flight or not self._is_free():
+        while len(self._in_flight) >= self._limiter.in_flight or self._has_row_in_flight():
             self._settle(self._done.get())
         limits = self._limits
-        delivery = RequestRetrier(
+        request = RequestRetrier(
             self._head,
             self._entries,
             self._send,
-            self._pace,
+            self._limiter,
             deadline_s=limits.deadline_s,
             attempt_s=limits.attempt_s,
             stopping=self._stopping,
-            trusted=self._trusted,
+            server_accepts=self._server_accepts,
         )
-        self._in_flight.append(delivery)
-        self._threads.submit(self._deliver, delivery)
-        self._tally.rows_in_flight.append(sum(each.left for each in self._in_flight))
-        self._begin_request()
+        self._in_flight.append(request)
+        self._threads.submit(self._run, request)
+        self._tally.rows_in_flight.append(sum(each.rows_left for each in self._in_flight))
+        self._reset_pending()
 
-    def _is_free(self) -> bool:
-        """Whether no row of the request that is not yet full is in flight."""
-        return all(delivery.keys.isdisjoint(self._entries) for delivery in self._in_flight)
+    def _has_row_in_flight(self) -> bool:
+        """Whether a row of the pending request is in flight."""
+        return not all(request.keys.isdisjoint(self._entries) for request in self._in_flight)
 
-    def _deliver(self, delivery: RequestRetrier) -> None:
+    def _run(self, request: RequestRetrier) -> None:
         try:
-            delivery.run()
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is raised where rows are added)
-            delivery.problem = error
+            request.run()
+        except BaseException as error:  # noqa: BLE001 (_settle raises it in the thread that adds rows)
+            request.problem = error
         finally:
-            self._done.put(delivery)
+            self._done.put(request)
 
-    def _settle(self, delivery: RequestRetrier) -> None:
-        """Takes over what a request has come to. Raises where rows of it are left, or too many were refused."""
-        self._in_flight.remove(delivery)
-        self._tally.add(delivery.tally)
-        self._refused += delivery.refused
-        self._refused_rows += len(delivery.refused)
-        if problem := delivery.problem:
-            left = delivery.left + self.abandon()
+    def _settle(self, request: RequestRetrier) -> None:
+        """Takes over the results of a request. Raises if rows of it are left or too many rows were refused."""
+        self._in_flight.remove(request)
+        self._tally.add(request.tally)
+        self._refused += request.refused
+        self._refused_rows += len(request.refused)
+        if problem := request.problem:
+            rows = request.rows_left + self.abandon()
             if not isinstance(problem, GoogleAPICallError):
                 raise problem
-            raise self._telling(f"{left} rows could not be written", code_of(problem), problem.message) from problem
+            raise self._problem(f"{rows} rows could not be written", code_of(problem), problem.message) from problem
         if self._refused_rows > self._limits.refused:
             self.abandon()
-            row = delivery.refused[0]
-            raise self._telling(f"more than {self._limits.refused} rows were refused", row.code, row.message)
+            row = request.refused[0]
+            raise self._problem(f"more than {self._limits.refused} rows were refused", row.code, row.message)
 
-    def _telling(self, what: str, code: str, message: str) -> ServerProblem:
+    def _problem(self, what: str, code: str, message: str) -> ServerProblem:
         return ServerProblem(f"table {self.name}: {what}: {code}: {' '.join(message.split())[:300]}")

@@ -1,4 +1,4 @@
-"""What Google's servers and clients refuse, told in one line with what to do about it."""
+"""Errors of Google's servers and clients: which are transient, and each as one line that says what to do about it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,21 +6,37 @@ from contextlib import contextmanager
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
-# How gRPC tells that a connection broke down under a stream; any other INTERNAL error is the server's own.
+TRANSIENT = (
+    exceptions.Aborted,  # another request got in the way, or a stream ended early; a new request starts afresh
+    exceptions.Cancelled,  # a proxy or server dropped the call as it shut down; no code here cancels its own
+    exceptions.DeadlineExceeded,  # a slow server or a lost response; the next attempt has a deadline of its own
+    exceptions.ResourceExhausted,  # a quota or an overloaded server, both of which recover; not so a message too large
+    exceptions.ServiceUnavailable,  # the connection broke, or the server is restarting or moving a tablet
+)
+"""Errors that a later attempt may not meet again, whatever the service. INTERNAL is one only as a stream reset."""
+
+# Pub/Sub reports passing failures of its own as INTERNAL and UNKNOWN too: Google's publisher retries these same seven
+# (google/pubsub_v1/services/publisher/transports/base.py). A needless retry does no harm, since publishing, pulling
+# and acknowledging again lose nothing. From Bigtable, these two codes mean a bad request or a bug in the server.
+PUBSUB_TRANSIENT = (*TRANSIENT, exceptions.InternalServerError, exceptions.Unknown)
+"""Errors of Pub/Sub that a later attempt may not meet again."""
+
+# How gRPC reports that a connection broke under a stream; any other INTERNAL error comes from the server itself.
 _STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
+# How gRPC reports a message beyond its limit, which another attempt does not make smaller.
+_TOO_LARGE = "message larger than max"
 
 
 class ServerProblem(Exception):
-    """A server that is missing something, out of reach, or unwilling. ``str()`` is one line for a person."""
+    """A server lacks a resource, is out of reach or refuses a request. ``str()`` is one line for a person."""
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns the errors of Google's clients inside the block into :class:`ServerProblem`.
+    """Turns errors of Google's clients inside the block into :class:`ServerProblem`.
 
     Args:
-        what: the resource that is being asked for, as the message names it:
-            ``"table projects/p/instances/i/tables/t"``.
+        what: the requested resource, as the message names it: ``"table projects/p/instances/i/tables/t"``.
     """
     try:
         yield
@@ -41,9 +57,16 @@ def explained(what: str) -> Iterator[None]:
         raise ServerProblem(f"{what}: {_one_line(error)}") from error
 
 
-def is_stream_reset(error: exceptions.GoogleAPICallError) -> bool:
-    """Whether an INTERNAL error tells that a connection broke down, which passes."""
-    return any(text in error.message.lower() for text in _STREAM_RESETS)
+def is_transient(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether a later attempt of a Bigtable request may succeed."""
+    if isinstance(error, exceptions.InternalServerError):
+        return any(text in error.message.lower() for text in _STREAM_RESETS)
+    return isinstance(error, TRANSIENT) and not is_too_large(error)
+
+
+def is_too_large(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether gRPC refused a message because of its size."""
+    return isinstance(error, exceptions.ResourceExhausted) and _TOO_LARGE in error.message.lower()
 
 
 def _one_line(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Records that stream, and that become an Arrow table or a pandas frame where that is wanted.
+"""Streams of records that convert to an Arrow table or a pandas DataFrame.
 
-A frame needs the extra ``frames``: ``pip install 'tidetable[frames]'``.
+A DataFrame needs the extra ``frames``: ``pip install 'tidetable[frames]'``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ _Record = TypeVar("_Record", RawRecord, AggregateRecord)
 
 
 class _Records(Generic[_Record]):
-    """An iterator of records. Each can be had once: what was taken is not in a frame that is made afterwards."""
+    """An iterator of records. A table or frame contains only the records that were not yet taken."""
 
     def __init__(self, records: Iterable[_Record]) -> None:
         self._records: Iterator[_Record] = iter(records)
@@ -32,15 +32,15 @@ class _Records(Generic[_Record]):
         return next(self._records)
 
     def to_arrow(self) -> "pyarrow.Table":
-        """The records that are left as an Arrow table."""
-        import pyarrow as arrow  # which takes its time, and readers need it for nothing else
+        """Returns the remaining records as an Arrow table."""
+        import pyarrow as arrow  # slow to import, and used for nothing else here
 
         return arrow.table(self._columns(arrow, list(self._records)))
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """The records that are left as a frame, with NaN for null. Raises ImportError without the extra ``frames``.
+        """Returns the remaining records as a DataFrame, with NaN for null. Raises ImportError without ``frames``.
 
-        Whole numbers are ``Int64``, which can be null, so that a column has one type whatever is in it.
+        Whole numbers are ``Int64``, which allows nulls: a column has the same type whatever it contains.
         """
         try:
             import pandas
@@ -56,11 +56,11 @@ class _Records(Generic[_Record]):
 
 
 class RawRecords(_Records[RawRecord]):
-    """Events. As a table: ``sensor_id``, ``event_time`` (microseconds, UTC), ``event_id`` where there is one.
+    """Events. Columns: ``sensor_id``, ``event_time`` (microseconds, UTC), and ``event_id`` if any event has one.
 
-    Then a column of doubles for each metric, those that were asked for and those that there are, and one of text for
-    each metadata field, called ``metadata.location``; null where an event has none. A metric whose name would be taken
-    for another column's, ``event_time`` or ``metadata.location``, is called ``reading.event_time``.
+    Each metric, requested or found, is a column of doubles. Each metadata field is a column of text such as
+    ``metadata.location``. A value that an event lacks is null. A metric whose name would collide with another column,
+    ``event_time`` or ``metadata.location``, becomes ``reading.event_time``.
     """
 
     def __init__(self, records: Iterable[RawRecord], metrics: Iterable[str] = ()) -> None:
@@ -84,10 +84,10 @@ class RawRecords(_Records[RawRecord]):
 
 
 class AggregateRecords(_Records[AggregateRecord]):
-    """Windows. As a table: ``sensor_id``, ``window_start`` (microseconds, UTC), ``window``, ``reading_count``.
+    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds, UTC), ``window``, ``reading_count``.
 
-    Then for each metric ``count_temperature``, ``sum_temperature`` and so on, as the table's own columns are called;
-    null where a window has none. Counts are whole numbers, the others doubles; a sum that overflowed is infinite.
+    Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
+    window has none. Counts are whole numbers, other statistics doubles; a sum that overflowed is infinite.
     """
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def _instant(arrow: Any) -> Any:
     return arrow.timestamp("us", tz="UTC")
 
 
-def _names(mappings: Iterable[Mapping[str, Any]], beside: Iterable[str] = ()) -> list[str]:
-    return sorted({*beside, *(name for mapping in mappings for name in mapping)})
+def _names(mappings: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> list[str]:
+    return sorted({*more, *(name for mapping in mappings for name in mapping)})
 
 
 def _column_of(metric: str) -> str:
-    """Told from the other columns by the name alone, so that a metric's column is called the same in every frame."""
-    ours = metric in _OWN_COLUMNS or metric.startswith((_METADATA, _READING))
-    return f"{_READING}{metric}" if ours else metric
+    """Returns the column for a metric. It depends on the name alone: every frame uses the same column."""
+    collides = metric in _OWN_COLUMNS or metric.startswith((_METADATA, _READING))
+    return f"{_READING}{metric}" if collides else metric

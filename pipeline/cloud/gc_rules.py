@@ -1,10 +1,10 @@
-"""Garbage-collection policies as Bigtable's admin API has them: a ``GcRule`` for each policy, and back."""
+"""Converts garbage-collection policies to the ``GcRule`` of Bigtable's admin API and back."""
 
 from google.cloud.bigtable_admin_v2.types import GcRule
 
 from pipeline.core.schema.policies import (
-    MOST_BYTES,
-    TOO_LONG,
+    MAX_POLICY_BYTES,
+    POLICY_TOO_LONG,
     Intersection,
     MaxAge,
     MaxVersions,
@@ -17,19 +17,19 @@ from pipeline.core.schema.policies import (
 
 
 def to_rule(policy: Policy) -> GcRule:
-    """The rule of the policy's simplest form; the empty rule for ``Never``.
+    """Returns the rule for the policy's simplest form; the empty rule for ``Never``.
 
     Raises:
         PolicyError: the rule is longer than Bigtable stores.
     """
     rule = _rule(simplified(policy))
-    if GcRule.pb(rule).ByteSize() > MOST_BYTES:
-        raise PolicyError(TOO_LONG)
+    if GcRule.pb(rule).ByteSize() > MAX_POLICY_BYTES:
+        raise PolicyError(POLICY_TOO_LONG)
     return rule
 
 
 def from_rule(rule: GcRule) -> Policy:
-    """The policy that the rule stands for, in its simplest form."""
+    """Returns the policy of the rule, in its simplest form."""
     return simplified(_policy(rule))
 
 

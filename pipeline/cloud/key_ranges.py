@@ -1,4 +1,4 @@
-"""A table's keys divided into parts of about the same size, as Bigtable itself has sampled them."""
+"""Parts of a table of about the same size, cut at row keys that Bigtable has sampled."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,39 +9,39 @@ from pipeline.cloud.names import TableName
 from pipeline.core.rows import KeyRange
 
 _TIMEOUT_S = 60.0
-_MOST_PARTS = 1000
-_LEAST_BYTES = 16 << 20  # of a part: less would not be worth its requests
+_MAX_PARTS = 1000
+_MIN_PART_BYTES = 16 << 20  # less would not be worth a part's requests
 
 
 class Sample(NamedTuple):
-    """A key, and about how many bytes the rows before it take; the last one's key is empty, and it is all of them."""
+    """A row key and the approximate size of all rows before it. The last sample, the table's end, has an empty key."""
 
     key: bytes
     offset_bytes: int
 
 
 def sampled_keys(name: TableName) -> list[Sample]:
-    """Keys of the table, in order. Raises ServerProblem for what the server refuses or when it is out of reach."""
+    """Returns sampled row keys, in order. Raises ServerProblem if the server refuses or is out of reach."""
     with explained(f"table {name}"), bigtable_client(name.project) as client:
         found = client.sample_row_keys(table_name=str(name), timeout=_TIMEOUT_S)
         return [Sample(each.row_key, each.offset_bytes) for each in found]
 
 
-def cuts(samples: Sequence[Sample], least_bytes: int = _LEAST_BYTES) -> list[bytes]:
-    """Keys between which lie parts of ``least_bytes`` or more, no more than a thousand of them."""
+def split_points(samples: Sequence[Sample], min_bytes: int = _MIN_PART_BYTES) -> list[bytes]:
+    """Returns keys that cut the table into parts of ``min_bytes`` or more, at most a thousand of them."""
     if not samples:
         return []
-    part_bytes = max(least_bytes, samples[-1].offset_bytes // _MOST_PARTS)
-    found, cut_at = [], 0
+    part_bytes = max(min_bytes, samples[-1].offset_bytes // _MAX_PARTS)
+    points, last_bytes = [], 0
     for key, offset_bytes in samples:
-        if key and offset_bytes - cut_at >= part_bytes:
-            found.append(key)
-            cut_at = offset_bytes
-    return found
+        if key and offset_bytes - last_bytes >= part_bytes:
+            points.append(key)
+            last_bytes = offset_bytes
+    return points
 
 
-def divided(keys: KeyRange, at: Sequence[bytes]) -> list[KeyRange]:
-    """The range in parts, cut at those of the keys that lie in it."""
-    inside = [key for key in at if keys.start < key and (not keys.end or key < keys.end)]
+def split_range(keys: KeyRange, points: Sequence[bytes]) -> list[KeyRange]:
+    """Returns the range cut at the points inside it."""
+    inside = [key for key in points if keys.start < key and (not keys.end or key < keys.end)]
     starts, ends = [keys.start, *inside], [*inside, keys.end]
-    return [KeyRange(*ends_of_part) for ends_of_part in zip(starts, ends, strict=True)]
+    return [KeyRange(start, end) for start, end in zip(starts, ends, strict=True)]

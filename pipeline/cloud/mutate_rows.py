@@ -1,4 +1,4 @@
-"""One ``MutateRows`` and what became of it, entry by entry: no retry, no judgement but what its statuses mean."""
+"""Sends one ``MutateRows`` request and returns the result of each entry. Classifies errors, but retries nothing."""
 
 import base64
 import time
@@ -12,99 +12,91 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, MutateRowsRequest, MutateRowsResponse
 from google.rpc.error_details_pb2 import RetryInfo
 
-from pipeline.cloud.errors import is_stream_reset
+from pipeline.cloud.errors import is_too_large, is_transient
 
-_Request = MutateRowsRequest.pb()  # the plain protobuf class: its wrapper takes many times as long
+_Request = MutateRowsRequest.pb()  # the plain protobuf class, many times as fast as its wrapper
 
-# The server is to say how much it wants (RateLimitInfo), and how long a retry is to wait (RetryInfo).
+# Asks the server for flow control (RateLimitInfo) and for the delay before a retry (RetryInfo).
 _FEATURES = FeatureFlags(mutate_rows_rate_limit=True, mutate_rows_rate_limit2=True, retry_info=True)
 _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
 
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
-_TRANSIENT = frozenset({"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
-_OF_THE_SERVER = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
-# How gRPC tells that a message is beyond its limit: trying it again does not make it smaller.
-_TOO_LARGE = "message larger than max"
+_SERVER_CODES = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
 
 
 class Fault(Enum):
-    """Whose fault a failure is, and so what is to be done."""
+    """What a failure comes from, which decides what to do about it."""
 
-    PASSING = "retried"
-    ROW = "the row's: refused"
-    REQUEST = "some row's of the request: found by sending them apart"
-    SERVER = "raised"
+    TRANSIENT = "retry"
+    ROW = "refuse the row"
+    REQUEST = "some row of the request is at fault: send its rows apart to find it"
+    SERVER = "raise"
 
 
-class Answer(NamedTuple):
-    """What became of one request."""
+class MutateRowsResult(NamedTuple):
+    """The result of one request."""
 
-    answered: bytes
-    """For each entry 1 where it got a status, else 0."""
-    statuses: Mapping[int, GoogleAPICallError]
-    """By entry; those that are OK are left out."""
-    error: GoogleAPICallError | None
-    """How the call ended, where it failed."""
+    has_status: bytes
+    """One byte for each entry: 1 if the server returned its status, else 0."""
+    errors: Mapping[int, GoogleAPICallError]
+    """The statuses other than OK, by the entry's index."""
+    call_error: GoogleAPICallError | None
+    """The error that ended the call, if it failed."""
     rate_limit: tuple[float, float] | None
-    """The server's factor for the load, and for how many seconds no other one counts; the last one it said."""
+    """The last ``RateLimitInfo``: a factor for the load, and the seconds in which no other factor applies."""
     took_s: float
 
 
-def mutate_rows(client: BigtableClient, request: bytes, entries: int, timeout_s: float) -> Answer:
-    """Sends an encoded ``MutateRowsRequest`` of so many entries, once.
+def mutate_rows(client: BigtableClient, request: bytes, entries: int, timeout_s: float) -> MutateRowsResult:
+    """Sends an encoded ``MutateRowsRequest`` with this number of entries, once.
 
-    The server is told the timeout as the call's deadline.
+    The server gets the timeout as the deadline of the call.
     """
     began = time.monotonic()
-    answered = bytearray(entries)
+    has_status = bytearray(entries)
     statuses: dict[int, Any] = {}
     rate_limit = None
-    error = None
+    call_error = None
     try:
         wrapped = MutateRowsRequest.wrap(_Request.FromString(request))
         for response in client.mutate_rows(wrapped, retry=None, timeout=timeout_s, metadata=_METADATA):
             plain = MutateRowsResponse.pb(response)
             for entry in plain.entries:
                 index = entry.index
-                answered[index] = 1
+                has_status[index] = 1
                 if entry.status.code:
                     statuses[index] = entry.status
             if plain.HasField("rate_limit_info"):
                 info = plain.rate_limit_info
                 rate_limit = info.factor, info.period.ToTimedelta().total_seconds()
     except GoogleAPICallError as caught:
-        error = caught
+        call_error = caught
     errors = {index: _error_of(status) for index, status in statuses.items()}
-    return Answer(bytes(answered), errors, error, rate_limit, time.monotonic() - began)
+    return MutateRowsResult(bytes(has_status), errors, call_error, rate_limit, time.monotonic() - began)
 
 
 def fault_of_entry(error: GoogleAPICallError) -> Fault:
-    """Of a status that one entry got."""
-    if _is_passing(error):
-        return Fault.PASSING
-    return Fault.SERVER if code_of(error) in _OF_THE_SERVER else Fault.ROW
+    """Classifies the status of one entry."""
+    if is_transient(error):
+        return Fault.TRANSIENT
+    return Fault.SERVER if code_of(error) in _SERVER_CODES else Fault.ROW
 
 
 def fault_of_call(error: GoogleAPICallError) -> Fault:
-    """Of how a call ended as a whole: a missing table, for one, is no row's fault."""
+    """Classifies the error of a whole call. A missing table, for example, is not the fault of a row."""
     if is_too_large(error) or code_of(error) == "INVALID_ARGUMENT":
         return Fault.REQUEST
-    return Fault.PASSING if _is_passing(error) else Fault.SERVER
-
-
-def is_too_large(error: GoogleAPICallError) -> bool:
-    """Whether the request is more than gRPC lets through."""
-    return code_of(error) == "RESOURCE_EXHAUSTED" and _TOO_LARGE in error.message.lower()
+    return Fault.TRANSIENT if is_transient(error) else Fault.SERVER
 
 
 def code_of(error: GoogleAPICallError) -> str:
-    """The status by its name."""
+    """Returns the name of the status code, such as ``UNAVAILABLE``."""
     code = error.grpc_status_code
     return getattr(code, "name", None) or str(code)
 
 
 def retry_delay_s(errors: Iterable[GoogleAPICallError]) -> float:
-    """How long the server wants a retry to wait: the longest that it said; 0 where it said nothing."""
+    """Returns the longest delay before a retry that the server asks for; 0 if it asks for none."""
     delays = (
         detail.retry_delay.ToTimedelta().total_seconds()
         for error in errors
@@ -114,14 +106,8 @@ def retry_delay_s(errors: Iterable[GoogleAPICallError]) -> float:
     return max(delays, default=0.0)
 
 
-def _is_passing(error: GoogleAPICallError) -> bool:
-    if code_of(error) == "INTERNAL":
-        return is_stream_reset(error)
-    return code_of(error) in _TRANSIENT
-
-
 def _error_of(status: Any) -> GoogleAPICallError:
-    """A ``google.rpc.Status`` as Google's clients raise it."""
+    """Converts a ``google.rpc.Status`` to the exception that Google's clients would raise."""
     return from_grpc_status(status.code, status.message, details=_retry_infos(status.details))
 
 

@@ -1,4 +1,4 @@
-"""Names of resources, without a client: commands that only parse them start fast."""
+"""Names of resources. Imports no client, so that commands that only parse names start fast."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
 
 @dataclass(frozen=True)
 class TableName:
-    """Which table; ``str()`` is its full resource path."""
+    """Names a table; ``str()`` is its full resource path."""
 
     project: str
     instance: str
@@ -25,10 +25,10 @@ class TableName:
 
 
 def topic_path(text: str) -> str:
-    """The text itself, when it is a topic's full path.
+    """Returns the text if it is the full path of a topic.
 
     Raises:
-        ValueError: it is not; in one line, with the form that it should have.
+        ValueError: it is not. The message is one line and shows the right form.
     """
     if not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r} is not a full path; write projects/PROJECT/topics/TOPIC")
@@ -36,10 +36,10 @@ def topic_path(text: str) -> str:
 
 
 def subscription_path(text: str) -> str:
-    """The text itself, when it is a subscription's full path.
+    """Returns the text if it is the full path of a subscription.
 
     Raises:
-        ValueError: it is not; in one line, with the form that it should have.
+        ValueError: it is not. The message is one line and shows the right form.
     """
     if not _SUBSCRIPTION.fullmatch(text):
         raise ValueError(f"subscription {text!r} is not a full path; write projects/PROJECT/subscriptions/SUBSCRIPTION")

@@ -16,7 +16,7 @@ from google.cloud.pubsub_v1.types import BatchSettings, PublisherOptions
 from google.pubsub_v1 import PublisherClient as RequestClient
 from google.pubsub_v1.types import PubsubMessage
 
-from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.errors import PUBSUB_TRANSIENT, ServerProblem, explained
 from pipeline.cloud.names import topic_path
 from pipeline.core.messages import Message
 
@@ -31,15 +31,7 @@ _RETRY_SECONDS = 60.0  # Google's default keeps trying for ten minutes, in which
 # With an ordering key Google's client retries for ever, whatever it is told: the end is ours to find.
 _PATIENCE_SECONDS = 180.0
 _RETRY = Retry(
-    predicate=if_exception_type(
-        exceptions.Aborted,
-        exceptions.Cancelled,
-        exceptions.DeadlineExceeded,
-        exceptions.InternalServerError,
-        exceptions.ResourceExhausted,
-        exceptions.ServiceUnavailable,
-        exceptions.Unknown,
-    ),
+    predicate=if_exception_type(*PUBSUB_TRANSIENT),
     initial=0.1,
     maximum=10.0,
     multiplier=2.0,

@@ -16,17 +16,16 @@ from typing import TypeVar, overload
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
-from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
-from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, seek, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of, skip_scan
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
@@ -65,7 +64,7 @@ class SensorTable:
     Attributes:
         schema: what the table says of itself.
         rows: the rows that it is read by; their reader counts what the server returned.
-        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.told``.
+        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
     """
 
     def __init__(
@@ -238,7 +237,7 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        found = events_of_prefix(self.schema, self._read, sensors, query, self._leave_out)
+        found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
@@ -252,7 +251,7 @@ class SensorTable:
         where the table has no aggregates either.
         """
         if not self.schema.key.time_first:
-            return sensors_of(self.schema, self._read, prefix, metadata, self._leave_out)
+            return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out)
         if not self.schema.tiers:
             raise ValueError(f"keys of {self.schema.key} begin with the time: sensors can't be listed by them")
         return self._aggregated_sensors(prefix)
@@ -296,7 +295,7 @@ class SensorTable:
     ) -> Iterator[AggregateRecord]:
         _check_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read(key_range, row_filter(CellSelection((tier.family,), versions=1)), page_rows=page_rows)
+        rows = self.rows.read_selection(key_range, CellSelection((tier.family,), versions=1), page_rows=page_rows)
         return self._each_window(tier.window, rows)
 
     def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
@@ -310,12 +309,15 @@ class SensorTable:
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
-        start, end = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
+        of_window = aggregates.aggregate_prefix(window)
+
+        def sensor_prefix(_: bytes, key: aggregates.AggregateKey) -> bytes:
+            return f"{of_window}{key.sensor_id}#".encode()
+
+        key_range = prefix_range(f"{of_window}{prefix}".encode())
         parse = partial(aggregates.parse_aggregate_key, window)
-        while found := seek(self._read, KeyRange(start, end), parse, self._leave_out, passed=()):
-            sensor_id = found[1].sensor_id
-            yield sensor_id
-            start = after_prefix(f"{aggregates.aggregate_prefix(window)}{sensor_id}#".encode())
+        found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
+        return (key.sensor_id for _, key in found)
 
     # How it is read
 
@@ -329,14 +331,9 @@ class SensorTable:
             key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
         ) -> Iterator[Row]:
             page_rows = min((rows for rows in (page_rows, most_rows) if rows), default=None)
-            return self._read(key_range, wanted, pattern, page_rows, reverse=reverse)
+            return self.rows.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
 
         return events_of(self.schema, read, sensor_id, query, self._leave_out)
-
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        return self.rows.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
     def _leave_out(self, problem: ForeignRow) -> None:
         if self._strict:
@@ -345,7 +342,7 @@ class SensorTable:
             self._on_foreign(problem)
 
     def _log(self, problem: ForeignRow) -> None:
-        if len(self.foreign.told) == 1:
+        if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
 
     def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:

@@ -1,4 +1,4 @@
-"""The rows of one request, sent until each is confirmed or refused."""
+"""Sends the rows of one request until each is confirmed or refused."""
 
 import threading
 import time
@@ -9,49 +9,43 @@ from dataclasses import dataclass, field
 from google.api_core.exceptions import Aborted, DeadlineExceeded, GoogleAPICallError
 from google.api_core.retry import exponential_sleep_generator
 
-from pipeline.cloud.mutate_rows import (
-    Answer,
-    Fault,
-    code_of,
-    fault_of_call,
-    fault_of_entry,
-    is_too_large,
-    retry_delay_s,
-)
+from pipeline.cloud.errors import is_too_large
+from pipeline.cloud.mutate_rows import Fault, MutateRowsResult, code_of, fault_of_call, fault_of_entry, retry_delay_s
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.core.mutation_bytes import entry_of, request_of
 from pipeline.core.refused_rows import RefusedRow
 
-_FIRST_DELAY_S = 0.05  # before a retry, at most: it doubles, and a random part of it is waited for
-_LONGEST_DELAY_S = 10.0
+# Bounds of the delay before a retry. The upper one doubles with each retry; the delay is random.
+_FIRST_DELAY_S = 0.05
+_MAX_DELAY_S = 10.0
 
 Entry = tuple[bytes, list[bytes]]
-"""A row's key, and the encoded mutations of each time that it was added, in that order."""
-Send = Callable[[bytes, int, float], Answer]
-"""Of an encoded request, its entries and a timeout in seconds."""
+"""A row's key, and its encoded mutations: one item for each time that the row was added, in that order."""
+Send = Callable[[bytes, int, float], MutateRowsResult]
+"""Sends an encoded request with this number of entries, with a timeout in seconds."""
 
 
 @dataclass
 class Tally:
-    """What writing has come to; rows count as often as they were added."""
+    """Statistics of a writer. A row counts as often as it was added."""
 
     rows: int = 0
-    """Confirmed."""
+    """Confirmed rows."""
     size_bytes: int = 0
-    """Of all requests."""
+    """Bytes of all requests."""
     requests: int = 0
-    """Retries among them."""
+    """Requests, including retries."""
     retries: Counter[str] = field(default_factory=Counter)
-    """Entries that were sent again, by the status that they were sent again for."""
+    """Entries that were sent again, by the name of the status that caused it."""
     statuses: Counter[int] = field(default_factory=Counter)
-    """Of entries, as often as they were sent, by number as gRPC has them."""
+    """Statuses of entries, by their numbers in gRPC. An entry counts as often as it was sent."""
     latencies_ms: list[int] = field(default_factory=list)
-    """Of every request."""
+    """The latency of each request."""
     rows_in_flight: list[int] = field(default_factory=list)
-    """Whenever a request left, with its own."""
+    """The rows in flight whenever a request left, including its own."""
 
     def add(self, other: "Tally") -> None:
-        """Counts what the other has counted."""
+        """Adds the other's statistics."""
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self.requests += other.requests
@@ -62,27 +56,28 @@ class Tally:
 
 
 class RequestRetrier:
-    """Sends the rows of one request until each is confirmed or refused; made for one thread, which calls :meth:`run`.
+    """Sends the rows of one request until each is confirmed or refused. One thread calls :meth:`run`.
 
-    Transient failures are retried, those rows alone. Where a row that was added more than once is refused, its
-    additions are sent apart, in their order, to find the one at fault; and where a whole request is refused as
-    invalid, its rows are. A row's earlier addition is always settled before a later one is sent.
+    After a transient failure, only the rows it affected are sent again. If a row that was added more than once is
+    refused, its additions are sent apart, in order, to find the one at fault. If a whole request is refused as invalid,
+    its rows are sent apart. An earlier addition to a row is always settled before a later one is sent.
 
     Args:
-        head: what the request begins with.
+        head: the encoded request without its entries.
         entries: by key; not changed.
-        send: one attempt.
-        pace: when to.
-        deadline_s: how long after the first attempt to give up.
-        attempt_s: how long an attempt may take.
-        stopping: set when nothing is to be tried again.
-        trusted: set when the server has taken a row: then a request that it says is invalid is so for its rows.
+        send: makes one attempt.
+        limiter: decides when.
+        deadline_s: gives up this long after the first attempt.
+        attempt_s: timeout of an attempt.
+        stopping: set to end all retries.
+        server_accepts: set once the server has accepted a row. From then on, a request that the server refuses as
+            invalid is the fault of its rows.
 
     Attributes:
-        left: rows that are neither confirmed nor refused.
-        refused: by the server, each with what it was refused for.
-        problem: why rows are left; None where there was none, or it was stopped.
-        tally: to be read when it is done.
+        rows_left: how many rows are neither confirmed nor refused.
+        refused: rows that the server refused, each with the reason.
+        problem: why rows are left; None if none are, or if the retrier was stopped.
+        tally: statistics, complete after :meth:`run`.
     """
 
     def __init__(
@@ -90,121 +85,121 @@ class RequestRetrier:
         head: bytes,
         entries: Mapping[bytes, list[bytes]],
         send: Send,
-        pace: RateLimiter,
+        limiter: RateLimiter,
         *,
         deadline_s: float,
         attempt_s: float,
         stopping: threading.Event,
-        trusted: threading.Event,
+        server_accepts: threading.Event,
     ) -> None:
         self.keys = entries.keys()
-        self.left = sum(map(len, entries.values()))
+        self.rows_left = sum(map(len, entries.values()))
         self.refused: list[RefusedRow] = []
         self.problem: BaseException | None = None
         self.tally = Tally()
         self._head = head
-        self._groups: list[list[Entry]] = [list(entries.items())]  # the last one is next
+        self._groups: list[list[Entry]] = [list(entries.items())]  # a stack: the last group is next
         self._suspects: list[tuple[Entry, GoogleAPICallError]] = []
         self._send = send
-        self._pace = pace
+        self._limiter = limiter
         self._deadline_s = deadline_s
         self._attempt_s = attempt_s
         self._stopping = stopping
-        self._trusted = trusted
+        self._server_accepts = server_accepts
         self._delays = _delays()
-        self._first: GoogleAPICallError | None = None  # of the failures that pass, the first that says something
+        self._cause: GoogleAPICallError | None = None  # the first transient error that is more than a timeout
         self._give_up_at = float("inf")
 
     def run(self) -> None:
-        """Returns when there is nothing left to try. Raises only for a bug."""
+        """Returns when no attempt is left to make. Raises only for a bug."""
         while self._groups and not self.problem:
             group = self._groups.pop()
-            if self._stopping.wait(self._pace.wait_s(len(group))):
+            if self._stopping.wait(self._limiter.wait_s(len(group))):
                 return
             if self._give_up_at == float("inf"):
                 self._give_up_at = time.monotonic() + self._deadline_s
-            if self._take(group, self._attempt(group)):
+            if self._settle(group, self._attempt(group)):
                 return
         if not self.problem:
-            self._judge_suspects()
+            self._settle_suspects()
 
-    def _attempt(self, group: list[Entry]) -> Answer:
+    def _attempt(self, group: list[Entry]) -> MutateRowsResult:
         request = request_of(self._head, group)
         began = time.monotonic()
         timeout_s = max(min(self._attempt_s, self._give_up_at - began), 0.001)
-        answer = self._send(request, len(group), timeout_s)
+        result = self._send(request, len(group), timeout_s)
         self.tally.requests += 1
         self.tally.size_bytes += len(request)
-        self.tally.latencies_ms.append(round(answer.took_s * 1000))
-        failures = [*answer.statuses.values(), *([answer.error] if answer.error else [])]
+        self.tally.latencies_ms.append(round(result.took_s * 1000))
+        failures = [*result.errors.values(), *([result.call_error] if result.call_error else [])]
         if any(code_of(failure) == "RESOURCE_EXHAUSTED" and not is_too_large(failure) for failure in failures):
-            self._pace.exhausted(began)
+            self._limiter.record_exhausted(began)
         else:
-            self._pace.answered(began, answer.took_s)
-        if answer.rate_limit:
-            self._pace.told(*answer.rate_limit)
-        return answer
+            self._limiter.record_response(began, result.took_s)
+        if result.rate_limit:
+            self._limiter.adjust(*result.rate_limit)
+        return result
 
-    def _take(self, group: list[Entry], answer: Answer) -> bool:
-        """Settles what the answer settles, and puts the rest where it is sent again. True: no more is to be sent."""
-        statuses, error = answer.statuses, answer.error
-        good = answer.answered.count(1) - len(statuses)
-        self.tally.statuses[0] += good
-        if good:
-            self._trusted.set()
-        if good == len(group):
+    def _settle(self, group: list[Entry], result: MutateRowsResult) -> bool:
+        """Confirms or refuses the entries that the result settles and queues the others. True ends all attempts."""
+        errors, call_error = result.errors, result.call_error
+        confirmed = result.has_status.count(1) - len(errors)
+        self.tally.statuses[0] += confirmed
+        if confirmed:
+            self._server_accepts.set()
+        if confirmed == len(group):
             self._confirm(sum(len(mutations) for _, mutations in group))
             self._delays = _delays()
             return False
-        if error is not None and fault_of_call(error) is Fault.REQUEST and not any(answer.answered):
-            self._split(group, error)
+        if call_error is not None and fault_of_call(call_error) is Fault.REQUEST and not any(result.has_status):
+            self._split(group, call_error)
             return False
         again: list[Entry] = []
         later: list[Entry] = []
-        passing: list[GoogleAPICallError] = []
-        missing = error or Aborted(f"the server answered {sum(answer.answered)} of {len(group)} rows")
+        transient: list[GoogleAPICallError] = []
+        missing = call_error or Aborted(f"the server returned {sum(result.has_status)} statuses for {len(group)} rows")
         for index, entry in enumerate(group):
-            if not answer.answered[index]:
-                status, fault = missing, fault_of_call(missing)
-                # What a request is refused for as a whole is known only of one that nothing was answered of.
-                fault = Fault.PASSING if fault is Fault.REQUEST else fault
-            elif index in statuses:
-                status = statuses[index]
-                fault = fault_of_entry(status)
+            if not result.has_status[index]:
+                error, fault = missing, fault_of_call(missing)
+                # The server refuses a whole request only before it returns any status: this was another failure.
+                fault = Fault.TRANSIENT if fault is Fault.REQUEST else fault
+            elif index in errors:
+                error = errors[index]
+                fault = fault_of_entry(error)
             else:
                 self._confirm(len(entry[1]))
                 continue
-            self.tally.statuses[_number_of(status)] += 1
+            self.tally.statuses[_number_of(error)] += 1
             if fault is Fault.SERVER:
-                self.problem = self.problem or status
-            elif fault is Fault.PASSING:
+                self.problem = self.problem or error
+            elif fault is Fault.TRANSIENT:
                 again.append(entry)
-                passing.append(status)
+                transient.append(error)
             elif len(entry[1]) > 1:
                 half = len(entry[1]) // 2
                 again.append((entry[0], entry[1][:half]))
                 later.append((entry[0], entry[1][half:]))
             else:
-                self._refuse(entry, status)
+                self._refuse(entry, error)
         if self.problem:
             return True
         self._groups += filter(None, (later, again))
-        return bool(passing) and self._bear(passing)
+        return bool(transient) and self._back_off(transient)
 
-    def _bear(self, failures: list[GoogleAPICallError]) -> bool:
-        """Waits before the next try. True where there is to be none."""
+    def _back_off(self, failures: list[GoogleAPICallError]) -> bool:
+        """Waits before the next attempt. Returns True if there is to be none."""
         self.tally.retries.update(map(code_of, failures))
-        telling = next((each for each in failures if not isinstance(each, DeadlineExceeded)), failures[0])
-        if self._first is None or isinstance(self._first, DeadlineExceeded):
-            self._first = telling
+        if self._cause is None or isinstance(self._cause, DeadlineExceeded):
+            # A timeout is the least useful thing to report.
+            self._cause = next((each for each in failures if not isinstance(each, DeadlineExceeded)), failures[0])
         delay_s = max(next(self._delays), retry_delay_s(failures))
         if delay_s >= self._give_up_at - time.monotonic():
-            self.problem = self._first
+            self.problem = self._cause
             return True
         return self._stopping.wait(delay_s)
 
     def _split(self, group: list[Entry], error: GoogleAPICallError) -> None:
-        """Of a request that is refused as a whole: halves of it, down to one addition of one row."""
+        """Queues the halves of a request that was refused as a whole, down to one addition to one row."""
         self.tally.statuses[_number_of(error)] += len(group)
         if len(group) > 1:
             half = len(group) // 2
@@ -219,25 +214,25 @@ class RequestRetrier:
         else:
             self._suspects.append((group[0], error))
 
-    def _judge_suspects(self) -> None:
-        """Each was refused as a request of its own: its fault, if the server takes other rows that are sent so."""
+    def _settle_suspects(self) -> None:
+        """Refuses the additions that the server refused as requests of their own, if it has accepted other rows."""
         for entry, error in self._suspects:
-            if self._trusted.is_set():
+            if self._server_accepts.is_set():
                 self._refuse(entry, error)
             else:
                 self.problem = self.problem or error
 
     def _confirm(self, rows: int) -> None:
-        self.left -= rows
+        self.rows_left -= rows
         self.tally.rows += rows
 
     def _refuse(self, entry: Entry, error: GoogleAPICallError) -> None:
-        self.left -= 1
+        self.rows_left -= 1
         self.refused.append(RefusedRow(entry[0], code_of(error), error.message, entry_of(*entry)))
 
 
 def _delays() -> Iterator[float]:
-    return exponential_sleep_generator(_FIRST_DELAY_S, _LONGEST_DELAY_S)
+    return exponential_sleep_generator(_FIRST_DELAY_S, _MAX_DELAY_S)
 
 
 def _number_of(error: GoogleAPICallError) -> int:

@@ -178,7 +178,7 @@ def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, in
 def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
     """The table's own rows."""
     with RowReader.open(name) as reader:
-        rows = reader.read(prefix_range(_OWN_ROWS), row_filter(CellSelection((SCHEMA_FAMILY,), versions=1)))
+        rows = reader.read_selection(prefix_range(_OWN_ROWS), CellSelection((SCHEMA_FAMILY,), versions=1))
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 

@@ -14,7 +14,7 @@ from google.cloud.bigtable.data import (
 )
 from google.cloud.bigtable.data.exceptions import MutationsExceptionGroup
 
-from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.errors import TRANSIENT, ServerProblem, explained
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell
 
@@ -63,7 +63,7 @@ class Rewriter:
         for batch in _batches(entries):
             with explained(f"table {self.name}"):
                 try:
-                    self._table.bulk_mutate_rows(batch, operation_timeout=_TIMEOUT_S)
+                    self._table.bulk_mutate_rows(batch, operation_timeout=_TIMEOUT_S, retryable_errors=TRANSIENT)
                 except MutationsExceptionGroup as failures:
                     raise self._telling(failures) from failures
 

@@ -13,22 +13,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from google.api_core.exceptions import (
-    Aborted,
-    DataLoss,
-    DeadlineExceeded,
-    GoogleAPICallError,
-    InternalServerError,
-    ServiceUnavailable,
-)
+from google.api_core.exceptions import Aborted, DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
 from google.api_core.retry import exponential_sleep_generator
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
 
 from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.errors import explained, is_stream_reset
+from pipeline.cloud.errors import explained, is_transient
 from pipeline.cloud.names import TableName
+from pipeline.cloud.row_filters import row_filter
 from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.schema.layouts import CellSelection
 
 PAGE_ROWS = 1000
 GROWN_PAGES = 8  # times as many rows has a page at most, where a read goes on and on and its rows are small
@@ -137,6 +132,18 @@ class RowReader:
             del page  # before the next one comes
             limit = None if limit is None else limit - size
 
+    def read_selection(
+        self,
+        key_range: KeyRange,
+        wanted: CellSelection,
+        pattern: str | None = None,
+        page_rows: int | None = None,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[Row]:
+        """Reads the selected cells of a range: :meth:`read` as a :class:`~pipeline.core.schema.queries.ReadRows`."""
+        return self.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+
     def _page(self, rest: "_Rest", cells: RowFilter | None, size: int) -> list[Row]:
         """The next rows of what is left, ``size`` of them unless it holds fewer."""
         page: list[Row] = []
@@ -150,7 +157,7 @@ class RowReader:
                     self._receive(request, patience.left_s(), rest, page)
                     return page
                 except GoogleAPICallError as error:
-                    if not _is_transient(error):
+                    if not _is_retried(error):
                         raise
                     if not rest or len(page) == size:
                         return page  # it came behind the last row, and nothing is missing
@@ -291,10 +298,10 @@ def merged(responses: Iterable[Any]) -> Iterator[Row]:
         raise Aborted(f"the server stopped in the middle of row {key!r}")
 
 
-def _is_transient(error: Exception) -> bool:
-    if isinstance(error, InternalServerError):
-        return is_stream_reset(error)
-    return isinstance(error, (Aborted, DeadlineExceeded, ServiceUnavailable))
+def _is_retried(error: GoogleAPICallError) -> bool:
+    # As in Google's clients, a read that exceeds a quota is not retried: retries would use up more of the quota, and
+    # whoever waits for the rows learns the cause at once.
+    return is_transient(error) and not isinstance(error, ResourceExhausted)
 
 
 def _telling(failures: list[Exception]) -> Exception:

@@ -1,4 +1,4 @@
-"""A Pub/Sub subscriber client that can receive every message there can be."""
+"""A Pub/Sub subscriber client that receives messages of any size."""
 
 import os
 
@@ -8,10 +8,10 @@ from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcT
 
 
 def subscriber_client() -> SubscriberClient:
-    """Google's client, on the emulator where PUBSUB_EMULATOR_HOST says so.
+    """Returns Google's client, connected to the emulator if PUBSUB_EMULATOR_HOST is set.
 
-    For the emulator Google's client makes a channel with gRPC's limit of 4 MB, which a message of up to 10 MB does
-    not get through, nor a pull of many smaller ones; this one has no limit, as Google's has for the service.
+    For the emulator, Google's client would open a channel with gRPC's default limit of 4 MB. A message may have 10 MB,
+    and so may a pull of many small ones. This channel has no limit, like Google's to the service.
     """
     emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
     if not emulator:

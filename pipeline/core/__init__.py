@@ -1,1 +1,1 @@
-"""Events, rows, statistics and dead letters: functions on plain data, without Beam and without servers."""
+"""Events, rows, statistics and dead letters: functions on plain data that need neither Beam nor a server."""

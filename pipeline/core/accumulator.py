@@ -1,11 +1,12 @@
-"""The readings of a window, each of them once: what makes a redelivered event count no more than it did.
+"""The accumulator of a window. It keeps each reading once, so a redelivered event does not count again.
 
-Statistics that were counted in parts can't tell which readings two parts have in common; the readings themselves can.
-So the accumulator keeps them, and however it is merged, in whatever order and how often, a reading is one.
+Statistics alone cannot show which readings two accumulators have in common; the readings themselves can. So the
+accumulator keeps them, and counts each once however often and in whatever order accumulators are merged.
 
-An event is told by its time, and where more tells it apart, by a wide time: the time, and 64 bits of a digest of that.
+An event is identified by its time. If its identity includes more than that, it is identified by a *wide* time: the time
+followed by 64 bits of a digest of the rest.
 
-What comes is put aside, and counted and told apart from what is kept when somebody looks: many at once are far cheaper.
+New readings are buffered. They are deduplicated and counted when a result is needed: in bulk, this is far cheaper.
 """
 
 from collections import defaultdict
@@ -16,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulator_bytes import (
-    FORM,
+    FORMAT_FLAG,
     Reader,
     columns_bytes,
     events_bytes,
@@ -29,125 +30,123 @@ from pipeline.core.accumulator_bytes import (
 from pipeline.core.columns import ReadingColumns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
-MOST_METRICS = 10_000
-"""Of a window, by their distinct names. Six cells for each make a row of some 10 MB; without a bound, events that bring
-new names again and again would make one that Bigtable never takes."""
+MAX_METRICS = 10_000
+"""The most distinct metrics in a window. With six cells for each, a row takes some 10 MB. Without this limit, events
+that keep adding metric names would produce a row that Bigtable never accepts."""
 
-_MOST_FRESH = 1000  # readings that nobody tells apart, before they are counted
-_TOO_WIDE = 8  # columns, and no readings that are kept: what no other has
-_FEW = 4  # events: fewer are counted faster one by one, and handed on faster as they are
+_MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
+_TOO_WIDE = 8  # the flags "columns" without "readings are kept", a combination that means nothing else
+_FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
 
 
 class Pane(NamedTuple):
-    """What a window has seen so far.
-
-    One with more than :data:`MOST_METRICS` metrics has nothing else to tell.
+    """The result of a window so far.
 
     Attributes:
-        stats: of all of it.
-        whole: whether what the table held of it was recalled, and nothing of that is missing.
-        too_wide: whether it has too many metrics to be told.
+        stats: the window's statistics; empty if it is too wide.
+        complete: whether what the table stored was restored, and the statistics count all of it.
+        too_wide: whether the window has more than :data:`MAX_METRICS` metrics.
     """
 
     stats: WindowStats
-    whole: bool
+    complete: bool
     too_wide: bool = False
 
 
 class WindowReadings:
-    """What a window has seen of a sensor. The accumulator.
+    """The accumulator of one sensor's window.
 
-    A reading is told by its event and its metric: the first value that comes is the one that counts. For one
-    thread at a time, also where it is only looked at: that may count what was put aside.
+    A reading is identified by its event and its metric. Of several values for one reading, the first counts. Not
+    thread-safe: even reading a result may count buffered readings.
 
     Args:
-        deduplicate: whether readings are kept, so that one that comes again is known; without it, only statistics are.
+        deduplicate: whether to keep readings to recognize redelivered ones; otherwise only statistics are kept.
     """
 
-    __slots__ = ("_fresh", "_kept", "_least", "_restored", "_stats", "_too_wide", "_whole")
+    __slots__ = ("_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
-        # What was added and is not counted yet: by time, or just numbered, where nobody tells readings apart.
+        # Added but not counted yet: readings by event time, or by a running number without deduplication.
         self._fresh: dict[int, Mapping[str, float]] = {}
-        self._stats = WindowStats()  # of what was counted
-        self._kept = ReadingColumns() if deduplicate else None  # the readings of that
-        self._restored: WindowStats | None = None  # what was recalled as statistics: of other readings than were added
-        self._least: WindowStats | None = None  # what the aggregate row counted when it was recalled
-        self._whole = False
+        self._stats = WindowStats()  # of the counted readings
+        self._kept = ReadingColumns() if deduplicate else None  # the counted readings
+        self._restored: WindowStats | None = None  # restored statistics, of readings other than those added
+        self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
+        self._has_restored = False
         self._too_wide = False
 
-    def add(self, time_us: int, readings: Mapping[str, float], apart: str = "") -> None:
-        """Adds an event's readings as far as they are new.
+    def add(self, time_us: int, readings: Mapping[str, float], discriminator: str = "") -> None:
+        """Adds an event's readings, except those already known.
 
         Args:
-            time_us: when it was.
+            time_us: the event time.
             readings: metric name to finite value; they must not change later.
-            apart: what besides the time tells the event from others; "" where nothing does.
+            discriminator: what identifies the event besides its time; "" if the time alone does.
         """
         if not readings:
-            return  # a row of which nothing but metadata is left
+            return  # from a row that contains only metadata
         fresh = self._fresh
         if self._kept is None:
             fresh[len(fresh)] = readings
-            if len(fresh) == _MOST_FRESH:
+            if len(fresh) == _MAX_FRESH:
                 self._count()
         else:
-            if apart:
-                time_us = time_us << 64 | _digest(apart)
+            if discriminator:
+                time_us = time_us << 64 | _digest(discriminator)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
     def restore(self, restored: "RestoredReadings") -> None:
-        """Adds what the table held. Readings that were added already stay one."""
+        """Adds what the table stored. Readings that were already added do not count again."""
         if restored.readings is not None:
             self.merge(restored.readings)
         self._restored = _larger(self._restored, restored.statistics)
-        self._least = _larger(self._least, restored.least)
-        self._whole = True
+        self._floor = _larger(self._floor, restored.floor)
+        self._has_restored = True
 
     def merge(self, other: "WindowReadings") -> None:
-        """Adds everything that ``other`` has seen; ``other`` stays as it is.
+        """Adds everything from ``other``, which stays unchanged.
 
         Raises:
-            ValueError: one keeps readings and the other does not.
+            ValueError: one accumulator deduplicates and the other does not.
         """
         if self._too_wide or other._too_wide:
             self._give_up()
             return
         if (self._kept is None) != (other._kept is None):
-            raise ValueError("accumulators with and without de-duplication can't be merged")
+            raise ValueError("cannot merge accumulators with and without deduplication")
         if self._kept is None or other._kept is None:
             self._stats.merge(other._stats)
-            _take(other._fresh, self._stats)
+            _count_events(other._fresh, self._stats)
         else:
             if other._kept.groups:
                 self._merge_kept(self._kept, other._kept, other._stats)
             for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
-        # They are of one aggregate row, however often it is handed on.
+        # Both were restored from the same aggregate row, so they are not added up.
         self._restored = _larger(self._restored, other._restored)
-        self._least = _larger(self._least, other._least)
-        self._whole |= other._whole
-        self._bound()
+        self._floor = _larger(self._floor, other._floor)
+        self._has_restored |= other._has_restored
+        self._check_width()
 
     def pane(self) -> Pane:
-        """What the window has seen: a copy, since it goes on accumulating."""
+        """Returns the window's result so far, as a copy: the accumulator keeps accumulating."""
         self._settle()
         if self._too_wide:
-            return Pane(WindowStats(), whole=False, too_wide=True)
+            return Pane(WindowStats(), complete=False, too_wide=True)
         total = WindowStats()
         if self._restored is not None:
             total.merge(self._restored)
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
-        if len(total.metrics) > MOST_METRICS:
-            return Pane(WindowStats(), whole=False, too_wide=True)
-        return Pane(total, self._whole and (self._least is None or covers(total, self._least)))
+        if len(total.metrics) > MAX_METRICS:
+            return Pane(WindowStats(), complete=False, too_wide=True)
+        return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
 
     def magnitudes(self) -> dict[str, float]:
-        """Σ|x| of the readings that are kept, by metric: what the tolerance of a sum is measured by."""
+        """Returns Σ|x| of the kept readings by metric, to which the tolerance of sums is relative."""
         self._settle()
         found: dict[str, float] = defaultdict(float)
         if self._kept is not None:
@@ -159,7 +158,7 @@ class WindowReadings:
         return dict(found)
 
     def without(self, other: "WindowReadings") -> "WindowReadings":
-        """The readings that are kept here and not in ``other``."""
+        """Returns the readings that are kept here but not in ``other``."""
         known = other._by_time()
         rest = WindowReadings()
         for time_us, readings in self._by_time().items():
@@ -175,44 +174,44 @@ class WindowReadings:
         return found
 
     def _settle(self) -> None:
-        """Counts what is fresh, but for a few events alone."""
+        """Counts the fresh events, unless they are few and nothing is counted yet."""
         if self._kept is None or self._kept.groups or len(self._fresh) >= _FEW:
             self._count()
 
     def _count(self) -> None:
-        """Counts what is fresh, as far as it is new beside what is kept."""
+        """Counts the fresh readings, except those already kept."""
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
         if self._too_wide:
             return
         if self._kept is None:
-            _take(fresh, self._stats)
-            self._bound()
+            _count_events(fresh, self._stats)
+            self._check_width()
             return
-        more: dict[int, Mapping[str, float]] = {}  # readings of events that are counted already
+        more: dict[int, Mapping[str, float]] = {}  # new readings of events that are already counted
         for time_us, metrics in self._kept.known(fresh).items():
             readings = fresh.pop(time_us)
             if new := {metric: value for metric, value in readings.items() if metric not in metrics}:
                 more[time_us] = new
-        _take(more, self._stats, self._kept)
+        _count_events(more, self._stats, self._kept)
         self._stats.events -= len(more)
-        _take(fresh, self._stats, self._kept)
-        self._bound()
+        _count_events(fresh, self._stats, self._kept)
+        self._check_width()
 
-    def _bound(self) -> None:
-        if len(self._stats.metrics) > MOST_METRICS:
+    def _check_width(self) -> None:
+        if len(self._stats.metrics) > MAX_METRICS:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Forgets everything: what accumulates has to end somewhere."""
+        """Drops all content and marks the window as too wide, to bound its memory."""
         self._fresh, self._stats = {}, WindowStats()
         self._kept = None if self._kept is None else ReadingColumns()
-        self._restored = self._least = None
-        self._whole, self._too_wide = False, True
+        self._restored = self._floor = None
+        self._has_restored, self._too_wide = False, True
 
     def _merge_kept(self, kept: ReadingColumns, other: ReadingColumns, stats: WindowStats) -> None:
-        self._count()  # what is here already comes first
+        self._count()  # readings that are already here win over those of ``other``
         if kept.overlaps(other):
             for time_us, readings in other.events():
                 self.add(time_us, readings)
@@ -221,7 +220,7 @@ class WindowReadings:
             self._stats.merge(stats)
 
     def to_bytes(self) -> bytes:
-        """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
+        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulator_bytes`."""
         self._settle()
         if self._too_wide:
             return flags_byte(_TOO_WIDE)
@@ -229,19 +228,19 @@ class WindowReadings:
         wide = any(map(is_wide, self._fresh))
         flags = (
             (self._kept is not None)
-            | self._whole << 1
+            | self._has_restored << 1
             | (self._restored is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
             | wide << 5
-            | (self._least is not None) << 6
+            | (self._floor is not None) << 6
         )
         return b"".join(
             (
                 flags_byte(flags),
                 stats_bytes(self._stats),
                 b"" if self._restored is None else stats_bytes(self._restored),
-                b"" if self._least is None else stats_bytes(self._least),
+                b"" if self._floor is None else stats_bytes(self._floor),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
                 events_bytes(self._fresh, wide=wide) if self._fresh else b"",
             )
@@ -249,20 +248,20 @@ class WindowReadings:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "WindowReadings":
-        """What :meth:`to_bytes` wrote. Raises ValueError for other bytes, as another release may have written."""
+        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
         reader = Reader(data)
         flags = reader.flags()
         found = cls(deduplicate=bool(flags & 1))
-        if flags & ~FORM == _TOO_WIDE:
+        if flags & ~FORMAT_FLAG == _TOO_WIDE:
             found._too_wide = True
             reader.end()
             return found
-        found._whole = bool(flags & 2)
+        found._has_restored = bool(flags & 2)
         found._stats = read_stats(reader)
         if flags & 4:
             found._restored = read_stats(reader)
         if flags & 64:
-            found._least = read_stats(reader)
+            found._floor = read_stats(reader)
         if flags & 8:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:
@@ -276,21 +275,21 @@ class WindowReadings:
 
 @dataclass(frozen=True, slots=True)
 class RestoredReadings:
-    """What the table held of a window before the job saw the first of it.
+    """What the table stored of a window before the job saw its first event.
 
     Args:
-        readings: of raw rows.
-        statistics: of other readings, which can't be told apart.
-        least: what the aggregate row counts: no pane that counts less may replace it.
+        readings: the readings in its raw rows.
+        statistics: statistics of other readings, which cannot be deduplicated.
+        floor: what the aggregate row counts; no pane that counts less may replace it.
     """
 
     readings: WindowReadings | None = None
     statistics: WindowStats | None = None
-    least: WindowStats | None = None
+    floor: WindowStats | None = None
 
 
 def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
-    """Whether these together count at least as many events, and of every metric as many readings, as ``row`` does."""
+    """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
     parts = list(parts)
     return sum(stats.events for stats in parts) >= row.events and all(
         sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
@@ -299,7 +298,10 @@ def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
 
 
 def covers(stats: WindowStats, row: WindowStats) -> bool:
-    """Whether these may be of all that the row counts: they count as much, and reach from its minima to its maxima."""
+    """Returns whether ``stats`` may include all that ``row`` counts.
+
+    They do if they count at least as much and their extremes enclose the row's minima and maxima.
+    """
     return at_least([stats], row) and all(
         stats.metrics[metric].minimum <= of_metric.minimum and stats.metrics[metric].maximum >= of_metric.maximum
         for metric, of_metric in row.metrics.items()
@@ -307,19 +309,21 @@ def covers(stats: WindowStats, row: WindowStats) -> bool:
 
 
 def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
-    """The one that counts more."""
+    """Returns the one that counts more."""
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
 
 
-@lru_cache(maxsize=1024)  # metadata is mostly the same
-def _digest(apart: str) -> int:
-    return int.from_bytes(blake2b(apart.encode(), digest_size=8).digest(), "little")
+@lru_cache(maxsize=1024)  # metadata rarely changes
+def _digest(discriminator: str) -> int:
+    return int.from_bytes(blake2b(discriminator.encode(), digest_size=8).digest(), "little")
 
 
-def _take(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None) -> None:
-    """Counts readings that are new, and keeps them."""
+def _count_events(
+    events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
+) -> None:
+    """Counts new events and, if ``kept`` is given, keeps their readings."""
     few = len(events) < _FEW
     if few:
         for readings in events.values():

@@ -1,19 +1,22 @@
-"""Accumulators as bytes: what runners store and hand on, so that every byte is one of each sensor and window.
+"""Serializes accumulators. Runners store and transfer these bytes for every sensor and window, so each byte counts.
 
-Little-endian, without padding:
+Little-endian, without padding. Parts in brackets are optional; a flag tells whether they are present:
 
-    readings    flags (1: readings are kept, 2: whole, 4: statistics were recalled, 8: there are columns, 16: there are
-                events, 32: whose times are wide, 64: there are statistics at least; 128, the form), statistics,
-                [those recalled], [those at least], [columns], [events]; of too many metrics: flags (8; 128) alone
-    statistics  number of events, names of metrics; for each its count, sum, minimum, maximum, average and deviation
-    columns     number of groups, base in µs, bytes of a time behind it (wide: 16); first time, last time; groups
-    group       number of metrics, number of events; the metrics, each as its number among the statistics; the events'
-                times; values as doubles, event by event
-    events      number of blocks; for each the bytes of its metrics' names, number of events, these names, times in µs
-                (8 bytes, wide: 16), values as in a group
-    windows     flags (1: whole, 64: there are statistics at least; 128, the form), twice the number of windows, those
-                that came and those recalled; for each its start in µs and its statistics; [statistics at least]
-    names       bytes of them all; for each its length, UTF-8
+    readings    flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns, 16: events,
+                32: the events' times are wide, 64: floor, 128: always set, marks this format); statistics,
+                [restored statistics], [floor, as statistics], [columns], [events]. An accumulator with too many metrics
+                is its flags alone, 8 and 128
+    statistics  number of events; size of the names in bytes, names of the metrics; for each metric its count, sum,
+                minimum, maximum, average and deviation
+    columns     number of groups, base in µs, size of a time in bytes (wide: 16); first time, last time; groups. Times
+                are relative to the base
+    group       number of metrics, number of events; each metric as its index among the statistics; event times; values
+                as doubles, event by event
+    events      number of blocks; for each block the size of its metric names in bytes, number of events, the names,
+                event times in µs (8 bytes, wide: 16), values as in a group
+    windows     flags (1: restored from the table, 64: floor, 128: always set, marks this format); the received windows,
+                then the restored ones: their number, and for each its start in µs and its statistics; [floor]
+    names       for each its length in one byte, and its UTF-8
 """
 
 import struct
@@ -33,70 +36,70 @@ _GROUP = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-FORM = 1 << 7  # of the bytes, above the flags: what is stored by another release is not mistaken for this one's
+FORMAT_FLAG = 1 << 7  # marks this format, so another release's bytes are not mistaken for it
 
-_NUMBERS = "I"
-_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
-_FORMS = {size: form for form, size in _SIZES.items()}
-if [array(form).itemsize for form in (SHORT, LONG, _NUMBERS)] != [4, 8, 4] or sys.byteorder != "little":
-    raise ImportError("this machine's integers are not those that accumulators are stored with")
+_METRIC_INDEX = "I"
+_TIME_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
+_TIME_TYPES = {size: time_type for time_type, size in _TIME_SIZES.items()}
+if [array(type_code).itemsize for type_code in (SHORT, LONG, _METRIC_INDEX)] != [4, 8, 4] or sys.byteorder != "little":
+    raise ImportError("accumulators need a little-endian machine with integers of four and eight bytes")
 
 
 class Reader:
-    """Takes values from bytes, one after the other."""
+    """Reads values from bytes, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def take(self, size: int) -> bytes:
-        """The next so many bytes."""
+        """Reads the next ``size`` bytes."""
         begin = self._move(size)
         return self._data[begin : begin + size]
 
-    def unpack(self, form: struct.Struct) -> tuple:
-        """The next values of that form."""
-        return form.unpack_from(self._data, self._move(form.size))
+    def unpack(self, layout: struct.Struct) -> tuple:
+        """Reads the next values, in this layout."""
+        return layout.unpack_from(self._data, self._move(layout.size))
 
     def byte(self) -> int:
-        """The next byte."""
+        """Reads the next byte."""
         return self.take(1)[0]
 
     def flags(self) -> int:
-        """The flags that :func:`flags_byte` wrote. Raises ValueError where another release wrote what follows."""
+        """Reads the flags that :func:`flags_byte` wrote. Raises ValueError if another release wrote the accumulator."""
         found = self.byte()
-        if found & -FORM != FORM:
-            raise ValueError("an accumulator of another release: drain the job that wrote it, and start it anew")
+        if found & -FORMAT_FLAG != FORMAT_FLAG:
+            raise ValueError("another release wrote this accumulator; drain the job that wrote it and start a new one")
         return found
 
     def count(self) -> int:
-        """The next number of things."""
+        """Reads the next count."""
         return int(self.unpack(_COUNT)[0])
 
     def names(self, size: int) -> tuple[str, ...]:
-        """The next names, which take so many bytes."""
+        """Reads names that take ``size`` bytes."""
         return _names(self.take(size))
 
     def end(self) -> None:
-        """Raises ValueError where there is more."""
+        """Raises ValueError if bytes are left."""
         if self._position < len(self._data):
-            raise ValueError("an accumulator goes on behind its end")
+            raise ValueError("the accumulator has bytes after its end")
 
     def _move(self, size: int) -> int:
         begin = self._position
         self._position += size
         if self._position > len(self._data):
-            raise ValueError("an accumulator ends before its end")
+            raise ValueError("the accumulator is cut off")
         return begin
 
 
 def flags_byte(flags: int) -> bytes:
-    """What an accumulator begins with."""
-    return bytes([FORM | flags])
+    """Returns the first byte of an accumulator."""
+    return bytes([FORMAT_FLAG | flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
-    """The statistics."""
+    """Serializes statistics."""
     names = _names_bytes(tuple(stats.metrics))
     each = [
         _METRIC.pack(
@@ -113,7 +116,7 @@ def stats_bytes(stats: WindowStats) -> bytes:
 
 
 def read_stats(reader: Reader) -> WindowStats:
-    """What :func:`stats_bytes` wrote."""
+    """Reads what :func:`stats_bytes` wrote."""
     stats = WindowStats()
     stats.events, size = reader.unpack(_EVENTS)
     for metric in reader.names(size):
@@ -130,55 +133,55 @@ def read_stats(reader: Reader) -> WindowStats:
 
 
 def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
-    """Readings: eight bytes a value, and four or eight a time.
+    """Serializes readings: eight bytes for a value, and four, eight or sixteen for a time.
 
     Args:
-        columns: of the readings.
-        metrics: of their statistics, in the order in which these are written.
+        columns: the readings.
+        metrics: the metrics of their statistics, in the order in which these are written.
     """
     parts = [
-        _COLUMNS.pack(len(columns.groups), columns.base_us, _SIZES[columns.form]),
-        _times_bytes(columns.form, (columns.first, columns.last)),
+        _COLUMNS.pack(len(columns.groups), columns.base_us, _TIME_SIZES[columns.time_type]),
+        _times_bytes(columns.time_type, (columns.first, columns.last)),
     ]
-    numbers = {metric: number for number, metric in enumerate(metrics)}
+    indexes = {metric: index for index, metric in enumerate(metrics)}
     for names, (times, values) in columns.groups.items():
         parts += (
             _GROUP.pack(len(names), len(times)),
-            array(_NUMBERS, [numbers[name] for name in names]).tobytes(),
-            _times_bytes(columns.form, times),
+            array(_METRIC_INDEX, [indexes[name] for name in names]).tobytes(),
+            _times_bytes(columns.time_type, times),
             values.tobytes(),
         )
     return b"".join(parts)
 
 
 def read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
-    """What :func:`columns_bytes` wrote with these metrics."""
+    """Reads what :func:`columns_bytes` wrote, given the same metrics."""
     columns = ReadingColumns()
     groups, columns.base_us, size = reader.unpack(_COLUMNS)
-    columns.form = _FORMS[size]
-    columns.first, columns.last = _read_times(columns.form, reader.take(2 * size))
+    columns.time_type = _TIME_TYPES[size]
+    columns.first, columns.last = _read_times(columns.time_type, reader.take(2 * size))
     names = list(metrics)
     for _ in range(groups):
         width, events = reader.unpack(_GROUP)
-        of_group = tuple([names[number] for number in array(_NUMBERS, reader.take(4 * width))])
-        times = _read_times(columns.form, reader.take(size * events))
+        of_group = tuple([names[index] for index in array(_METRIC_INDEX, reader.take(4 * width))])
+        times = _read_times(columns.time_type, reader.take(size * events))
         columns.groups[of_group] = Group(times, array("d", reader.take(8 * width * events)))
     return columns
 
 
 def events_bytes(events: Mapping[int, Mapping[str, float]], *, wide: bool) -> bytes:
-    """Readings by event time: a few, as they are."""
+    """Serializes a few events' readings, by event time."""
     parts: list[bytes] = []
     for metrics, times_us, values in blocks(events):
         names = _names_bytes(metrics)
-        form = _block(len(metrics), len(times_us), wide)
+        layout = _block(len(metrics), len(times_us), wide)
         times = map(_wide_bytes, times_us) if wide else times_us
-        parts += (_BLOCK.pack(len(names), len(times_us)), names, form.pack(*times, *values))
+        parts += (_BLOCK.pack(len(names), len(times_us)), names, layout.pack(*times, *values))
     return b"".join((_COUNT.pack(len(parts) // 3), *parts))
 
 
 def read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]]:
-    """What :func:`events_bytes` wrote."""
+    """Reads what :func:`events_bytes` wrote."""
     events: dict[int, Mapping[str, float]] = {}
     for _ in range(reader.count()):
         size, count = reader.unpack(_BLOCK)
@@ -193,7 +196,7 @@ def read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]]
 
 
 def windows_bytes(windows: Mapping[int, WindowStats]) -> bytes:
-    """Statistics by the start of their window."""
+    """Serializes statistics by the start of their window in µs."""
     parts = [_COUNT.pack(len(windows))]
     for start_us, stats in windows.items():
         parts += (_START.pack(start_us), stats_bytes(stats))
@@ -201,18 +204,18 @@ def windows_bytes(windows: Mapping[int, WindowStats]) -> bytes:
 
 
 def read_windows(reader: Reader) -> dict[int, WindowStats]:
-    """What :func:`windows_bytes` wrote."""
+    """Reads what :func:`windows_bytes` wrote."""
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
 
 
-def _times_bytes(form: str, times: Sequence[int]) -> bytes:
-    return b"".join(map(_wide_bytes, times)) if form == WIDE else array(form, times).tobytes()
+def _times_bytes(time_type: str, times: Sequence[int]) -> bytes:
+    return b"".join(map(_wide_bytes, times)) if time_type == WIDE else array(time_type, times).tobytes()
 
 
-def _read_times(form: str, data: bytes) -> MutableSequence[int]:
-    if form == WIDE:
+def _read_times(time_type: str, data: bytes) -> MutableSequence[int]:
+    if time_type == WIDE:
         return [_wide(data[begin : begin + 16]) for begin in range(0, len(data), 16)]
-    return array(form, data)
+    return array(time_type, data)
 
 
 def _wide_bytes(time: int) -> bytes:
@@ -228,11 +231,11 @@ def _block(metrics: int, events: int, wide: bool) -> struct.Struct:
     return struct.Struct(f"<{'16s' * events if wide else f'{events}q'}{events * metrics}d")
 
 
-# A sensor's metrics are mostly the same, and so are those of sensors of a kind.
+# Cached because a sensor's metrics rarely change, and sensors of a kind have the same metrics.
 @lru_cache(maxsize=128)
 def _names_bytes(names: tuple[str, ...]) -> bytes:
     encoded = [name.encode() for name in names]
-    return b"".join([bytes([len(name)]) + name for name in encoded])  # each at most 128, by the contract
+    return b"".join([bytes([len(name)]) + name for name in encoded])  # the contract limits a name to 128 bytes
 
 
 @lru_cache(maxsize=128)

@@ -1,6 +1,6 @@
-"""Aggregate rows: one for a sensor and window, under ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}``, whatever the schema.
+"""Writes and parses aggregate rows: one per sensor and window, with decimal text values.
 
-All values are decimal text.
+The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema.
 """
 
 import math
@@ -21,29 +21,31 @@ _READING_COUNT = READING_COUNT.encode()
 STATISTICS = ("count", "sum", "min", "max", "avg", "stddev")
 
 _FORMATS = {HOURLY.length: ("hourly", "%Y-%m-%dT%H"), DAILY.length: ("daily", "%Y-%m-%d")}
-_ANY_OTHER_FORMAT = "%Y-%m-%dT%H:%M:%S"
-_MOST_COUNTED = 2**53  # up to which every whole number is a double
+_DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S"
+_MAX_COUNT = 2**53  # doubles represent every integer up to this
 _OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
 
 
 class AggregateKey(NamedTuple):
+    """The parts of an aggregate row's key."""
+
     sensor_id: str
     start_us: int
 
 
 def aggregate_prefix(window: Window) -> str:
-    """What the keys of all sensors' windows of that length begin with."""
+    """Returns the common prefix of the keys of all windows of this length."""
     return f"agg#{_label_and_format(window)[0]}#"
 
 
 def aggregate_key(window: Window, sensor_id: str, start_us: int) -> bytes:
-    """The key of the sensor's window that starts then."""
+    """Returns the key of the sensor's window that starts at ``start_us``."""
     start = to_datetime(start_us).strftime(_label_and_format(window)[1])
     return f"{aggregate_prefix(window)}{sensor_id}#{start}".encode()
 
 
 def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
-    """What an aggregate row's key says. Raises ValueError where it is none that :func:`aggregate_key` writes."""
+    """Parses an aggregate row's key. Raises ValueError if :func:`aggregate_key` does not write such a key."""
     text = key.decode()
     prefix = aggregate_prefix(window)
     if not text.startswith(prefix):
@@ -51,22 +53,22 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
     start_us = from_datetime(datetime.strptime(start, _label_and_format(window)[1]))
     if not is_sensor_id(sensor_id):
-        raise ValueError("it has no sensor's id")
-    # Of several texts for one time, which strptime takes, one alone is the key of the window.
+        raise ValueError("it does not contain a valid sensor_id")
+    # strptime accepts several texts for one time; only one of them is the window's key.
     if start_us < 0 or start_us % window.length_us or aggregate_key(window, sensor_id, start_us) != key:
         raise ValueError(f"it is not the key of a window of {window.text}")
     return AggregateKey(sensor_id, start_us)
 
 
 def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
-    """A sensor's windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first."""
+    """Returns the key range of a sensor's windows that start in [``start_us``, ``end_us``), oldest first."""
     length_us = window.length_us
-    first, end = (-(-time_us // length_us) * length_us for time_us in (start_us, end_us))  # up to a window's start
+    first, end = (-(-time_us // length_us) * length_us for time_us in (start_us, end_us))  # rounded up
     return KeyRange(aggregate_key(window, sensor_id, first), aggregate_key(window, sensor_id, end))
 
 
 def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowStats, family: str) -> Row:
-    """The row of one sensor's window, complete: whoever writes it later replaces every cell."""
+    """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
     values: dict[str, float] = {READING_COUNT: stats.events}
     for metric, of_metric in stats.metrics.items():
         values |= {
@@ -82,11 +84,11 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
 
 
 def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
-    """The record that the row is, of which :func:`stats_of` makes an accumulator.
+    """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
 
     Raises:
-        ValueError: it is none that :func:`aggregate_row` writes: its key, a column, or a value that can't be; no number
-            of events; a metric without all of its statistics, or whose minimum is above its maximum.
+        ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
+            of events is missing, or a metric lacks a statistic or has a minimum above its maximum.
     """
     sensor_id, start_us = parse_aggregate_key(window, row.key)
     events = 0.0
@@ -108,13 +110,12 @@ def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
 
 
 def parse_statistic(qualifier: bytes, value: bytes) -> float:
-    """The value of a column of an aggregate row.
+    """Parses the value of a column of an aggregate row.
 
-    Counts are whole numbers from 1 to 2**53. A sum that overflowed is infinite, and a deviation may be; the other
-    values are finite.
+    Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite.
 
     Raises:
-        ValueError: there is no such column, or it has no such value.
+        ValueError: aggregate rows have no such column, or it never contains such a value.
     """
     if qualifier == _READING_COUNT:
         return _parse_count(value)
@@ -130,16 +131,16 @@ def parse_statistic(qualifier: bytes, value: bytes) -> float:
         case b"stddev":
             deviation = math.inf if value == b"inf" else parse_value(value)
             if deviation < 0:
-                raise ValueError(f"{shown_bytes(value)} is no deviation")
+                raise ValueError(f"{shown_bytes(value)} is not a deviation")
             return deviation
-    raise ValueError(f"an aggregate has no column {shown_bytes(qualifier)}")
+    raise ValueError(f"aggregate rows have no column {shown_bytes(qualifier)}")
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:
-    """The accumulator that the row was made of.
+    """Returns the statistics that the row was made from.
 
-    An average outside of [minimum, maximum], and a deviation above half their distance, are taken to these bounds: rows
-    that an earlier release wrote have such an average by rounding, and an infinite deviation of very large readings.
+    An average outside [minimum, maximum] is clamped to that range, and a deviation to half its width. Earlier releases
+    wrote such averages through rounding, and infinite deviations of very large readings.
     """
     stats = WindowStats()
     stats.events = record.reading_count
@@ -155,26 +156,26 @@ def stats_of(record: AggregateRecord) -> WindowStats:
 
 
 def split_qualifier(qualifier: str) -> tuple[str, str]:
-    """``"sum_temperature"`` as ``("sum", "temperature")``. Not for :data:`READING_COUNT`."""
+    """Splits ``"sum_temperature"`` into ``("sum", "temperature")``. Not for :data:`READING_COUNT`."""
     statistic, _, metric = qualifier.partition("_")
     return statistic, metric
 
 
 def _parse_count(value: bytes) -> float:
     count = parse_value(value)
-    if not 1 <= count <= _MOST_COUNTED or not count.is_integer():
-        raise ValueError(f"{shown_bytes(value)} is no count")
+    if not 1 <= count <= _MAX_COUNT or not count.is_integer():
+        raise ValueError(f"{shown_bytes(value)} is not a count")
     return count
 
 
 def _summary(metric: str, statistics: dict[str, float]) -> MetricSummary:
     if missing := [name for name in STATISTICS if name not in statistics]:
-        raise ValueError(f"it has no {', '.join(missing)} of {metric}")
+        raise ValueError(f"metric {metric} has no {', '.join(missing)}")
     count, *others = (statistics[name] for name in STATISTICS)
     if statistics["min"] > statistics["max"]:
-        raise ValueError(f"its minimum of {metric} is above its maximum")
+        raise ValueError(f"metric {metric} has a minimum above its maximum")
     return MetricSummary(int(count), *others)
 
 
 def _label_and_format(window: Window) -> tuple[str, str]:
-    return _FORMATS.get(window.length, (window.text, _ANY_OTHER_FORMAT))
+    return _FORMATS.get(window.length, (window.text, _DEFAULT_FORMAT))

@@ -1,4 +1,4 @@
-"""Audits: what the aggregates of windows have to be by their raw readings, and how those that are stored differ."""
+"""Audits windows: computes their aggregates from raw readings and compares them with the stored aggregate rows."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -7,28 +7,28 @@ from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
-from pipeline.core.accumulator import MOST_METRICS, WindowReadings
+from pipeline.core.accumulator import MAX_METRICS, WindowReadings
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import format_time
 
-# Sums depend on the order of adding: two computations agree within this share of Σ|x|.
+# Sums depend on the order of addition. Two computations agree within this share of Σ|x|.
 _TOLERANCE = 1e-9
 _EXACT = ("count", "min", "max")
-_MOST_EXACT = 2**53  # up to which every whole number is a double
-_GREATEST = float_info.max
-_LEAST = 5e-324
+_MAX_EXACT = 2**53  # doubles represent every integer up to this
+_GREATEST_DOUBLE = float_info.max
+_SMALLEST_DOUBLE = 5e-324
 
 FOREIGN = "foreign raw rows"
 TOO_WIDE = "too many metrics"
 
-Stored = Mapping[str, bytes]  # an aggregate row's values by qualifier
+Stored = Mapping[str, bytes]  # the values of an aggregate row, by qualifier
 
 
 class Extent(NamedTuple):
-    """Windows of a tier: those that start from ``start_us``, inclusive, to ``end_us``, exclusive; both are starts."""
+    """The windows of a tier that start in [``start_us``, ``end_us``). Both are starts of windows."""
 
     tier: Tier
     start_us: int
@@ -39,18 +39,18 @@ class Extent(NamedTuple):
 
     @property
     def windows(self) -> int:
-        """How many there are, of each sensor."""
+        """The number of windows per sensor."""
         return max(self.end_us - self.start_us, 0) // self.tier.window.length_us
 
 
 @dataclass
 class Recomputed:
-    """A window's statistics by its raw readings.
+    """A window's statistics, recomputed from its raw readings.
 
     Args:
-        stats: what the aggregate has to be.
-        magnitudes: Σ|x| by metric: what the tolerance is measured by.
-        too_wide: whether there are more metrics than a row has.
+        stats: the correct aggregate.
+        magnitudes: Σ|x| by metric, to which the tolerance is relative.
+        too_wide: whether the window has more metrics than fit in a row.
     """
 
     stats: WindowStats = field(default_factory=WindowStats)
@@ -59,7 +59,7 @@ class Recomputed:
 
     @classmethod
     def of(cls, readings: WindowReadings) -> "Recomputed":
-        """Of all the window's readings."""
+        """Computes the statistics of all readings of a window."""
         stats, _, too_wide = readings.pane()
         return cls(stats, readings.magnitudes(), too_wide)
 
@@ -68,15 +68,15 @@ class Recomputed:
         self.stats.merge(other.stats)
         for metric, magnitude in other.magnitudes.items():
             self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
-        self.too_wide |= other.too_wide or len(self.stats.metrics) > MOST_METRICS
+        self.too_wide |= other.too_wide or len(self.stats.metrics) > MAX_METRICS
 
 
 class Difference(NamedTuple):
-    """One statistic that is not as it has to be: None where there is none; text where nobody of ours writes it."""
+    """One statistic that is wrong."""
 
-    statistic: str  # as the column is called, like sum_temperature
-    stored: float | str | None
-    recomputed: float | None
+    statistic: str  # the column's name, like sum_temperature
+    stored: float | str | None  # None if missing; text if it is not a value that Tidetable writes
+    recomputed: float | None  # None if there should be no such column
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Finding:
     """A window whose aggregate row is wrong.
 
     Args:
-        tier: which windows.
-        sensor_id: whose.
+        tier: the window's tier.
+        sensor_id: the sensor.
         start_us: the window's start.
-        differences: the statistics that are wrong, in order; of a row that is missing, or has no raw rows, all of them.
-        cells: what has to be stored instead; none where there are no raw rows.
+        differences: the wrong statistics, in order; all of them if the row is missing or the window has no raw rows.
+        cells: the correct cells; empty if the window has no raw rows.
     """
 
     tier: Tier
@@ -110,7 +110,7 @@ class Finding:
         return "no aggregate row" if all(each.stored is None for each in self.differences) else "differs"
 
     def record(self) -> dict[str, Any]:
-        """The finding as JSON has it; an infinite number is text, as JSON has none."""
+        """Returns the finding as a JSON object. Infinite numbers become text, because JSON has none."""
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
@@ -124,7 +124,7 @@ class Finding:
 
 
 class Untouched(NamedTuple):
-    """A window that is left as it is: some of its raw rows may be foreign, or it has too many metrics for a row."""
+    """A window that is not compared: some of its raw rows may be foreign, or it has too many metrics for a row."""
 
     tier: Tier
     sensor_id: str
@@ -132,7 +132,7 @@ class Untouched(NamedTuple):
     problem: str = FOREIGN
 
     def record(self) -> dict[str, Any]:
-        """The window as JSON has it, with what a finding's record has."""
+        """Returns the window as a JSON object with the same fields as :meth:`Finding.record`."""
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
@@ -143,10 +143,10 @@ class Untouched(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """One window that was looked at."""
+    """One window that was compared."""
 
     tier: Tier
-    finding: Finding | None  # None: its row is right
+    finding: Finding | None  # None if the row is correct
 
 
 def audit(
@@ -156,21 +156,21 @@ def audit(
     stored: Mapping[tuple[Tier, int], Stored],
     foreign: Collection[tuple[int, int]] = (),
 ) -> Iterator[Audited | Untouched]:
-    """Every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
+    """Audits every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
 
-    Nothing can be told of a window that has too many metrics, or that foreign raw rows may be part of. With one of
-    the latter come all of the shortest tier that have such rows, also those that are not looked at: what the work list
-    has to have.
+    A window with too many metrics, or with foreign raw rows, cannot be compared and yields :class:`Untouched`. If any
+    window in the extents has foreign raw rows, every window of the shortest tier with such rows is yielded, including
+    those outside its extent: all of them belong on the work list.
 
     Args:
-        sensor_id: whose windows.
-        extents: which windows are looked at. All raw rows of such a window have been read.
-        shortest: what the windows of the shortest tier have to be, by their starts; the others are made of them.
-        stored: what is stored, by tier and start.
-        foreign: the times of foreign raw rows: from the first, inclusive, to the second, exclusive.
+        sensor_id: the sensor.
+        extents: the windows to compare, the shortest tier first. All their raw rows must have been read.
+        shortest: the recomputed windows of the shortest tier, by start; longer windows are computed from them.
+        stored: the stored aggregate rows, by tier and start.
+        foreign: spans of time, each with an exclusive end, that contain foreign raw rows.
     """
     extents = list(extents)
-    untouched = [_holding(extent.tier, foreign) for extent in extents]
+    untouched = [_overlapping_starts(extent.tier, foreign) for extent in extents]
     if any(start_us in extent for extent, starts in zip(extents, untouched, strict=True) for start_us in starts):
         shortest_tier = extents[0].tier
         yield from (Untouched(shortest_tier, sensor_id, start_us) for start_us in sorted(untouched[0]))
@@ -182,15 +182,15 @@ def audit(
         for start_us in sorted((starts | recomputed.keys()) - left):
             if start_us in recomputed and recomputed[start_us].too_wide:
                 yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
-                if extent is not extents[0]:  # which is what the work list has
+                if extent is not extents[0]:  # the work list contains windows of the shortest tier
                     yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
                 continue
             row = stored.get((extent.tier, start_us), {})
             yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, recomputed.get(start_us), row))
 
 
-def _holding(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
-    """The starts of the windows that have something of these spans of time."""
+def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
+    """Returns the starts of the windows that overlap these spans of time."""
     window = tier.window
     return {
         each_us for start_us, end_us in spans for each_us in range(window.start_of(start_us), end_us, window.length_us)
@@ -198,20 +198,20 @@ def _holding(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:
-    """The statistics in which a row differs by more than the contract allows: the number of events, then by name.
+    """Yields the statistics of a row that differ by more than the contract allows: the event count, then by name.
 
-    Counts, minima and maxima are exact; sums agree within 1e-9 · Σ|x|, averages and deviations within that over the
-    count. Deviations among the least of doubles agree within count · 5e-324. An infinite sum counts as the greatest
-    double: near there, one order of adding overflows and another does not.
+    Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
+    the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
+    greatest double: near it, one order of addition overflows and another does not.
     """
-    wanted = _values(recomputed.stats, tier)
-    for name in sorted(wanted.keys() | stored.keys(), key=_by_name):
+    expected = _values(recomputed.stats, tier)
+    for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
         value = _value(name, stored.get(name))
-        if name not in wanted or not _agree(name, value, wanted[name], recomputed):
-            yield Difference(name, value, wanted.get(name))
+        if name not in expected or not _agree(name, value, expected[name], recomputed):
+            yield Difference(name, value, expected.get(name))
 
 
-def _by_name(name: str) -> tuple[bool, str]:
+def _event_count_first(name: str) -> tuple[bool, str]:
     return name != READING_COUNT, name
 
 
@@ -219,8 +219,8 @@ def _finding(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
     if recomputed is None:
-        gone = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
-        return Finding(tier, sensor_id, start_us, gone, ())
+        superfluous = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
+        return Finding(tier, sensor_id, start_us, superfluous, ())
     found = tuple(differences(recomputed, stored, tier))
     if not found:
         return None
@@ -229,7 +229,7 @@ def _finding(
 
 
 def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, Recomputed]:
-    """The windows of the extent, each merged in order of time of those of the shortest tier in it."""
+    """Computes the extent's windows by merging the windows of the shortest tier in them, in order of time."""
     found: dict[int, Recomputed] = defaultdict(Recomputed)
     for start_us in sorted(shortest):
         longer_us = extent.tier.window.start_of(start_us)
@@ -239,15 +239,15 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
 
 
 def _values(stats: WindowStats, tier: Tier) -> dict[str, float]:
-    """A row's values by qualifier, as they are written."""
+    """Returns the values of the row to be stored, by qualifier."""
     row = aggregate_row(tier.window, "", 0, stats, tier.family)
     return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
 
 
-def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Recomputed) -> bool:
+def _agree(name: str, stored: float | str | None, expected: float, recomputed: Recomputed) -> bool:
     if stored is None or isinstance(stored, str):
         return False
-    if stored == wanted:
+    if stored == expected:
         return True
     if name == READING_COUNT:
         return False
@@ -255,19 +255,19 @@ def _agree(name: str, stored: float | str | None, wanted: float, recomputed: Rec
     if statistic in _EXACT:
         return False
     of_metric = recomputed.stats.metrics[metric]
-    # Σ|x| overflows where readings do not; the greatest of them is never less than their mean.
+    # Σ|x| may overflow although no reading does. The greatest magnitude is never less than the mean magnitude.
     magnitude = min(recomputed.magnitudes[metric] / of_metric.count, max(-of_metric.minimum, of_metric.maximum))
     tolerance = _TOLERANCE * magnitude
     if statistic == "sum":
         tolerance *= of_metric.count
-        stored, wanted = (min(max(value, -_GREATEST), _GREATEST) for value in (stored, wanted))
+        stored, expected = (min(max(value, -_GREATEST_DOUBLE), _GREATEST_DOUBLE) for value in (stored, expected))
     elif statistic == "stddev":
-        tolerance = max(tolerance, _LEAST * of_metric.count)
-    return abs(stored - wanted) <= tolerance  # never of NaN
+        tolerance = max(tolerance, _SMALLEST_DOUBLE * of_metric.count)
+    return abs(stored - expected) <= tolerance  # false for NaN
 
 
 def _value(name: str, value: bytes | None) -> float | str | None:
-    """What a reader reads there; text where it would leave the row out."""
+    """Parses a stored value. Returns it as text if it is invalid, for which readers skip the row."""
     if value is None:
         return None
     try:
@@ -281,4 +281,4 @@ def _in_json(value: float | str | None) -> float | str | None:
         return value
     if not -inf < value < inf:
         return str(value)
-    return int(value) if value.is_integer() and abs(value) < _MOST_EXACT else value
+    return int(value) if value.is_integer() and abs(value) < _MAX_EXACT else value

@@ -1,20 +1,25 @@
-"""Readings of many events as columns: a tenth of what an object for each of them takes, and far faster to hand on."""
+"""Stores the readings of many events as columns.
+
+Columns take a tenth of the memory of one object per event and serialize far faster.
+"""
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
 _HOUR_US = 3_600_000_000
-SHORT, LONG, WIDE = "I", "q", "wide"  # forms of times: four bytes, which reach over an hour, eight, and sixteen
+# How times are stored: as array type codes of four bytes (enough for an hour) and eight bytes, or as a list of integers
+# that are serialized in sixteen bytes.
+SHORT, LONG, WIDE = "I", "q", "wide"
 _SHORT_END, _LONG_END = 1 << 32, 1 << 63
 
 
 class Block(NamedTuple):
-    """Events that have the same metrics.
+    """Events with the same metrics.
 
     Attributes:
-        metrics: their names.
-        times_us: of the events.
+        metrics: the metric names.
+        times_us: the event times.
         values: event by event, in the order of the names.
     """
 
@@ -23,13 +28,13 @@ class Block(NamedTuple):
     values: list[float]
 
     def by_metric(self) -> Iterator[tuple[str, Sequence[float]]]:
-        """Each metric with its values."""
+        """Yields each metric with its values."""
         width = len(self.metrics)
         for index, metric in enumerate(self.metrics):
             yield metric, self.values[index::width]
 
     def in_order(self) -> "Block":
-        """The same with the metrics in order of their names."""
+        """Returns the block with its metrics sorted by name."""
         metrics = tuple(sorted(self.metrics))
         if metrics == self.metrics:
             return self
@@ -41,26 +46,26 @@ class Block(NamedTuple):
 
 
 def blocks(events: Mapping[int, Mapping[str, float]]) -> Iterator[Block]:
-    """Readings by event time, as blocks of events whose metrics come in the same order."""
-    alike: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
+    """Groups readings by event time into blocks of events that have the same metrics in the same order."""
+    by_metrics: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
     latest: tuple[str, ...] = ()
     for time_us, readings in events.items():
         metrics = tuple(readings)
         if metrics != latest:
             latest = metrics
-            times_us, values = alike.setdefault(metrics, ([], []))
+            times_us, values = by_metrics.setdefault(metrics, ([], []))
         times_us.append(time_us)
         values += readings.values()
-    for metrics, (times_us, values) in alike.items():
+    for metrics, (times_us, values) in by_metrics.items():
         yield Block(metrics, times_us, values)
 
 
 class Group(NamedTuple):
-    """The columns of events that have the same metrics.
+    """The columns of events with the same metrics.
 
     Attributes:
-        times: of the events, in µs behind the base: an array, or a list where they are wide.
-        values: event by event, in order of the metrics' names.
+        times: the event times in µs after the base: an array, or a list if they are wide.
+        values: event by event, in the order of the metric names.
     """
 
     times: MutableSequence[int]
@@ -68,96 +73,97 @@ class Group(NamedTuple):
 
 
 class ReadingColumns:
-    """Readings by event time and metric, each once: their groups by the metrics' names in order.
+    """Readings by event time and metric, each stored once, in one group of columns for each set of metrics.
 
-    A time is in several groups where an event's metrics came in parts. Times may be wide: any number below 2¹²⁶.
+    A time is in several groups if the event's metrics arrived in parts. Times may be wide: any number below 2¹²⁶.
 
     Attributes:
-        base_us: what times are behind: the hour of the first event that came, so that those of an hour are short.
-        first: the least of all times.
-        last: the greatest.
-        form: of times.
-        groups: the columns.
+        base_us: stored times are relative to this: the hour of the first event added, so the times of an hour are
+            short.
+        first: the smallest stored time.
+        last: the greatest stored time.
+        time_type: how times are stored: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
+        groups: the columns, by their sorted metric names.
     """
 
-    __slots__ = ("_index", "base_us", "first", "form", "groups", "last")
+    __slots__ = ("_index", "base_us", "first", "groups", "last", "time_type")
 
     def __init__(self) -> None:
         self.base_us = self.first = self.last = 0
-        self.form = SHORT
+        self.time_type = SHORT
         self.groups: dict[tuple[str, ...], Group] = {}
-        self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, once somebody has asked
+        self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, built on demand
 
     def known(self, times_us: Collection[int]) -> dict[int, tuple[str, ...]]:
-        """Those of the times that are in the columns, with their metrics."""
+        """Returns the metrics stored for each of the times; times without any are left out."""
         base_us = self.base_us
-        if not self._reaches(min(times_us) - base_us, max(times_us) - base_us):
+        if not self._range_overlaps(min(times_us) - base_us, max(times_us) - base_us):
             return {}
         index = self._indexed()
         return {base_us + time: index[time] for time in index.keys() & [time_us - base_us for time_us in times_us]}
 
     def overlaps(self, other: "ReadingColumns") -> bool:
-        """Whether they have a time in common."""
-        behind = other.base_us - self.base_us
-        if not other.groups or not self._reaches(other.first + behind, other.last + behind):
+        """Returns whether both contain the same time."""
+        offset = other.base_us - self.base_us
+        if not other.groups or not self._range_overlaps(other.first + offset, other.last + offset):
             return False
         times = self._indexed().keys()
-        return not all(times.isdisjoint(_shifted(group.times, behind)) for group in other.groups.values())
+        return not all(times.isdisjoint(_shifted(group.times, offset)) for group in other.groups.values())
 
     def extend(self, block: Block) -> None:
-        """Adds a block of which no reading is known."""
+        """Adds a block. None of its readings may be stored yet."""
         if not self.groups:
             first_us = block.times_us[0]
             self.base_us = first_us - first_us % _HOUR_US if first_us < _LONG_END else 0
         base_us = self.base_us
         times = [time_us - base_us for time_us in block.times_us]
-        self._reach(min(times), max(times))
+        self._extend_range(min(times), max(times))
         block = block.in_order()
         self._extend(block.metrics, times, array("d", block.values))
 
     def merge(self, other: "ReadingColumns") -> None:
-        """Adds all of ``other``, with which there is no overlap; ``other`` stays as it is."""
+        """Adds all readings of ``other``, which must not overlap and stays unchanged."""
         if not other.groups:
             return
         if not self.groups:
             self.base_us = other.base_us
-        behind = other.base_us - self.base_us
-        self._reach(other.first + behind, other.last + behind)
+        offset = other.base_us - self.base_us
+        self._extend_range(other.first + offset, other.last + offset)
         for metrics, group in other.groups.items():
-            self._extend(metrics, _shifted(group.times, behind), group.values)
+            self._extend(metrics, _shifted(group.times, offset), group.values)
 
     def events(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Times in µs with their readings; a time comes once for each group that it is in."""
+        """Yields times in µs with their readings. A time in several groups is yielded once for each."""
         for metrics, (times, values) in self.groups.items():
             each = iter(values)
             for time, of_event in zip(times, zip(*[each] * len(metrics), strict=True), strict=True):
                 yield self.base_us + time, dict(zip(metrics, of_event, strict=True))
 
     def by_metric(self) -> Iterator[tuple[str, Sequence[float]]]:
-        """Metrics with their values; a metric comes once for each group that it is in."""
+        """Yields metrics with their values. A metric in several groups is yielded once for each."""
         for metrics, group in self.groups.items():
             for index, metric in enumerate(metrics):
                 yield metric, group.values[index :: len(metrics)]
 
-    def _reaches(self, first: int, last: int) -> bool:
-        # Parts of a window that come one after the other are told apart by this alone.
+    def _range_overlaps(self, first: int, last: int) -> bool:
+        # Parts of a window that arrive in order of time need no other check.
         return bool(self.groups) and first <= self.last and last >= self.first
 
-    def _reach(self, first: int, last: int) -> None:
+    def _extend_range(self, first: int, last: int) -> None:
         self.first = min(self.first, first) if self.groups else first
         self.last = max(self.last, last) if self.groups else last
-        if self.form == SHORT and (self.first < 0 or self.last >= _SHORT_END):
+        if self.time_type == SHORT and (self.first < 0 or self.last >= _SHORT_END):
             self._widen(LONG)
-        if self.form == LONG and (self.first < -_LONG_END or self.last >= _LONG_END):
+        if self.time_type == LONG and (self.first < -_LONG_END or self.last >= _LONG_END):
             self._widen(WIDE)
 
-    def _widen(self, form: str) -> None:
-        self.form = form
+    def _widen(self, time_type: str) -> None:
+        self.time_type = time_type
         for metrics, (times, values) in self.groups.items():
-            self.groups[metrics] = Group(in_form(form, times), values)
+            self.groups[metrics] = Group(_times_column(time_type, times), values)
 
     def _extend(self, metrics: tuple[str, ...], times: Sequence[int], values: array) -> None:
-        more = in_form(self.form, times)
+        more = _times_column(self.time_type, times)
         group = self.groups.get(metrics)
         if group is None:
             self.groups[metrics] = Group(more, values[:])
@@ -165,27 +171,26 @@ class ReadingColumns:
             group.times.extend(more)
             group.values.extend(values)
         if self._index is not None:
-            _note(self._index, metrics, times)
+            _add_to_index(self._index, metrics, times)
 
     def _indexed(self) -> dict[int, tuple[str, ...]]:
         if self._index is None:
             self._index = {}
             for metrics, group in self.groups.items():
-                _note(self._index, metrics, group.times)
+                _add_to_index(self._index, metrics, group.times)
         return self._index
 
 
-def in_form(form: str, times: Iterable[int]) -> MutableSequence[int]:
-    """Times in one of the forms."""
-    return list(times) if form == WIDE else array(form, times)
+def _times_column(time_type: str, times: Iterable[int]) -> MutableSequence[int]:
+    return list(times) if time_type == WIDE else array(time_type, times)
 
 
 def is_wide(time_us: int) -> bool:
-    """Whether a time does not fit in eight bytes."""
+    """Returns whether a time does not fit in eight bytes."""
     return time_us >= _LONG_END
 
 
-def _note(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Sequence[int]) -> None:
+def _add_to_index(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Sequence[int]) -> None:
     if index.keys().isdisjoint(times):
         index.update(dict.fromkeys(times, metrics))
     else:
@@ -193,5 +198,5 @@ def _note(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Se
             index[time] = index.get(time, ()) + metrics
 
 
-def _shifted(times: Sequence[int], behind: int) -> Sequence[int]:
-    return [time + behind for time in times] if behind else times
+def _shifted(times: Sequence[int], offset: int) -> Sequence[int]:
+    return [time + offset for time in times] if offset else times

@@ -1,8 +1,8 @@
-"""What a table holds of a window: the one way in which the streaming job and backfill complete a window.
+"""Completes a window from what a table stores. The streaming job and backfill share this code.
 
-A window's raw rows are the truth where Bigtable surely has all of them. Nobody replaces an aggregate row by less than
-it counts: what is found here comes with what the row counts, and with whether it is surely all there is. Pure: rows
-come from a function of the caller's.
+A window's raw rows are authoritative while Bigtable certainly still has all of them. No writer replaces an aggregate
+row with a result that counts less. So every result here comes with what the row counts, and with whether the result is
+certainly complete. The module is pure: the caller passes the function that reads rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
-_TOLERANCE = 1e-9  # of Σ|x|, within which two sums of the same readings agree
+_TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
 
 
 class _TooWide(Exception):
@@ -29,34 +29,36 @@ class _TooWide(Exception):
 
 
 class StoredWindow(NamedTuple):
-    """What a table holds of a window that is computed from events.
+    """What a table stores of a window that is computed from events.
 
     Attributes:
-        readings: of its raw rows.
-        row: what its aggregate row counts; nothing where there is none.
-        complete: whether the raw rows are surely all that were ever written.
-        repeats: whether the aggregate row may count one of them twice.
+        readings: the readings in the window's raw rows.
+        row: what the window's aggregate row counts; empty if there is no row.
+        complete: whether the raw rows certainly include every one ever written.
+        repeats: whether the aggregate row may count a reading twice.
+        counted: whether the tier was part of the schema when the window was first aggregated.
     """
 
     readings: WindowReadings
     row: WindowStats
     complete: bool
     repeats: bool
+    counted: bool
 
     @property
-    def least(self) -> WindowStats:
-        """What complete raw rows come to at the least."""
+    def floor(self) -> WindowStats:
+        """What complete raw rows must count at least."""
         return WindowStats() if self.repeats else self.row
 
 
 class StoredLongerWindow(NamedTuple):
-    """What a table holds of a window that is computed from shorter ones.
+    """What a table stores of a window that is computed from shorter ones.
 
     Attributes:
-        shorter: the shorter windows' statistics by their starts; None where they can't be had without losing what the
-            aggregate row counts.
-        row: what its aggregate row counts.
-        complete: whether the shorter windows are surely all there are.
+        shorter: the shorter windows' statistics by start; None if they would lose something that the aggregate row
+            counts.
+        row: what the window's aggregate row counts.
+        complete: whether the shorter windows certainly include everything.
     """
 
     shorter: Mapping[int, WindowStats] | None
@@ -68,11 +70,11 @@ class Completion:
     """Completes the windows of one table.
 
     Args:
-        schema: of the table.
-        retention: what of the table may be collected.
-        read: what its rows are had by.
-        search: whether raw rows are also searched for where a sensor is not found by its id alone, at the price of a
-            seek for each text that keys have before it.
+        schema: the table's schema.
+        retention: what Bigtable may have collected.
+        read: reads the table's rows.
+        search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
+            each text that precedes the id in row keys.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
@@ -85,15 +87,15 @@ class Completion:
         """Reads the raw rows and the aggregate row of a window of the shortest tier.
 
         Raises:
-            ForeignRow: one of them is not as the schema writes it.
+            ForeignRow: the schema does not write a row like one of these.
         """
         end_us = start_us + tier.window.length_us
-        row = self._row(tier, sensor_id, start_us)
-        if not self._finds:
-            return StoredWindow(WindowReadings(), row, complete=False, repeats=False)
+        row, counted = self._row(tier, sensor_id, start_us), self._retention.counts(tier, start_us)
+        if not self._can_read_readings:
+            return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
         complete, repeats = self._complete(start_us, now_us), self._retention.may_repeat(start_us, end_us)
-        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats)
+        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
 
     def completed(
         self,
@@ -105,42 +107,42 @@ class Completion:
         *,
         written: bool = False,
     ) -> WindowReadings | None:
-        """A window of the shortest tier: of its raw rows and of fresh readings, each reading once.
+        """Merges a window's raw rows with fresh readings, each reading once. The window is of the shortest tier.
 
-        Where both have a reading it is the fresh one. Where raw rows may have been collected, the window is complete
-        if its aggregate row counts what is left of them and nothing else; or if it has none, though it would have
-        counted what is gone: the tier was there already. A row that counts as much as the fresh readings do proves
-        nothing: others may have had the same values.
+        A fresh reading wins over a stored one. If raw rows may have been collected, the window is complete in two
+        cases: its aggregate row counts exactly the remaining raw rows, or there is no aggregate row although the tier
+        existed when it would have been written. An aggregate row that matches the fresh readings proves nothing: other
+        readings may have had the same values.
 
         Args:
-            tier: the table's shortest.
-            sensor_id: whose.
+            tier: the table's shortest tier.
+            sensor_id: the sensor.
             start_us: the window's start.
-            now_us: the time.
+            now_us: the current time.
             fresh: readings that the raw rows may lack.
-            written: whether the fresh readings are what the caller has written into the aggregate row itself.
+            written: whether the caller itself has written the fresh readings into the aggregate row.
 
         Returns:
-            its readings; None where they would lack something that the aggregate row counts.
+            The window's readings; None if they would lack something that the aggregate row counts.
 
         Raises:
-            ForeignRow: a row is not as the schema writes it.
+            ForeignRow: the schema does not write a row like one of these.
         """
         stored = self.stored(tier, sensor_id, start_us, now_us)
-        readings, row, complete, _ = stored
-        whole = WindowReadings()  # what was given is not ours to change
-        whole.merge(fresh)
-        whole.merge(readings)
-        stats, _, too_wide = whole.pane()
+        readings, row, complete, *_ = stored
+        merged = WindowReadings()  # ``fresh`` belongs to the caller
+        merged.merge(fresh)
+        merged.merge(readings)
+        stats, _, too_wide = merged.pane()
         if too_wide:
             return None
         if complete:
-            exact = at_least([stats], stored.least)
+            exact = at_least([stats], stored.floor)
         elif row.events:
             exact = _same(fresh if written else readings.without(fresh), row)
         else:
             exact = self._retention.counts(tier, start_us)
-        return whole if exact else None
+        return merged if exact else None
 
     def completed_longer(
         self,
@@ -150,7 +152,10 @@ class Completion:
         now_us: int,
         fresh: Mapping[int, WindowStats],
     ) -> WindowStats | None:
-        """The same of a window that is computed from shorter ones, of which some are fresh."""
+        """Merges the stored shorter windows of a longer window with fresh ones.
+
+        Returns None if the result would lack something that the aggregate row counts. See :meth:`stored_longer`.
+        """
         shorter = self.stored_longer(tiers, sensor_id, start_us, now_us, fresh).shorter
         if shorter is None:
             return None
@@ -167,26 +172,25 @@ class Completion:
         now_us: int,
         fresh: Mapping[int, WindowStats] | None = None,
     ) -> StoredLongerWindow:
-        """Reads the aggregate rows of the shorter windows in a window, and raw rows for those that have none.
+        """Reads the aggregate rows of a window's shorter windows, and raw rows for those without an aggregate row.
 
         Args:
-            tiers: the shorter windows, and the window's own.
-            sensor_id: whose.
+            tiers: the tier of the shorter windows, and the window's own tier.
+            sensor_id: the sensor.
             start_us: the window's start.
-            now_us: the time.
-            fresh: shorter windows that the caller has just computed: they count instead of their rows, unless these
-                count more by now.
+            now_us: the current time.
+            fresh: shorter windows that the caller has just computed. Each replaces its row, unless the row counts more.
 
         Raises:
-            ForeignRow: a row is not as the schema writes it.
+            ForeignRow: the schema does not write a row like one of these.
         """
         row = self._row(tiers[1], sensor_id, start_us)
         try:
-            return self._held_windows(tiers, sensor_id, start_us, now_us, fresh, row)
+            return self._stored_windows(tiers, sensor_id, start_us, now_us, fresh, row)
         except _TooWide:
             return StoredLongerWindow(None, row, complete=False)
 
-    def _held_windows(
+    def _stored_windows(
         self,
         tiers: tuple[Tier, Tier],
         sensor_id: str,
@@ -200,7 +204,7 @@ class Completion:
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
         kept = kept and self._retention.counts(shorter, start_us)
-        if self._finds and self._complete(start_us, now_us):
+        if self._can_read_readings and self._complete(start_us, now_us):
             kept = True
             if self._retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
@@ -208,7 +212,7 @@ class Completion:
                 found = _larger(found | self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window), fresh)
             if not at_least(found.values(), row):
                 found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
-        # Without a row, nothing was ever counted: unless the tier was not there yet.
+        # If there is no row, nothing was ever counted, unless the tier did not exist yet.
         if not at_least(found.values(), row) or not (
             kept or (not row.events and self._retention.counts(tier, start_us))
         ):
@@ -216,21 +220,21 @@ class Completion:
         return StoredLongerWindow(found, row, kept and self._retention.known)
 
     @property
-    def _finds(self) -> bool:
+    def _can_read_readings(self) -> bool:
         return self._locator is not None or self._schema.finds_sensors
 
     def _complete(self, start_us: int, now_us: int) -> bool:
         return self._retention.readings_from_us(now_us) <= start_us
 
     def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
-        """The readings of raw rows, by the starts of the windows that they are in."""
+        """Reads the readings of raw rows, by the start of their window."""
         identity_of = self._schema.identity.of_record
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
-                time_us, apart = identity_of(record)
-                of_window.add(time_us, record.readings, apart)
+                time_us, discriminator = identity_of(record)
+                of_window.add(time_us, record.readings, discriminator)
         return found
 
     def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
@@ -258,11 +262,11 @@ class Completion:
 
 @dataclass(frozen=True)
 class RestoreFromReadings:
-    """What a job goes on from in a window of the shortest tier that began before it did. Part of a DoFn: it pickles.
+    """Restores windows of the shortest tier that began before the job did. Part of a DoFn, so it pickles.
 
     Args:
-        tier: the table's shortest.
-        deduplicate: whether the job tells readings apart, so that those that come again count once.
+        tier: the table's shortest tier.
+        deduplicate: whether the job counts a redelivered reading only once.
     """
 
     tier: Tier
@@ -271,23 +275,25 @@ class RestoreFromReadings:
     def restore(
         self, completion: Completion, sensor_id: str, start_us: int, now_us: int
     ) -> tuple[RestoredReadings, bool]:
-        """Reads what the table holds; and whether that is surely all there is.
+        """Reads what the table stores of a window. Also returns whether that is certainly complete.
 
-        Where raw rows may be gone, the job goes on from the aggregate row: it may lack what came after its last pane,
-        and what of it comes again is not known.
+        If raw rows may be gone, the job continues from the aggregate row. Such a result is incomplete: the row may lack
+        readings that arrived after its last pane, and readings that it counts may be redelivered unrecognized.
         """
         stored = completion.stored(self.tier, sensor_id, start_us, now_us)
         if not (stored.complete and self.deduplicate):
-            return RestoredReadings(statistics=stored.row), False
-        return RestoredReadings(stored.readings, least=stored.least), covers(stored.readings.pane().stats, stored.least)
+            # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
+            raw = WindowStats() if stored.counted else stored.readings.pane().stats
+            return RestoredReadings(statistics=max(stored.row, raw, key=lambda stats: stats.size)), False
+        return RestoredReadings(stored.readings, floor=stored.floor), covers(stored.readings.pane().stats, stored.floor)
 
 
 @dataclass(frozen=True)
 class RestoreFromShorterWindows:
-    """The same in a window that is computed from shorter ones.
+    """Restores windows that are computed from shorter ones. Part of a DoFn, so it pickles.
 
     Args:
-        tiers: the shorter windows, and the window's own.
+        tiers: the tier of the shorter windows, and the windows' own tier.
     """
 
     tiers: tuple[Tier, Tier]
@@ -295,7 +301,10 @@ class RestoreFromShorterWindows:
     def restore(
         self, completion: Completion, sensor_id: str, start_us: int, now_us: int
     ) -> tuple[RestoredShorterWindows | None, bool]:
-        """Reads what the table holds, None where that would lose something; and whether it is surely all there is."""
+        """Reads what the table stores of a window. Also returns whether that is certainly complete.
+
+        The first value is None if restoring would lose something that the aggregate row counts.
+        """
         stored = completion.stored_longer(self.tiers, sensor_id, start_us, now_us)
         if stored.shorter is None:
             return None, False
@@ -306,7 +315,7 @@ RestoreMethod = RestoreFromReadings | RestoreFromShorterWindows
 
 
 def _same(readings: WindowReadings, row: WindowStats) -> bool:
-    """Whether an aggregate row is that of these readings: exactly, but for the order in which sums were added."""
+    """Returns whether an aggregate row counts exactly these readings. Sums may differ by their order of addition."""
     stats, magnitudes = readings.pane().stats, readings.magnitudes()
     if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
         return False
@@ -320,7 +329,7 @@ def _same(readings: WindowReadings, row: WindowStats) -> bool:
 
 
 def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] | None) -> dict[int, WindowStats]:
-    """Both, and of each window that both have, the one that counts more; the fresh one where they count alike."""
+    """Returns the union. Of a window in both, keeps the one that counts more; the fresh one if they count the same."""
     found = dict(stored)
     for start_us, stats in (fresh or {}).items():
         if start_us not in found or stats.size >= found[start_us].size:
@@ -329,7 +338,7 @@ def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] 
 
 
 def _gaps(found: Mapping[int, WindowStats], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
-    """The longest spans of shorter windows that are not among those found."""
+    """Yields the start and end of each gap between the windows found, in microseconds."""
     gap_us = start_us
     for each_us in [*sorted(found), end_us]:
         if gap_us < each_us:

@@ -1,4 +1,4 @@
-"""Dead letters read back: what each says of itself, which of them are wanted, and how they group."""
+"""Parses, filters, groups and batches dead letters that were read back."""
 
 import base64
 from collections.abc import Iterable
@@ -14,20 +14,20 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
 class DeadLetter(NamedTuple):
-    """A message of a dead-letter topic, with what it says of itself."""
+    """A message of a dead-letter topic, with its parsed attributes."""
 
-    message: Message  # as it was received
-    original: Message  # as it was before it was refused
-    reason: str  # empty: it is somebody else's message, and no dead letter of ours
+    message: Message  # as received
+    original: Message  # as it was when it was refused
+    reason: str  # empty if Tidetable did not write the message
     detail: str
     step: str
     time_us: int | None
     replays: int
-    events: tuple[SensorEvent, ...]  # of the original, where it can be decoded; nothing of them is known to be valid
+    events: tuple[SensorEvent, ...]  # the original's events, not validated; empty if it cannot be decoded
 
     @classmethod
     def of(cls, message: Message) -> "DeadLetter":
-        """Reads a message as it was received from a dead-letter topic."""
+        """Parses a message received from a dead-letter topic."""
         original = original_of(message) if REASON in message.attributes else message
         try:
             events = tuple(decode(original))
@@ -47,14 +47,14 @@ class DeadLetter(NamedTuple):
 
     @property
     def sensor_id(self) -> str:
-        """The sensor, where all its events are of one and name it; else empty."""
+        """The sensor that all events have in common; empty if there is none."""
         sensors = {event.sensor_id for event in self.events}
         return sensors.pop() if len(sensors) == 1 else ""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which dead letters are wanted; what is not said wants all."""
+    """Selects dead letters. A condition that is not set selects all."""
 
     reasons: frozenset[Reason] = frozenset()
     sensors: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Group:
     count: int = 0
     oldest_us: int | None = None
     newest_us: int | None = None
-    detail: str = ""  # of the first that came
+    detail: str = ""  # of the first one added
 
 
 class Groups:
@@ -93,41 +93,41 @@ class Groups:
         self._groups: dict[tuple[str, str], Group] = {}
 
     def add(self, letter: DeadLetter) -> None:
-        """Counts one."""
-        of = (letter.reason, letter.sensor_id)
-        if (group := self._groups.get(of)) is None:
-            group = self._groups[of] = Group(*of, detail=letter.detail)
+        """Counts a dead letter."""
+        key = (letter.reason, letter.sensor_id)
+        if (group := self._groups.get(key)) is None:
+            group = self._groups[key] = Group(*key, detail=letter.detail)
         group.count += 1
         if letter.time_us is not None:
             group.oldest_us = min(letter.time_us, group.oldest_us if group.oldest_us is not None else letter.time_us)
             group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
 
     def by_size(self) -> list[Group]:
-        """All groups, the biggest first."""
+        """Returns all groups, the largest first."""
         return sorted(self._groups.values(), key=lambda group: (-group.count, group.reason, group.sensor_id))
 
 
-def together(letters: Iterable[DeadLetter], most: int, most_bytes: int) -> list[list[DeadLetter]]:
-    """The letters in lists that can be replayed in one request each: of one ordering key, and neither long nor large.
+def replay_batches(letters: Iterable[DeadLetter], max_letters: int, max_bytes: int) -> list[list[DeadLetter]]:
+    """Splits the letters into batches, each of one ordering key, that can be replayed in one request.
 
     Args:
-        letters: in the order in which those of a key go out.
-        most: letters in a list.
-        most_bytes: payload and attributes in a list; one letter alone may have more.
+        letters: the letters; those of an ordering key keep their order.
+        max_letters: the most letters in a batch.
+        max_bytes: the most bytes of payload and attributes in a batch; a single letter may exceed it.
     """
-    lists: list[list[DeadLetter]] = []
-    open_lists: dict[str, tuple[list[DeadLetter], int]] = {}
+    batches: list[list[DeadLetter]] = []
+    open_batches: dict[str, tuple[list[DeadLetter], int]] = {}
     for letter in letters:
         size = len(letter.message.data) + sum(
-            len(f"{name}{x}".encode()) for name, x in letter.message.attributes.items()
+            len(f"{name}{value}".encode()) for name, value in letter.message.attributes.items()
         )
-        one, so_far = open_lists.get(letter.original.ordering_key, ([], 0))
-        if not one or len(one) == most or so_far + size > most_bytes:
-            one, so_far = [], 0
-            lists.append(one)
-        one.append(letter)
-        open_lists[letter.original.ordering_key] = (one, so_far + size)
-    return lists
+        batch, batch_size = open_batches.get(letter.original.ordering_key, ([], 0))
+        if not batch or len(batch) == max_letters or batch_size + size > max_bytes:
+            batch, batch_size = [], 0
+            batches.append(batch)
+        batch.append(letter)
+        open_batches[letter.original.ordering_key] = (batch, batch_size + size)
+    return batches
 
 
 def _time_us(text: str) -> int | None:
@@ -138,7 +138,7 @@ def _time_us(text: str) -> int | None:
 
 
 def letter_json(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as an object, with nothing of it left out: attributes and payload are the original's."""
+    """Returns the complete dead letter as a JSON object. Attributes and payload are the original's."""
     return {
         "reason": letter.reason or None,
         "detail": letter.detail,
@@ -155,7 +155,7 @@ def letter_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 def event_time_text(event: SensorEvent) -> str | None:
-    """Returns the event time as text; None where there is none. It may lie outside of what RFC 3339 can write."""
+    """Returns the event time as text, also outside RFC 3339's range; None if it is not set."""
     if not event.HasField("event_time"):
         return None
     seconds, nanos = event.event_time.seconds, event.event_time.nanos
@@ -168,7 +168,7 @@ def event_time_text(event: SensorEvent) -> str | None:
 
 
 def publish_time_text(message: Message) -> str | None:
-    """Returns when the message was published; None where the message does not say."""
+    """Returns the message's publish time as text; None if it is unknown."""
     return format_time(from_datetime(message.publish_time)) if message.publish_time else None
 
 

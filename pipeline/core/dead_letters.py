@@ -1,22 +1,22 @@
-"""Dead letters: the original message again, with the reason beside it, within Pub/Sub's limits; and the way back.
+"""Turns refused messages into dead letters within Pub/Sub's limits, and dead letters back into messages.
 
-A dead letter replays by being published again, as :func:`replay_of` has it or even as it is. What must be cut to fit
-is cut in this order:
+A dead letter contains the original payload and attributes, and the reason. Publishing it again replays it, either
+unchanged or as :func:`replay_of` returns it. What does not fit is cut by these rules:
 
-1. our own attributes never;
-2. of the original attributes, those that Tidetable reads stay longest, then the others by name; whatever does not
-   fit into 100 attributes, 256 bytes a key, 1024 bytes a value and 10 MB a message is left out;
-3. last, and only where the payload leaves no room for our own attributes, the end of the payload.
+1. Attributes that Tidetable adds are never dropped.
+2. Original attributes are dropped if they exceed 100 attributes, 256 bytes per key, 1024 bytes per value or 10 MB per
+   message. The attributes that Tidetable reads are kept first, then the others by name.
+3. The end of the payload is cut only if the payload leaves no room for the attributes that Tidetable adds.
 
-``dead_letter_detail`` says what was cut.
+``dead_letter_detail`` lists what was cut.
 
-Two kinds of attributes can't be published under their own names and travel renamed: ``goog…`` (Pub/Sub's own) as
-``dead_letter_goog…``, and those that are names of arguments of the Python client's ``publish``, through which
-Beam's DirectRunner would mistake them, as ``dead_letter_attribute_…``. :func:`original_of` undoes that.
+Two kinds of attributes cannot be published under their own names and are renamed: ``goog…`` (Pub/Sub's own) to
+``dead_letter_goog…``, and names of arguments of the Python client's ``publish`` to ``dead_letter_attribute_…``, because
+Beam's DirectRunner would pass them as arguments. :func:`original_of` restores the names.
 
-A replayed message says in ``dead_letter_replays`` how often it was; whoever refuses it again passes that on. A dead
-letter that comes back as it is was replayed by whoever published it, and counts once more. So a topic whose dead
-letters find their way back into the job's input is told from a replay: see :func:`comes_back_for_ever`.
+``dead_letter_replays`` counts how often a message was replayed. If it is refused again, its dead letter keeps the
+count. A dead letter that arrives unchanged was replayed too, so it adds one. A count that keeps growing this way
+reveals a topic whose dead letters flow back into the job's input: see :func:`returns_too_often`.
 """
 
 import re
@@ -37,40 +37,40 @@ TIME = f"{PREFIX}time"
 MESSAGE_ID = f"{PREFIX}message_id"
 PUBLISH_TIME = f"{PREFIX}publish_time"
 ORDERING_KEY = f"{PREFIX}ordering_key"
-REPLAYS = f"{PREFIX}replays"  # the one that a replayed message carries
-_OF_A_DEATH = frozenset({REASON, DETAIL, STEP, TIME, MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY})
+REPLAYS = f"{PREFIX}replays"  # the only one of these that a replayed message has
+_DEAD_LETTER_ONLY = frozenset({REASON, DETAIL, STEP, TIME, MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY})
 RENAMED_ENCODING = f"{PREFIX}{ENCODING}"
 
-MOST_RETURNS = 10
-"""How many replays a dead letter that comes back as it is may have behind it, and still become one again."""
+MAX_RETURNS = 10
+"""A dead letter that arrives unchanged after this many replays is not published again."""
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
 MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
-# The limit of 10 MB is for the whole publish request, the topic's name included.
+# The limit of 10 MB applies to the whole publish request, including the topic's name.
 MAX_MESSAGE_BYTES = 10_000_000 - 2_000
-# Tags and lengths around an attribute's key and value in the message's protobuf; never more than this.
+# An upper bound of the tags and lengths around an attribute's key and value in the message's protobuf.
 _ATTRIBUTE_OVERHEAD = 12
 
 _PUBLISH_ARGUMENTS = frozenset({"self", "topic", "data", "ordering_key", "retry", "timeout"})
 _RENAMED_ARGUMENT = f"{PREFIX}attribute_"
 _COUNT = re.compile(r"[0-9]{1,9}")
-_READ_BY_US = (MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING)
-_ROOM_FOR_CUTS = 300  # of the detail's 1024 bytes, where there is something to say of cuts
+_READ_BY_TIDETABLE = (MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING)
+_ROOM_FOR_CUTS = 300  # bytes of the detail's 1024 that are reserved for the list of cuts, if there are any
 
 
 def dead_letter(message: Message, problem: BadData, step: str, now: datetime) -> Message:
-    """The dead letter of a message that was refused.
+    """Returns the dead letter of a refused message.
 
     Args:
-        message: as received, or :func:`event_alone` of a batch.
-        problem: why.
+        message: the message as received, or :func:`event_alone` of a batch.
+        problem: why it was refused.
         step: the label of the transform that refused it.
-        now: when.
+        now: when it was refused.
 
     Returns:
-        A message that can be published: attributes and payload within Pub/Sub's limits, no ordering key.
+        A message that can be published: attributes and payload are within Pub/Sub's limits, without an ordering key.
     """
     own = {
         REASON: problem.reason.value,
@@ -79,14 +79,14 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
         MESSAGE_ID: message.message_id,
         PUBLISH_TIME: format_time(from_datetime(message.publish_time)) if message.publish_time else "",
     }
-    # A dead letter that was published again as it is has its ordering key still in the attribute.
+    # A dead letter that was published again unchanged still has its ordering key in the attribute.
     if ordering_key := message.ordering_key or message.attributes.get(ORDERING_KEY):
         own[ORDERING_KEY] = ordering_key
     if replays := replays_of(message) + (REASON in message.attributes):
         own[REPLAYS] = str(replays)
-    room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # the detail is yet to come
+    room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # leaves room for the detail
     data = message.data[:room]
-    originals = _renamed(_without(_OF_A_DEATH | {REPLAYS}, message.attributes), _dead_letter_name)
+    originals = _renamed(_without(_DEAD_LETTER_ONLY | {REPLAYS}, message.attributes), _dead_letter_name)
     kept, left_out = _fitting(originals, own, room - len(data))
 
     cuts = []
@@ -101,10 +101,10 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
 
 
 def original_of(letter: Message) -> Message:
-    """The message that was refused, as it was received, but for what :func:`dead_letter` had to cut."""
+    """Returns the refused message as it was received, except for what :func:`dead_letter` had to cut."""
     return Message(
         letter.data,
-        _renamed(_without(_OF_A_DEATH, letter.attributes), _original_name),
+        _renamed(_without(_DEAD_LETTER_ONLY, letter.attributes), _original_name),
         letter.attributes.get(MESSAGE_ID, ""),
         _datetime(letter.attributes.get(PUBLISH_TIME, "")),
         letter.attributes.get(ORDERING_KEY, ""),
@@ -112,9 +112,9 @@ def original_of(letter: Message) -> Message:
 
 
 def replay_of(letter: Message) -> Message:
-    """The original message as it can be published again, with one replay more than it had.
+    """Returns the original message, ready to be published again, with its number of replays increased by one.
 
-    ``goog…`` attributes, which nobody can publish, keep their other name: ``decode`` knows the encoding by it.
+    ``goog…`` attributes cannot be published and keep their new names. ``decode`` finds the encoding under its new name.
     """
     original = original_of(letter)
     attributes = _renamed(original.attributes, _publishable_name)
@@ -122,22 +122,22 @@ def replay_of(letter: Message) -> Message:
 
 
 def replays_of(message: Message) -> int:
-    """How often the message, or the one that this dead letter is of, was replayed."""
+    """Returns how often the message, or a dead letter's original, was replayed."""
     text = message.attributes.get(REPLAYS, "")
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def returns_too_often(message: Message) -> bool:
-    """Whether a message that is refused is a dead letter that was replayed so often that it must not become one again.
+    """Returns whether a refused message is a dead letter that was replayed too often to become one again.
 
-    Only one that was published as it is, as what copies all dead letters to the input does it. :func:`replay_of` makes
-    no dead letter but a message, and whoever replays by it has a limit of his own.
+    This concerns only dead letters that were published unchanged, such as by a subscription that copies the dead-letter
+    topic to the input. A message from :func:`replay_of` is not a dead letter, and its callers set their own limit.
     """
-    return REASON in message.attributes and replays_of(message) >= MOST_RETURNS
+    return REASON in message.attributes and replays_of(message) >= MAX_RETURNS
 
 
 def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
-    """One event of a batch as a message of its own, with attributes of its own; a single event's message as it is."""
+    """Returns one event of a batch as a message with its own attributes. A single event's message stays unchanged."""
     if not message.is_batch:
         return message
     attributes = _without({EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING}, message.attributes)
@@ -169,9 +169,9 @@ def _original_name(name: str) -> str:
 
 
 def _renamed(attributes: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
-    """The attributes under their new names; where two become one, the one that was renamed wins."""
-    # What comes later wins. Both names of the encoding meet where Pub/Sub sets its own on a message that was replayed
-    # to a topic with a schema; decode has the same of the two in mind.
+    """Renames the attributes. If two attributes end up with one name, the one that was renamed wins."""
+    # Later items win, so renamed ones come last. Both names of the encoding occur if Pub/Sub sets its own on a message
+    # that was replayed to a topic with a schema.
     return {rename(name): attributes[name] for name in sorted(attributes, key=lambda name: rename(name) != name)}
 
 
@@ -183,11 +183,11 @@ def _datetime(text: str) -> datetime | None:
 
 
 def _fitting(originals: Mapping[str, str], own: Mapping[str, str], room: int) -> tuple[dict[str, str], list[str]]:
-    """Those original attributes that fit beside ours, and the names of those that don't."""
+    """Returns the original attributes that fit next to Tidetable's own, and the names of the others."""
     kept: dict[str, str] = {}
     left_out = []
-    places = MAX_ATTRIBUTES - len(own) - 1  # the detail
-    for name in sorted(originals.keys() - own.keys(), key=lambda name: (name not in _READ_BY_US, name)):
+    places = MAX_ATTRIBUTES - len(own) - 1  # one is for the detail
+    for name in sorted(originals.keys() - own.keys(), key=lambda name: (name not in _READ_BY_TIDETABLE, name)):
         size = _size({name: originals[name]})
         fits = len(name.encode()) <= MAX_KEY_BYTES and len(originals[name].encode()) <= MAX_VALUE_BYTES
         if fits and places and size <= room:
@@ -204,6 +204,6 @@ def _size(attributes: Mapping[str, str]) -> int:
 
 
 def clipped(text: str, max_bytes: int) -> str:
-    """The text, cut where its UTF-8 would be longer than so many bytes."""
-    encoded = text.encode(errors="backslashreplace")  # a lone surrogate out of JSON is no UTF-8
+    """Returns the text, truncated to ``max_bytes`` of UTF-8."""
+    encoded = text.encode(errors="backslashreplace")  # a lone surrogate from JSON cannot be encoded
     return encoded.decode() if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"

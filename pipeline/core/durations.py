@@ -1,20 +1,20 @@
-"""Durations as people write them on a command line: ``90s``, ``15m``, ``1h``, ``1d``."""
+"""Parses and formats durations as written on a command line: ``90s``, ``15m``, ``1h``, ``1d``."""
 
 import re
 from datetime import timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # nine digits of days are the most that a timedelta holds
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # a timedelta holds at most nine digits of days
 _SHORT_UNITS_US = {"us": 1, "ms": 1000}
 _INTERVAL = re.compile(r"([0-9]{1,9})(us|ms)")
 _SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def parse_duration(text: str) -> timedelta:
-    """A whole number and a unit, one of s, m, h, d; ``0`` needs no unit.
+    """Parses a whole number and a unit, one of s, m, h, d; ``0`` needs no unit.
 
     Raises:
-        ValueError: ``text`` is not of that form. The message says so, and what is.
+        ValueError: ``text`` has another format. The message describes the right one.
     """
     if text == "0":
         return timedelta(0)
@@ -26,7 +26,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The duration in the largest unit that is exact: ``90s``, ``15m``, ``1h``; ``0`` for none."""
+    """Formats the duration in the largest unit that is exact: ``90s``, ``15m``, ``1h``; ``0`` if it is zero."""
     seconds = duration // timedelta(seconds=1)
     if not seconds:
         return "0"
@@ -35,10 +35,10 @@ def format_duration(duration: timedelta) -> str:
 
 
 def parse_interval(text: str) -> int:
-    """A duration that may be shorter than a second, ``10ms`` or ``250us`` too, in microseconds.
+    """Parses a duration that may be shorter than a second, such as ``10ms`` or ``250us``, into microseconds.
 
     Raises:
-        ValueError: ``text`` is no duration, or none at all.
+        ValueError: ``text`` is not a duration, or zero.
     """
     if match := _INTERVAL.fullmatch(text):
         interval_us = int(match[1]) * _SHORT_UNITS_US[match[2]]
@@ -50,12 +50,12 @@ def parse_interval(text: str) -> int:
                 f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, like 10ms, 1s or 15m"
             ) from None
     if not interval_us:
-        raise ValueError(f"{text!r} is no time at all; write one like 10ms, 1s or 15m")
+        raise ValueError(f"{text!r} must be longer than zero, like 10ms, 1s or 15m")
     return interval_us
 
 
 def format_interval(interval_us: int) -> str:
-    """The interval in the largest unit that is exact: ``10ms``, ``1s``, ``15m``."""
+    """Formats the interval in the largest unit that is exact: ``10ms``, ``1s``, ``15m``."""
     unit = next((unit for unit, length_us in _SHORT_UNITS_US.items() if interval_us % (length_us * 1000)), None)
     return (
         f"{interval_us // _SHORT_UNITS_US[unit]}{unit}"

@@ -1,6 +1,6 @@
-"""From a Pub/Sub message to valid events, or to the reason why not.
+"""Decodes Pub/Sub messages and validates their events, or gives the reason why they are refused.
 
-The one home of the protobuf format's meaning: what a message holds, and when an event is valid.
+This module alone defines what a message contains and when an event is valid.
 """
 
 import math
@@ -14,19 +14,19 @@ from google.protobuf.message import DecodeError
 
 from pipeline.core.json_events import parse_json
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.text import shown as shown  # which all that refuses data has from here
+from pipeline.core.text import shown as shown  # re-exported for every module that raises BadData
 from pipeline.core.times import format_time
 from pipeline.core.values import shown_bytes
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
-LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: as far as a row key's sixteen digits reach
+LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: the most that a row key's 16 digits can express
 MAX_SENSOR_ID = 256
 MAX_NAME = 128
 MAX_READINGS = 1000
 MAX_METADATA = 100
 MAX_METADATA_BYTES = 4096
-# First segments of the table's own rows; a sensor of that name would be mistaken for them.
+# First segments of the keys of the table's own rows. A sensor with such a name would be mistaken for one of them.
 RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair"})
 
 _Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
@@ -36,55 +36,55 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class Reason(StrEnum):
-    """Why a message, or one event of a batch, is a dead letter. The set is closed."""
+    """Why a message, or one event of a batch, becomes a dead letter. The set is closed."""
 
     UNKNOWN_MESSAGE_TYPE = "UNKNOWN_MESSAGE_TYPE"
-    """The attribute message_type names no message of ours."""
+    """The attribute message_type names neither SensorEvent nor SensorEventBatch."""
     UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
     """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
     UNPARSEABLE = "UNPARSEABLE"
-    """The bytes are not that message in that encoding, or JSON that protobuf's mapping does not allow."""
+    """The bytes are not that message in that encoding, or are JSON that protobuf's mapping does not allow."""
     MISSING_SENSOR_ID = "MISSING_SENSOR_ID"
     """sensor_id is empty or blank."""
     INVALID_SENSOR_ID = "INVALID_SENSOR_ID"
-    """sensor_id is longer than 256 bytes, is reserved, or has '#' or anything but printable ASCII in it."""
+    """sensor_id is longer than 256 bytes, is reserved, or contains '#' or anything but printable ASCII."""
     MISSING_EVENT_TIME = "MISSING_EVENT_TIME"
     """event_time is not set."""
     INVALID_EVENT_TIME = "INVALID_EVENT_TIME"
-    """event_time is no protobuf Timestamp: its nanoseconds are negative or make a second."""
+    """event_time is not a valid protobuf Timestamp: its nanoseconds are negative, or a second or more."""
     EVENT_TIME_TOO_EARLY = "EVENT_TIME_TOO_EARLY"
     """event_time is before 2000-01-01T00:00:00Z."""
     EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
     """event_time is later than now + --max_future."""
     NO_READINGS = "NO_READINGS"
-    """There are no readings."""
+    """The event has no readings."""
     TOO_MANY_READINGS = "TOO_MANY_READINGS"
-    """There are more than 1,000 readings."""
+    """The event has more than 1,000 readings."""
     INVALID_METRIC_NAME = "INVALID_METRIC_NAME"
-    """A metric's name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
+    """A metric name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
     NON_FINITE_VALUE = "NON_FINITE_VALUE"
     """A reading is NaN or infinite."""
     TOO_MUCH_METADATA = "TOO_MUCH_METADATA"
-    """There are more than 100 metadata entries."""
+    """The event has more than 100 metadata entries."""
     INVALID_METADATA_NAME = "INVALID_METADATA_NAME"
-    """A metadata entry's name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
+    """A metadata name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
     METADATA_TOO_LONG = "METADATA_TOO_LONG"
     """A metadata value is longer than 4 KiB of UTF-8."""
     MISSING_KEY_FIELD = "MISSING_KEY_FIELD"
-    """A metadata entry that the table's row keys are made of, or event_id, is missing or empty."""
+    """A metadata entry that is part of the table's row keys, or event_id, is missing or empty."""
     INVALID_KEY_FIELD = "INVALID_KEY_FIELD"
-    """A metadata entry that the table's row keys are made of, or event_id, holds '#'."""
+    """A metadata entry that is part of the table's row keys, or event_id, contains '#'."""
     KEY_TOO_LONG = "KEY_TOO_LONG"
     """The row key would be longer than Bigtable's 4 KiB."""
     RESERVED_KEY = "RESERVED_KEY"
-    """The row key would begin like one of the table's own rows: with agg#, schema# or repair#."""
+    """The row key would start with agg#, schema# or repair#, like the table's own rows."""
     NO_FAMILY = "NO_FAMILY"
-    """A metric or metadata entry that none of the table's families takes."""
+    """No column family of the table accepts a metric or metadata entry of the event."""
     ROWS_TOO_LARGE = "ROWS_TOO_LARGE"
-    """The table has a row for each metric, and the event's rows would take more than 128 times its own bytes."""
+    """The table stores one row per metric, and the event's rows would be more than 128 times the event's size."""
 
 
-REASONS_OF_A_SCHEMA = frozenset(
+SCHEMA_REASONS = frozenset(
     {
         Reason.MISSING_KEY_FIELD,
         Reason.INVALID_KEY_FIELD,
@@ -94,11 +94,11 @@ REASONS_OF_A_SCHEMA = frozenset(
         Reason.ROWS_TOO_LARGE,
     }
 )
-"""Those of a valid event that some table can't hold. A table of the default schema holds every valid event."""
+"""Why a table may refuse a valid event. A table with the default schema accepts every valid event."""
 
 
 class BadData(Exception):
-    """A message or event that has to become a dead letter. Any other exception is a bug or a broken server."""
+    """Raised for a message or event that must become a dead letter. Any other exception is a bug or a server error."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -109,21 +109,24 @@ class BadData(Exception):
 _new = tuple.__new__
 _isfinite = math.isfinite
 
-_valid_together: set[tuple[str, ...]] = set()
-"""Metric names of events before: few of them, as sensors are of a few kinds."""
-_MOST_TOGETHER = 64
-_MOST_REMEMBERED = 1024
+_valid_name_sets: set[tuple[str, ...]] = set()
+"""Cache of the metric names of earlier valid events. It stays small: a fleet has few kinds of sensors."""
+_MAX_NAMES_IN_SET = 64
+_MAX_NAME_SETS = 1024
 
 
 class Event(NamedTuple):
-    """A valid event. A table's schema says which two are one: of a sensor and a time, unless its row keys have more."""
+    """A valid event.
+
+    The table's schema defines an event's identity: sensor and event time, and whatever else its row keys contain.
+    """
 
     sensor_id: str
     event_time_us: int
     readings: dict[str, float]
     metadata: dict[str, str]
     event_id: str = ""
-    message: SensorEvent | None = None  # as it was received, with fields that we do not know
+    message: SensorEvent | None = None  # as received, with unknown fields
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the message as its bytes: runners pickle events to pass them on, or to know their size."""
@@ -136,7 +139,7 @@ def _unpickled(fields: Sequence[Any], message: bytes | None) -> Event:
 
 
 def serialized(event: Event) -> bytes:
-    """The event as a ``SensorEvent``, the same bytes for the same event; unknown fields are kept."""
+    """Serializes the event as a ``SensorEvent``, deterministically and with its unknown fields."""
     message = event.message
     if message is None:
         message = sensor_event(event.sensor_id, event.event_time_us, event.readings, event.metadata, event.event_id)
@@ -144,7 +147,7 @@ def serialized(event: Event) -> bytes:
 
 
 def deserialized(data: bytes) -> Event:
-    """The event that was serialized. Raises ValueError for bytes that are no valid event."""
+    """Parses what :func:`serialized` returned. Raises ValueError if the bytes are not a valid event."""
     message = SensorEvent()
     try:
         message.ParseFromString(data)
@@ -162,9 +165,9 @@ def sensor_event(
     metadata: Mapping[str, str],
     event_id: str = "",
 ) -> SensorEvent:
-    """A protobuf event; nothing is validated."""
+    """Builds a protobuf event without validating anything."""
     event = SensorEvent(sensor_id=sensor_id, event_id=event_id)
-    # Item by item, and without a look at the calendar, in half the time; each field of the event is looked up once.
+    # Assigning items one by one, looking up each field once, and bypassing the calendar takes half the time.
     readings_of, timestamp = event.readings, event.event_time
     for metric, value in readings.items():
         readings_of[metric] = value
@@ -179,10 +182,10 @@ def sensor_event(
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:
-    """The events of a message, parsed but not yet validated: one, or those of a batch.
+    """Parses the single event of a message, or all events of its batch. Does not validate them.
 
     Raises:
-        BadData: the message as a whole can't be read.
+        BadData: the message as a whole cannot be parsed.
     """
     message_type = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
     if message_type == EVENT_TYPE:
@@ -196,7 +199,7 @@ def decode(message: Message) -> Sequence[SensorEvent]:
 
 
 def _parse(message: Message, into: _Parsed) -> _Parsed:
-    # A dead letter's encoding travels under another name; see dead_letters.py.
+    # A dead letter carries its encoding under another name; see dead_letters.py.
     encoding = message.attributes.get(ENCODING) or message.attributes.get(f"dead_letter_{ENCODING}") or "BINARY"
     if encoding == "BINARY":
         try:
@@ -213,31 +216,31 @@ def _parse(message: Message, into: _Parsed) -> _Parsed:
     raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
 
 
-def _unparseable(wanted: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
-    return BadData(Reason.UNPARSEABLE, f"not a {wanted.DESCRIPTOR.full_name} in {encoding}: {' '.join(why.split())}")
+def _unparseable(into: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
+    return BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in {encoding}: {' '.join(why.split())}")
 
 
 def validate(event: SensorEvent, latest_us: int) -> Event:
-    """The event as plain data, once it has passed every rule of the contract.
+    """Checks the event against every rule of the contract and returns it as plain data.
 
     Args:
         event: as decoded.
         latest_us: the latest event time allowed, inclusive: now + ``--max_future``.
 
     Raises:
-        BadData: the first rule that it breaks.
+        BadData: for the first rule that the event breaks.
     """
     sensor_id = event.sensor_id
-    # What is too long must not fill the cache.
+    # The length is checked first: oversized ids must not fill the cache.
     if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):
         raise _bad_sensor_id(sensor_id)
     timestamp = event.event_time
     seconds, nanos = timestamp.seconds, timestamp.nanos
     time_us = seconds * 1_000_000 + nanos // 1000
     if not (EARLIEST_US <= time_us <= latest_us and 0 <= nanos < 1_000_000_000 and time_us <= LATEST_US):
-        raise _bad_event_time(event, latest_us)  # one that is not set is of the year 1970
-    # Reading by reading is half the price of dict(), which asks a protobuf map for its keys() first; and a new tuple
-    # that of a named one, which has to sort out its arguments.
+        raise _bad_event_time(event, latest_us)  # an unset event time is in 1970, thus too early
+    # A comprehension costs half as much as dict(), which calls keys() on a protobuf map first. tuple.__new__ costs half
+    # as much as Event(...), which has to bind its arguments.
     readings, metadata = event.readings, event.metadata
     return _new(
         Event,
@@ -253,7 +256,7 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
 
 
 def is_sensor_id(text: str) -> bool:
-    """Whether a valid event can have that sensor_id."""
+    """Returns whether the text is a valid sensor_id."""
     return len(text) <= MAX_SENSOR_ID and _is_sensor_id(text)
 
 
@@ -292,21 +295,25 @@ def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
 
 
 def _readings(readings: dict[str, float]) -> dict[str, float]:
-    # Mostly names that were seen together before; and a sum is finite if every value is, or has overflowed.
+    # The common case: known names, and a finite sum, which proves that every value is finite. A sum that overflowed
+    # proves nothing, and the loop below checks each value.
     names = tuple(readings)
-    if names in _valid_together and _isfinite(sum(readings.values())):
+    if names in _valid_name_sets and _isfinite(sum(readings.values())):
         return readings
     if not readings:
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
-        raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, at most {MAX_READINGS} fit")
+        raise BadData(
+            Reason.TOO_MANY_READINGS,
+            f"the event has {len(readings)} readings, more than {MAX_READINGS}",
+        )
     for metric, value in readings.items():
         if len(metric) > MAX_NAME or not _matches_name(metric):
             raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {shown(metric)} does not match {_NAME.pattern}")
         if not _isfinite(value):
             raise BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
-    if len(names) <= _MOST_TOGETHER and len(_valid_together) < _MOST_REMEMBERED:
-        _valid_together.add(names)
+    if len(names) <= _MAX_NAMES_IN_SET and len(_valid_name_sets) < _MAX_NAME_SETS:
+        _valid_name_sets.add(names)
     return readings
 
 
@@ -314,12 +321,12 @@ def _metadata(metadata: dict[str, str]) -> dict[str, str]:
     if len(metadata) > MAX_METADATA:
         raise BadData(
             Reason.TOO_MUCH_METADATA,
-            f"the event has {len(metadata)} metadata entries, at most {MAX_METADATA}",
+            f"the event has {len(metadata)} metadata entries, more than {MAX_METADATA}",
         )
     for name, value in metadata.items():
         if len(name) > MAX_NAME or not _matches_name(name):
             raise BadData(Reason.INVALID_METADATA_NAME, f"metadata name {shown(name)} does not match {_NAME.pattern}")
-        # A character takes at most four bytes: most values need no encoding to be known short enough.
+        # A character takes at most four bytes, so most values pass without being encoded.
         if len(value) * 4 > MAX_METADATA_BYTES and len(value.encode()) > MAX_METADATA_BYTES:
             raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
     return metadata
@@ -332,13 +339,13 @@ def _matches_name(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def name_of(qualifier: bytes) -> str:
-    """The name of a metric or metadata entry, as a column has it. Raises ValueError for a column that is none."""
+    """Returns the metric or metadata name that a column qualifier contains. Raises ValueError if it is not a name."""
     try:
         name = qualifier.decode()
     except UnicodeDecodeError:
         name = ""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"column {shown_bytes(qualifier)} is no name, which matches {_NAME.pattern}")
+        raise ValueError(f"column {shown_bytes(qualifier)} is not a name: it does not match {_NAME.pattern}")
     return name
 
 

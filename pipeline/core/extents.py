@@ -1,4 +1,4 @@
-"""Which windows may be compared with their raw rows, and rewritten: neither collected, nor still written by a job."""
+"""Determines which windows may be audited and rewritten: those neither collected nor still written by a job."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -8,24 +8,24 @@ from pipeline.core.audit import Extent
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 
-COLLECTED = "may be collected"  # their raw rows
-KEPT_NO_LONGER = "kept no longer"  # their aggregate rows
+COLLECTED = "may be collected"  # the windows' raw rows
+KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
 OPEN = "still open"
 
 _MICROSECOND = timedelta(microseconds=1)
-_ON_ITS_WAY = timedelta(minutes=20)  # twice as long as the writers try
+_IN_FLIGHT = timedelta(minutes=20)  # twice as long as writers retry
 
 
 class Bounds(NamedTuple):
-    """Which windows of a tier may be touched."""
+    """The windows of a tier that may be audited."""
 
-    raw_us: int  # the earliest start of which all raw rows are there
-    kept_us: int  # the earliest start of which the aggregate row is not collected itself
-    latest_us: int  # the latest end
+    raw_us: int  # the earliest start of a window that has all its raw rows
+    kept_us: int  # the earliest start of a window whose aggregate row is not collected
+    latest_us: int  # the latest end of a window
 
 
 class Skipped(NamedTuple):
-    """Windows of a tier that are left alone: those that start from ``start_us`` to ``end_us``, exclusive."""
+    """Windows of a tier that are skipped: those that start in [``start_us``, ``end_us``)."""
 
     tier: Tier
     reason: str
@@ -34,21 +34,21 @@ class Skipped(NamedTuple):
 
     @property
     def windows(self) -> int:
-        """How many there are, of each sensor."""
+        """The number of windows per sensor."""
         return (self.end_us - self.start_us) // self.tier.window.length_us
 
 
 def bounds_of(
     retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int, present: Retention | None = None
 ) -> dict[Tier, Bounds]:
-    """Which windows of each tier are neither collected by now, in part, nor still written by a job.
+    """Returns which windows of each tier are neither partly collected nor still written by a job.
 
     Args:
-        retention: what the table keeps.
+        retention: what the table certainly keeps.
         lateness: how long after its end a job may write a window.
-        now_us: the time.
-        present: by the policies that the table has now, which alone tell whether a row would stay that is written now;
-            None leaves all windows alone whose rows may be collected within a day, or once were.
+        now_us: the current time.
+        present: the retention by the table's current policies, which decide whether a row written now would be kept;
+            None excludes all windows whose rows may be collected within a day or may have been collected before.
     """
     raw_us = min(retention.readings_from_us(now_us), now_us)
     kept_us = present.aggregates_stay_from_us if present else retention.aggregates_from_us
@@ -60,27 +60,28 @@ def bounds_of(
 def extents_of(
     start_us: int, end_us: int, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None
 ) -> tuple[list[Extent], list[Skipped]]:
-    """The windows wholly within two times, for each tier, and those of them that are left alone; without bounds none.
+    """Returns the windows of each tier that lie entirely between two times, without those outside the bounds.
 
-    A tier without such a window has an empty extent.
+    Also returns the windows that the bounds exclude. None for the bounds excludes none. A tier without a window gets
+    an empty extent.
     """
     extents, skipped = [], []
     for tier in tiers:
         length_us = tier.window.length_us
         start, end = round_up(start_us, length_us), tier.window.start_of(end_us)
         end = max(start, end)
-        gone, first, last = start, start, end
+        kept, first, last = start, start, end
         if bounds is not None:
-            gone, first = (
+            kept, first = (
                 min(max(round_up(each_us, length_us), start), end)
                 for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
             )
-            first = max(gone, first)
+            first = max(kept, first)
             last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
         extents.append(Extent(tier, first, last))
         of_tier = (
-            Skipped(tier, KEPT_NO_LONGER, start, gone),
-            Skipped(tier, COLLECTED, gone, first),
+            Skipped(tier, KEPT_NO_LONGER, start, kept),
+            Skipped(tier, COLLECTED, kept, first),
             Skipped(tier, OPEN, last, end),
         )
         skipped += [each for each in of_tier if each.windows]
@@ -88,26 +89,26 @@ def extents_of(
 
 
 def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
-    """How long after its end a job may write a window of each tier; not at all where no job runs.
+    """Returns how long after its end a job may write a window of each tier; zero if no job runs.
 
-    The last pane of a window fires when its lateness is over, or later by the interval of late panes; a longer window
-    is kept for as much longer, and for the length of the shorter one. Then its row may be on its way for as long as
-    writers try.
+    A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Each longer tier
+    adds that interval and the length of the shorter tier's window. After that, the row may be in flight for as long as
+    writers retry.
 
     Args:
-        tiers: the shortest first.
-        allowed: the job's allowed lateness; zero where none runs.
-        late_firing: its interval of late panes.
+        tiers: the tiers, the shortest first.
+        allowed: the job's allowed lateness; zero if no job runs.
+        late_firing: the job's late firing interval.
     """
     if not allowed:
         return dict.fromkeys(tiers, allowed)
     found, kept = {}, allowed
     for tier in tiers:
-        found[tier] = kept + late_firing + _ON_ITS_WAY
+        found[tier] = kept + late_firing + _IN_FLIGHT
         kept += late_firing + tier.window.length
     return found
 
 
 def round_up(time_us: int, length_us: int) -> int:
-    """Returns the first multiple of the length that is not before the time."""
+    """Returns the time rounded up to a multiple of the length."""
     return -(-time_us // length_us) * length_us

@@ -1,4 +1,4 @@
-"""A Pub/Sub message as the core knows it, whichever client brought it."""
+"""A Pub/Sub message, independent of the client library, and the names of its attributes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,12 +10,12 @@ BATCH_TYPE = "tidetable.v1.SensorEventBatch"
 MESSAGE_TYPE = "message_type"
 EVENT_TIME = "event_time"
 EVENT_ID = "event_id"
-# Set by Pub/Sub itself on topics with a schema; no client can publish an attribute that begins with "goog".
+# Pub/Sub sets this on topics with a schema. Clients cannot publish attributes that start with "goog".
 ENCODING = "googclient_schemaencoding"
 
 
 class Message(NamedTuple):
-    """What was received: the payload, its attributes, and what Pub/Sub says of it."""
+    """A message: its payload, its attributes, and what Pub/Sub adds."""
 
     data: bytes
     attributes: Mapping[str, str]
@@ -25,4 +25,5 @@ class Message(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
+        """Whether the payload is a ``SensorEventBatch``."""
         return self.attributes.get(MESSAGE_TYPE) == BATCH_TYPE

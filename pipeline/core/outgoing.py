@@ -1,4 +1,4 @@
-"""What a publisher sends: events as Pub/Sub messages with the attributes of the contract."""
+"""Builds the Pub/Sub messages that a publisher sends, with the attributes of the contract."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -8,10 +8,10 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 
 def message_of(events: Sequence[SensorEvent]) -> Message:
-    """One event as a ``SensorEvent`` message, several as a ``SensorEventBatch``.
+    """Returns a ``SensorEvent`` message for one event, and a ``SensorEventBatch`` for several.
 
-    Attributes: ``message_type``; ``event_time``, the earliest of them, where that can be told; ``event_id``, a
-    digest of the payload, so that the same events published again have the same id.
+    Its attributes are ``message_type``; ``event_time``, the earliest event time, unless it is invalid; and
+    ``event_id``, a digest of the payload: the same events published again have the same id.
     """
     batch = len(events) > 1
     payload = SensorEventBatch(events=events) if batch else events[0]
@@ -32,8 +32,8 @@ def _instant(event: SensorEvent) -> tuple[int, int]:
 
 
 def event_time_of(event: SensorEvent) -> str:
-    """The event's time in RFC 3339, for the attribute; empty where it has none that could be written so."""
+    """Returns the event time in RFC 3339, for the attribute; empty if it is not set or invalid."""
     try:
         return event.event_time.ToJsonString() if event.HasField("event_time") else ""
-    except ValueError:  # no valid Timestamp; and an attribute that does not parse would stop a DirectRunner
+    except ValueError:  # an invalid Timestamp; an attribute that does not parse would stop a DirectRunner
         return ""

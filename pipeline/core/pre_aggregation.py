@@ -1,4 +1,4 @@
-"""Readings gathered by sensor and window, so that what goes on is windows and no events."""
+"""Accumulates a bundle's events by sensor and window, so that accumulators are shuffled instead of events."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from pipeline.core.windows import Window
 
 
 class PreAggregated(NamedTuple):
-    """What there is of a sensor's window.
+    """The part of a sensor's window that a bundle contains.
 
     Attributes:
-        sensor_id: whose.
-        time_us: of an event among these: within the window.
-        readings: of the events.
+        sensor_id: the sensor.
+        time_us: the time of one of the events, which lies within the window.
+        readings: the events' readings.
     """
 
     sensor_id: str
@@ -24,12 +24,12 @@ class PreAggregated(NamedTuple):
 
 
 class BundlePreAggregator:
-    """Gathers events of one length of windows.
+    """Accumulates events in windows of one length.
 
     Args:
-        window: how long they are.
-        identity: what the table tells the events of a sensor apart by.
-        deduplicate: whether readings are kept, so that one that comes again is known.
+        window: the windows' length.
+        identity: what identifies an event of a sensor in the table.
+        deduplicate: whether to keep readings to recognize redelivered ones.
     """
 
     def __init__(self, window: Window, identity: Identity = BY_TIME, *, deduplicate: bool = True) -> None:
@@ -39,28 +39,28 @@ class BundlePreAggregator:
         self.start()
 
     def start(self) -> None:
-        """Begins with nothing: what a bundle that failed has gathered comes again."""
-        self._gathered: dict[tuple[str, int], PreAggregated] = {}
+        """Drops all content. If a bundle failed, its events are delivered again."""
+        self._windows: dict[tuple[str, int], PreAggregated] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds the events' readings; these must not change later."""
-        length_us, gathered, identity = self._length_us, self._gathered, self._identity
+        length_us, windows, identity = self._length_us, self._windows, self._identity
         grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
         for event in events:
             sensor_id, time_us = event[0], event[1]
             key = sensor_id, time_us - time_us % length_us
-            found = gathered.get(key)
+            found = windows.get(key)
             if found is None:
                 readings = WindowReadings(deduplicate=self._deduplicate)
-                found = gathered[key] = PreAggregated(sensor_id, time_us, readings)
+                found = windows[key] = PreAggregated(sensor_id, time_us, readings)
             if distinguishes_by_time_only:
                 found.readings.add(time_us - time_us % grain_us, event[2])
             else:
-                floored_us, apart = identity.of_event(event)
-                found.readings.add(floored_us, event[2], apart)
+                floored_us, discriminator = identity.of_event(event)
+                found.readings.add(floored_us, event[2], discriminator)
 
     def take(self) -> Iterable[PreAggregated]:
-        """All that was gathered since the last time."""
-        taken = self._gathered.values()
+        """Returns the content and drops it."""
+        taken = self._windows.values()
         self.start()
         return taken

@@ -1,4 +1,4 @@
-"""What readers give back: one event, and one window of one sensor."""
+"""The records that readers return: one event, and one window of one sensor."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
@@ -11,44 +11,45 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One event, as the table has it. Readings and metadata are sorted by name.
+    """One event as stored in the table. Readings and metadata are sorted by name.
 
-    Its time is to the microsecond where row keys are, or where the event is serialized; else to the millisecond.
+    The time is exact to the microsecond if row keys are, or if the table stores serialized events; otherwise to the
+    millisecond.
     """
 
     sensor_id: str
     event_time_us: int
     readings: dict[str, float]
     metadata: dict[str, str] = field(default_factory=dict)
-    event_id: str = ""  # where the table keeps it: in its row keys, or with the serialized event
+    event_id: str = ""  # empty unless the table stores it in row keys or in serialized events
 
 
 def merge_parts(parts: Iterable[RawRecord], identity_of: Callable[[RawRecord], Hashable]) -> list[RawRecord]:
-    """Events made of their parts, in the order of their first; where two parts have the same, the first counts."""
-    whole: dict[Hashable, RawRecord] = {}
+    """Merges the parts of each event, in the order of first parts. If two parts have the same entry, the first wins."""
+    merged: dict[Hashable, RawRecord] = {}
     for part in parts:
         identity = identity_of(part)
-        first = whole.get(identity)
+        first = merged.get(identity)
         if first is None:
-            whole[identity] = part
+            merged[identity] = part
             continue
-        whole[identity] = RawRecord(
+        merged[identity] = RawRecord(
             first.sensor_id,
             first.event_time_us,
             by_name(part.readings | first.readings),
             by_name(part.metadata | first.metadata),
             first.event_id or part.event_id,
         )
-    return list(whole.values())
+    return list(merged.values())
 
 
 def by_name(values: dict[str, _Value]) -> dict[str, _Value]:
-    """The same, sorted by name."""
+    """Returns the values sorted by name."""
     return dict(sorted(values.items())) if len(values) > 1 else values
 
 
 def newest_first(record: RawRecord) -> int:
-    """What events are sorted by, whosever they are."""
+    """A sort key that puts the newest event first, across sensors."""
     return -record.event_time_us
 
 
@@ -66,7 +67,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True)
 class AggregateRecord:
-    """One window of one sensor, as its aggregate row has it. Metrics are sorted by name."""
+    """One window of one sensor, as stored in its aggregate row. Metrics are sorted by name."""
 
     sensor_id: str
     start_us: int

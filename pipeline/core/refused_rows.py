@@ -1,6 +1,6 @@
-"""Rows that Bigtable refuses, as dead letters: the encoded entry, and beside it why, within Pub/Sub's limits.
+"""Turns rows that Bigtable refuses into dead letters: the encoded entry and the reason, within Pub/Sub's limits.
 
-Such a letter is not a sensor's message, so it can't be replayed; ``message_type`` says what its bytes are:
+Such a letter is not a sensor's message, so it cannot be replayed. Its ``message_type`` names the type of its payload:
 
     MutateRowsRequest.Entry.FromString(message.data)
 """
@@ -13,36 +13,36 @@ from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.times import format_time, from_datetime
 
 ROW_REFUSED = "ROW_REFUSED"
-"""The reason."""
+"""The dead letter's reason."""
 ENTRY_TYPE = "google.bigtable.v2.MutateRowsRequest.Entry"
-"""The message type."""
+"""The dead letter's message type."""
 ROW_KEY = "row_key"
-"""The attribute of the row's key: as text, what is not UTF-8 in it as ``\\xff``."""
+"""The attribute with the row key as text. Bytes that are not UTF-8 are written like ``\\xff``."""
 
 _ATTRIBUTES_BYTES = 8 * MAX_VALUE_BYTES  # more than the six attributes take
-_ROOM_FOR_CUTS = 100  # of the detail's bytes, where there is something to say of cuts
+_ROOM_FOR_CUTS = 100  # bytes of the detail that are reserved for the note on a cut
 
 
 class RefusedRow(NamedTuple):
-    """A row that the server does not take, and never will."""
+    """A row that the server permanently refuses."""
 
     key: bytes
     code: str
-    """Its status, ``INVALID_ARGUMENT`` for one."""
+    """The status code, such as ``INVALID_ARGUMENT``."""
     message: str
-    """In the server's words."""
+    """The server's error message."""
     entry: bytes
     """The encoded ``MutateRowsRequest.Entry``."""
 
 
 def refused_row_letter(row: RefusedRow, table: str, step: str, now: datetime) -> Message:
-    """The dead letter of a row. What does not fit is cut at its end, the entry too, and the detail says so.
+    """Returns the dead letter of a row. What does not fit is truncated; if that is the entry, the detail notes it.
 
     Args:
-        row: what was refused.
-        table: by which table, in full.
-        step: the label of the transform that writes.
-        now: when.
+        row: the refused row.
+        table: the full name of the table that refused it.
+        step: the label of the transform that writes rows.
+        now: when it was refused.
     """
     key = row.key.decode(errors="backslashreplace")
     data = row.entry[: MAX_MESSAGE_BYTES - _ATTRIBUTES_BYTES]

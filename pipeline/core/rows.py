@@ -1,10 +1,10 @@
-"""Rows and ranges of rows, as Bigtable has them: what every format of this package is made of."""
+"""Bigtable's rows, cells and key ranges as plain data."""
 
 from typing import NamedTuple
 
 
 class Cell(NamedTuple):
-    """One cell. Its timestamp is in microseconds at Bigtable's grain, the millisecond."""
+    """One cell. Its timestamp is in microseconds, at Bigtable's granularity of a millisecond."""
 
     family: str
     qualifier: bytes
@@ -13,14 +13,14 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Cells under one key: to be written, or as they were read."""
+    """The cells under one key, to be written or as read."""
 
     key: bytes
     cells: list[Cell]
 
 
 class EncodedRow(NamedTuple):
-    """A row to be written, its cells as :mod:`pipeline.core.mutation_bytes` has them."""
+    """A row to be written, with its cells encoded by :mod:`pipeline.core.mutation_bytes`."""
 
     key: bytes
     mutations: bytes
@@ -28,22 +28,22 @@ class EncodedRow(NamedTuple):
 
 
 class EncodedRows(list[EncodedRow]):
-    """Rows that go on together."""
+    """Rows that are passed on as one element."""
 
 
 class KeyRange(NamedTuple):
-    """Row keys from ``start``, inclusive, to ``end``, exclusive; an empty end is the table's."""
+    """Row keys from ``start``, inclusive, to ``end``, exclusive. An empty end is the end of the table."""
 
     start: bytes
     end: bytes
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The least key behind all keys that begin so; empty, the table's end, where there is none."""
+    """Returns the first key after all keys with this prefix; empty, the end of the table, if there is none."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 
 
 def prefix_range(prefix: bytes) -> KeyRange:
-    """All keys that begin so."""
+    """Returns the range of all keys with this prefix."""
     return KeyRange(prefix, after_prefix(prefix))

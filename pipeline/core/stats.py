@@ -1,29 +1,30 @@
-"""Statistics of a window that can be built in parts and merged in any order.
+"""Computes a window's statistics in parts that merge in any order.
 
 Averages and deviations follow Welford for one value and Chan, Golub and LeVeque for merging: B. P. Welford, "Note on a
 method for calculating corrected sums of squares and products", Technometrics 4 (1962); T. F. Chan, G. H. Golub, R. J.
 LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). A sum of squares would lose
-every digit where the average is large beside the spread.
+all precision if the average is large compared to the spread.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from math import hypot, inf, sqrt
 
-# Scaled down by this, no sum of fewer than 2^64 doubles overflows.
+# Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
 
 
 class MetricStats:
     """Count, sum, minimum, maximum, average and population standard deviation of one metric's finite values.
 
-    All zero, and the extremes infinite, until something is added. Then, in whatever order values are added and merged:
+    Before the first value, the extremes are infinite and everything else is zero. After that, whatever the order in
+    which values are added and merged:
 
     - Count, minimum and maximum are exact, and the average lies between minimum and maximum.
-    - The sum is exact to 1e-9 · Σ|x|. It is infinite only where the average times the count is: when a sum overflows on
-      the way and comes back into range, it is finite again.
-    - The deviation is finite, and exact to 1e-9 · Σ|x| / count or, among the least of doubles, to count · 5e-324. It is
-      0 where all values are equal, and only there unless it is below that.
+    - The sum is exact to 1e-9 · Σ|x|. It is infinite only if the average times the count is infinite: a sum that
+      overflows and later returns into range is finite again.
+    - The deviation is finite and exact to 1e-9 · Σ|x| / count or, for the smallest doubles, to count · 5e-324. It is 0
+      if all values are equal, and otherwise only if it is smaller than that.
     """
 
     __slots__ = ("average", "count", "deviation", "maximum", "minimum", "total")
@@ -34,16 +35,16 @@ class MetricStats:
         self.minimum = inf
         self.maximum = -inf
         self.average = 0.0
-        self.deviation = 0.0  # not its square, nor a sum of squares: these overflow or vanish where it does not
+        self.deviation = 0.0  # not its square or a sum of squares: they overflow or underflow where it does not
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "MetricStats":
-        """Of one finite value or more: where there are many, much faster than to add them one by one."""
+        """Returns the statistics of one or more finite values. For many, this is much faster than :meth:`add`."""
         found = cls()
         found.count = count = len(values)
         found.minimum = minimum = min(values)
         found.maximum = maximum = max(values)
-        # Exact: an error of the average, which grows with a plain sum, would be in every deviation from it.
+        # The sum is exact: an error in the average, which grows with a plain sum, would be in every difference from it.
         try:
             found.total = total = math.fsum(values)
             average = total / count
@@ -51,10 +52,10 @@ class MetricStats:
             down = math.fsum([value * _DOWN for value in values])
             found.total = down * _UP
             average = down / count * _UP
-        found.average = average = min(max(average, minimum), maximum)  # rounding may have taken it out of there
+        found.average = average = min(max(average, minimum), maximum)  # rounding may have moved it out of the range
         distance = math.dist(values, [average] * count)  # √Σ(x − average)², at the speed of C
         found.deviation = distance / sqrt(count)
-        if distance == inf:  # the deviation is not: but for rounding, it is at most half the range
+        if distance == inf:  # the deviation is finite: except for rounding, it is at most half the range
             distance = math.dist([value * _DOWN for value in values], [average * _DOWN] * count)
             found.deviation = min(distance / sqrt(count) * _UP, maximum / 2 - minimum / 2)
         return found
@@ -77,14 +78,14 @@ class MetricStats:
         deviation = self.deviation
         variance = deviation * deviation
         variance += (delta * (value - average) - variance) / count
-        if 1e-250 < variance < 1e250 and minimum <= average <= maximum:  # squares are fast, and harmless in this range
+        if 1e-250 < variance < 1e250 and minimum <= average <= maximum:  # squares are fast, and safe in this range
             self.average = average
             self.deviation = sqrt(variance)
         elif delta or deviation:
             self._combine((count - 1) / count, 1 / count, value, 0.0)
 
     def merge(self, other: "MetricStats") -> None:
-        """Adds everything that ``other`` has seen."""
+        """Adds the values counted in ``other``."""
         if not other.count:
             return
         if not self.count:
@@ -101,27 +102,34 @@ class MetricStats:
         self._combine(before / count, more / count, other.average, other.deviation)
 
     def _combine(self, own: float, others: float, average: float, deviation: float) -> None:
-        """Combines average and deviation, with their shares of the count; the other statistics are combined already."""
-        apart = sqrt(own * others)
-        inside, beside = self.deviation * sqrt(own), deviation * sqrt(others)
-        combined = hypot(inside, beside, (average - self.average) * apart)
-        if combined == inf:  # the averages are further apart than the greatest double, or rounding went beyond it
-            between = (average / 2 - self.average / 2) * (2 * apart)
-            combined = min(hypot(inside, beside, between), self.maximum / 2 - self.minimum / 2)
+        """Combines the averages and deviations of two parts; the other statistics must be combined already.
+
+        Args:
+            own: this part's share of the count.
+            others: the other part's share of the count.
+            average: the other part's average.
+            deviation: the other part's deviation.
+        """
+        weight = sqrt(own * others)
+        own_part, others_part = self.deviation * sqrt(own), deviation * sqrt(others)
+        combined = hypot(own_part, others_part, (average - self.average) * weight)
+        if combined == inf:  # the averages differ by more than the greatest double, or rounding exceeded it
+            between = (average / 2 - self.average / 2) * (2 * weight)
+            combined = min(hypot(own_part, others_part, between), self.maximum / 2 - self.minimum / 2)
         self.deviation = combined
-        overflow = not -inf < self.total < inf  # also of +inf − inf
-        middle = self.average * own + average * others if overflow else self.total / self.count
-        if middle < self.minimum:  # by rounding, like ten times 65.2, whose sum is 652.0000000000001
-            middle = self.minimum
-        elif middle > self.maximum:
-            middle = self.maximum
-        self.average = middle
+        overflow = not -inf < self.total < inf  # also true of NaN, from +inf − inf
+        mean = self.average * own + average * others if overflow else self.total / self.count
+        if mean < self.minimum:  # through rounding: the sum of ten times 65.2 is 652.0000000000001
+            mean = self.minimum
+        elif mean > self.maximum:
+            mean = self.maximum
+        self.average = mean
         if overflow:
-            self.total = middle * self.count
+            self.total = mean * self.count
 
 
 class WindowStats:
-    """How many events a window has seen of a sensor, and the statistics of each metric."""
+    """The number of events in one sensor's window, and the statistics of each metric."""
 
     __slots__ = ("events", "metrics")
 
@@ -130,7 +138,7 @@ class WindowStats:
         self.metrics: dict[str, MetricStats] = {}
 
     def add(self, readings: Mapping[str, float]) -> None:
-        """Adds one event's readings, metric name to finite value."""
+        """Adds one event's readings: metric name to finite value."""
         self.events += 1
         for metric, value in readings.items():
             stats = self.metrics.get(metric)
@@ -139,7 +147,12 @@ class WindowStats:
             stats.add(value)
 
     def extend(self, columns: Iterable[tuple[str, Sequence[float]]], events: int) -> None:
-        """Adds so many events' readings: metrics with their finite values, at least one."""
+        """Adds the readings of several events.
+
+        Args:
+            columns: each metric with its finite values, at least one.
+            events: the number of events.
+        """
         self.events += events
         for metric, values in columns:
             of_values = MetricStats.of(values)
@@ -149,11 +162,11 @@ class WindowStats:
 
     @property
     def size(self) -> int:
-        """How many events and readings it has seen: of two panes of a window, the later one has more, or is equal."""
+        """The number of events and readings. It never decreases from one pane of a window to the next."""
         return self.events + sum(stats.count for stats in self.metrics.values())
 
     def merge(self, other: "WindowStats") -> None:
-        """Adds everything that ``other`` has seen; ``other`` stays as it is."""
+        """Adds everything counted in ``other``, which stays unchanged."""
         self.events += other.events
         for metric, stats in other.metrics.items():
             self.metrics.setdefault(metric, MetricStats()).merge(stats)

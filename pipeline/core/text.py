@@ -1,7 +1,7 @@
-"""Foreign text, made safe to show: in a log, on a terminal, in a line of JSON.
+"""Escapes untrusted text for logs, terminals and JSON lines.
 
-What ``str.isprintable`` does not call printable is escaped: control and format characters, which steer a terminal or
-turn text around, separators of lines, halves of surrogate pairs. Letters and signs of every script stay as they are.
+Characters that ``str.isprintable`` refuses are escaped: control and format characters, which can control a terminal or
+reverse text, line separators, and lone surrogates. Letters and symbols of all scripts stay unchanged.
 """
 
 import json
@@ -10,23 +10,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 _NOT_ASCII = re.compile(r"[^ -~]")  # not printable ASCII
 
 
 def shown(text: str) -> str:
-    """Foreign text, made safe and short for a line of ours."""
-    return ascii(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
+    """Returns untrusted text as a quoted ASCII literal, truncated: safe to put into a message."""
+    return ascii(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
 
 
 def json_line(value: Any) -> str:
-    """The value as JSON on one line; what does not print is escaped as JSON has it, even a DEL."""
+    """Returns the value as one line of JSON. Unprintable characters are escaped in JSON's syntax, even DEL."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else _NOT_ASCII.sub(_in_json, text)
 
 
 def plain(text: str) -> str:
-    """A line, or a part of one, with foreign text in it; what does not print is escaped as Python does it."""
+    """Returns text with its unprintable characters escaped in Python's syntax."""
     return text if text.isprintable() else _NOT_ASCII.sub(_in_python, text)
 
 
@@ -43,12 +43,12 @@ def _in_python(found: re.Match[str]) -> str:
 
 
 def json_number(value: float) -> float | str:
-    """JSON has no infinity: an overflow is the text that its cell has."""
+    """Returns the number for use in JSON. JSON has no infinity, so an infinite value becomes text, as in its cell."""
     return value if math.isfinite(value) else str(value)
 
 
 def joined(pairs: Mapping[str, str]) -> str:
-    """``name=value, …``; a value with a comma, or with what does not print, is quoted as Python quotes it."""
+    """Formats pairs as ``name=value, …``. Quotes values with a comma or unprintable characters, in Python's syntax."""
     return ", ".join(
         f"{plain(name)}={value if value.isprintable() and ',' not in value else repr(value)}"
         for name, value in pairs.items()

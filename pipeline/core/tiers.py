@@ -1,93 +1,92 @@
-"""Longer windows out of shorter ones: a day out of its hours, without a look at the events again."""
+"""Accumulates longer windows from shorter ones, such as a day from its hours, without the events."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipeline.core.accumulator import MOST_METRICS, Pane, at_least
+from pipeline.core.accumulator import MAX_METRICS, Pane, at_least
 from pipeline.core.accumulator_bytes import Reader, flags_byte, read_stats, read_windows, stats_bytes, windows_bytes
 from pipeline.core.stats import WindowStats
 
 
 class RestoredShorterWindows(NamedTuple):
-    """What the table held of a longer window before the job saw the first of it.
+    """What the table stored of a longer window before the job saw its first event.
 
     Attributes:
-        shorter: the statistics of shorter windows by their starts, in microseconds.
-        least: what the longer window's own aggregate row counts: no pane that counts less may replace it.
+        shorter: the shorter windows' statistics by start, in microseconds.
+        floor: what the longer window's own aggregate row counts; no pane that counts less may replace it.
     """
 
     shorter: Mapping[int, WindowStats]
-    least: WindowStats
+    floor: WindowStats
 
 
 class ShorterWindows:
-    """The latest accumulator of each shorter window in a longer one. The longer window's own accumulator.
+    """The accumulator of a longer window: the latest result of each of its shorter windows.
 
-    A shorter window's accumulators come one after the other, each with everything that those before it held: so the
-    latest of them replaces the others, and is never added to them. The latest is the one that has seen the
-    most; so it does not matter in which order they come, how often, or in which groups they are merged. One that came
-    replaces what was recalled, however much that had seen: it goes on from the same, or puts it right.
+    A shorter window's panes accumulate, so its latest result replaces the earlier ones and is never added to them. The
+    latest is the one that counts most. So the order, repetition and grouping of results and merges do not matter. A
+    received result replaces a restored one even if that counts more: it continues from the same data, or corrects it.
     """
 
-    __slots__ = ("latest", "least", "restored", "whole")
+    __slots__ = ("floor", "has_restored", "latest", "restored")
 
     def __init__(self) -> None:
-        self.latest: dict[int, WindowStats] = {}  # that came, by the start of the shorter window, in microseconds
+        self.latest: dict[int, WindowStats] = {}  # received results, by the shorter window's start in microseconds
         self.restored: dict[int, WindowStats] = {}
-        self.least = WindowStats()
-        self.whole = False  # whether what the table held was recalled
+        self.floor = WindowStats()
+        self.has_restored = False  # whether what the table stored was restored
 
     def put(self, start_us: int, stats: WindowStats) -> None:
-        """Takes an accumulator of the shorter window that starts then; it must not change any more."""
+        """Adds a result of the shorter window that starts at ``start_us``; it must not change later."""
         _put(self.latest, start_us, stats)
 
-    def restore(self, stored: Mapping[int, WindowStats], least: WindowStats | None = None) -> None:
+    def restore(self, stored: Mapping[int, WindowStats], floor: WindowStats | None = None) -> None:
         """Adds what the table stored before the job saw the longer window; see :class:`RestoredShorterWindows`."""
         for start_us, stats in stored.items():
             _put(self.restored, start_us, stats)
-        if least is not None:
-            self._at_least(least)
-        self.whole = True
+        if floor is not None:
+            self._raise_floor(floor)
+        self.has_restored = True
 
     def merge(self, other: "ShorterWindows") -> None:
-        """Takes everything that ``other`` has; ``other`` stays as it is."""
+        """Adds everything from ``other``, which stays unchanged."""
         for start_us, stats in other.latest.items():
             _put(self.latest, start_us, stats)
         for start_us, stats in other.restored.items():
             _put(self.restored, start_us, stats)
-        self._at_least(other.least)
-        self.whole |= other.whole
+        self._raise_floor(other.floor)
+        self.has_restored |= other.has_restored
 
     def pane(self) -> Pane:
-        """What the longer window has seen: a new accumulator, merged in order of time."""
+        """Returns the longer window's result so far: its shorter windows, merged in order of time."""
         windows = self.restored | self.latest
         total = WindowStats()
         for start_us in sorted(windows):
             total.merge(windows[start_us])
-        if len(total.metrics) > MOST_METRICS:
-            return Pane(WindowStats(), whole=False, too_wide=True)
-        return Pane(total, self.whole and at_least([total], self.least))
+        if len(total.metrics) > MAX_METRICS:
+            return Pane(WindowStats(), complete=False, too_wide=True)
+        return Pane(total, self.has_restored and at_least([total], self.floor))
 
-    def _at_least(self, least: WindowStats) -> None:
-        if least.size > self.least.size:
-            self.least = least
+    def _raise_floor(self, floor: WindowStats) -> None:
+        if floor.size > self.floor.size:
+            self.floor = floor
 
     def to_bytes(self) -> bytes:
-        """All of it, as :mod:`pipeline.core.accumulator_bytes` has it."""
-        least = stats_bytes(self.least) if self.least.events else b""
-        flags = flags_byte(self.whole | bool(least) << 6)
-        return b"".join((flags, windows_bytes(self.latest), windows_bytes(self.restored), least))
+        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulator_bytes`."""
+        floor = stats_bytes(self.floor) if self.floor.events else b""
+        flags = flags_byte(self.has_restored | bool(floor) << 6)
+        return b"".join((flags, windows_bytes(self.latest), windows_bytes(self.restored), floor))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
-        """What :meth:`to_bytes` wrote. Raises ValueError for other bytes, as another release may have written."""
+        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
         found = cls()
         reader = Reader(data)
         flags = reader.flags()
-        found.whole = bool(flags & 1)
+        found.has_restored = bool(flags & 1)
         found.latest, found.restored = read_windows(reader), read_windows(reader)
         if flags & 64:
-            found.least = read_stats(reader)
+            found.floor = read_stats(reader)
         reader.end()
         return found
 

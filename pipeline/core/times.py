@@ -1,49 +1,42 @@
-"""Instants as microseconds since the epoch, and as RFC 3339 text in UTC.
+"""Converts times between microseconds since the epoch, datetimes, and RFC 3339 text in UTC.
 
-Microseconds in an ``int`` are what an event's identity and a row key are made of; a ``float`` would lose them
-and a ``datetime`` costs ten times as much.
+Event identities and row keys use microseconds in an ``int``. A ``float`` would lose them, and a ``datetime`` costs ten
+times as much.
 """
 
-import re
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_DATE_AND_HOUR_LENGTH = 14
-_DATE_AND_HOUR = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}Z?")
 
 
 def to_datetime(time_us: int) -> datetime:
-    """The instant as an aware UTC datetime. Raises OverflowError outside the years 1 to 9999."""
+    """Returns the time as an aware UTC datetime. Raises OverflowError outside the years 1 to 9999."""
     return _EPOCH + timedelta(microseconds=time_us)
 
 
 def from_datetime(instant: datetime) -> int:
-    """Microseconds since the epoch; a naive datetime is taken as UTC."""
+    """Returns microseconds since the epoch. A naive datetime is taken as UTC."""
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def format_time(time_us: int) -> str:
-    """RFC 3339 in UTC, with as many decimals as the instant has: none, three or six."""
+    """Returns RFC 3339 text in UTC with zero, three or six decimals, the fewest that are exact."""
     timespec = "seconds" if time_us % 1_000_000 == 0 else "milliseconds" if time_us % 1000 == 0 else "microseconds"
     return to_datetime(time_us).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
 def parse_time(text: str) -> int:
-    """An ISO 8601 date, or date and time, as microseconds since the epoch; without an offset it is UTC.
+    """Parses an ISO 8601 date, or date and time, into microseconds since the epoch. Without an offset it is UTC.
 
-    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all fine.
+    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid.
 
     Raises:
-        ValueError: ``text`` is none of these.
+        ValueError: ``text`` has another format.
     """
-    candidate = text.strip()
-    # The form of a key in the table; not quite ISO to Python.
-    if len(candidate) <= _DATE_AND_HOUR_LENGTH and _DATE_AND_HOUR.fullmatch(candidate):
-        candidate = candidate.removesuffix("Z") + ":00"
     try:
-        return from_datetime(datetime.fromisoformat(candidate))
+        return from_datetime(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise ValueError(f"{text!r} is not an ISO 8601 time, like 2026-02-17T10:30:00Z") from None

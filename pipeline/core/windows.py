@@ -11,17 +11,17 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Window:
-    """A length of fixed windows, and how it was written: the text becomes part of the row key."""
+    """The length of fixed windows, and the text it was parsed from, which becomes part of row keys."""
 
     text: str
     length: timedelta
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """A window from a duration like ``15m``.
+        """Parses a duration like ``15m``.
 
         Raises:
-            ValueError: not a duration, or one that does not divide a day.
+            ValueError: ``text`` is not a duration, or the duration does not divide a day.
         """
         length = parse_duration(text)
         if not length or _DAY % length:
@@ -30,10 +30,11 @@ class Window:
 
     @cached_property
     def length_us(self) -> int:
+        """The length in microseconds."""
         return self.length // timedelta(microseconds=1)
 
     def start_of(self, time_us: int) -> int:
-        """The start, in microseconds, of the window that holds the instant."""
+        """Returns the start, in microseconds, of the window that contains the time."""
         return time_us - time_us % self.length_us
 
 

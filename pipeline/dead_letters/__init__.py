@@ -1,1 +1,1 @@
-"""``tidetable dead-letters``: list, show, export and replay dead letters."""
+"""``tidetable dead-letters``: lists, shows, exports and replays dead letters."""

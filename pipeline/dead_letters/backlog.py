@@ -1,4 +1,4 @@
-"""What waits on a Pub/Sub subscription, looked at without taking it away."""
+"""Reads the backlog of a Pub/Sub subscription without removing messages."""
 
 import threading
 import time
@@ -17,50 +17,50 @@ LEASE_SECONDS = 60
 
 _EXTEND_EVERY_SECONDS = 20.0
 _REQUEST_SECONDS = 10.0
-_MOST_IN_REQUEST = 1000  # messages of a pull; ids of the other requests, which may have 512 KB of them
+_MAX_IN_REQUEST = 1000  # messages in a pull, or ids in the other requests, which are limited to 512 KB
 _IDLE_SECONDS = 0.1
 
 
 class Backlog:
-    """The messages that wait on a subscription, each of them once.
+    """Pulls the messages that wait on a subscription, each of them once.
 
-    ``with Backlog(subscription) as backlog:`` and then :meth:`pages`. What was pulled is leased until the block is
-    left, so that it does not come again, and given back then; a thread extends the leases. What could not be given
-    back, and what a KeyboardInterrupt leaves, comes back by itself when its lease of a minute ends.
+    Use it as ``with Backlog(subscription) as backlog:`` and iterate over :meth:`pages`. Pulled messages stay leased
+    until the block ends, and a thread extends the leases. At the end, messages that were not acknowledged are
+    returned. If that fails, or after a KeyboardInterrupt, they are redelivered when their one-minute lease expires.
 
-    To Pub/Sub, a message given back is a delivery that failed: it counts for a dead-letter policy of the subscription,
-    and a retry policy holds the message back for a while.
+    To Pub/Sub, a returned message is a failed delivery: it counts towards a dead-letter policy of the subscription,
+    and a retry policy delays its redelivery.
 
     Attributes:
-        topic: the subscription's, as a full path; empty where this account may not look.
-        most_attempts: how many deliveries the subscription's own dead-letter policy allows; 0 without one.
-        acknowledged: messages that were taken off it.
-        backoff_seconds: the shortest and the longest time for which its retry policy holds back what was given back.
+        topic: the full path of the subscription's topic; empty if this account may not read the subscription.
+        max_attempts: the deliveries that the subscription's own dead-letter policy allows; 0 if it has none.
+        acknowledged: the number of messages acknowledged so far.
+        backoff_seconds: the shortest and longest delay of the subscription's retry policy; None if it has none.
     """
 
     def __init__(self, subscription: str) -> None:
-        """Connects, and makes sure that the subscription is there as far as this account may see.
+        """Connects, and checks that the subscription exists if this account may read it.
 
         Args:
-            subscription: its full path, ``projects/PROJECT/subscriptions/SUBSCRIPTION``.
+            subscription: the full path, ``projects/PROJECT/subscriptions/SUBSCRIPTION``.
 
         Raises:
-            ValueError: it is no such path.
-            ServerProblem: there is no such subscription, or no server to ask.
+            ValueError: the path is malformed.
+            ServerProblem: the subscription does not exist, or the server is unavailable.
         """
         self._subscription = subscription_path(subscription)
         self.topic = ""
-        self.most_attempts = 0
+        self.max_attempts = 0
         self.acknowledged = 0
         self.backoff_seconds: tuple[float, float] | None = None
-        self._leases: dict[str, str] = {}  # the latest ack id of each message held, by the message's id
+        self._leases: dict[str, str] = {}  # the latest ack id of each leased message, by message id
         self._seen: set[str] = set()
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         self._extender = threading.Thread(target=self._extend_leases, daemon=True)
         with self._explained():
             self._client = subscriber_client()
-            # Accounts that may only receive may not look.
+            # An account may be allowed to receive messages but not to read the subscription.
             with suppress(exceptions.PermissionDenied):
                 self._describe(
                     self._client.get_subscription(subscription=subscription, retry=None, timeout=_REQUEST_SECONDS)
@@ -72,7 +72,7 @@ class Backlog:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._leaving.set()
-        if kind is KeyboardInterrupt:  # who interrupts does not want to wait
+        if kind is KeyboardInterrupt:  # exit at once
             return
         self._extender.join()
         with suppress(exceptions.GoogleAPIError):
@@ -80,26 +80,26 @@ class Backlog:
         self._client.close()
 
     def pages(
-        self, most: int, *, first: int, wait_seconds: float, stopped: Callable[[], bool] = lambda: False
+        self, limit: int, *, first: int, wait_seconds: float, stopped: Callable[[], bool] = lambda: False
     ) -> Iterator[list[Message]]:
-        """The messages as they are pulled, some at a time.
+        """Yields the messages in pages, as they are pulled.
 
-        Ends when ``most`` were pulled, when nothing new came for some seconds, or when it is to stop. Pub/Sub hands out
-        a backlog piece by piece and does not tell its end: a moment without anything may be one before the next piece.
+        Ends after ``limit`` messages, after ``wait_seconds`` without a new message, or when ``stopped`` returns True.
+        Pub/Sub delivers a backlog in pieces and never reports its end, so a pause may precede another piece.
 
         Args:
-            most: messages in all.
-            first: messages in the first page; then twice as many in each, so that little is leased for nothing.
-            wait_seconds: how long nothing new is taken for the end.
-            stopped: asked between pulls.
+            limit: the total number of messages.
+            first: the messages in the first page. Each page is twice as large: few messages are leased needlessly.
+            wait_seconds: how long a pause counts as the end.
+            stopped: called between pulls.
 
         Raises:
             ServerProblem: a pull failed.
         """
         size = first
         last_new = time.monotonic()
-        while (left := most - len(self._seen)) > 0 and not stopped():
-            if messages := self._pull(min(size, left, _MOST_IN_REQUEST)):
+        while (left := limit - len(self._seen)) > 0 and not stopped():
+            if messages := self._pull(min(size, left, _MAX_IN_REQUEST)):
                 yield messages
                 size *= 2
                 last_new = time.monotonic()
@@ -109,57 +109,57 @@ class Backlog:
                 time.sleep(_IDLE_SECONDS)
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Takes these messages off the subscription.
+        """Acknowledges these messages, which removes them from the subscription.
 
         Raises:
-            ServerProblem: not all of them are known to be off it.
+            ServerProblem: some may still be on the subscription.
         """
         ids = [message.message_id for message in messages]
         with self._explained():
-            for some in _parts(ids):
-                self._acknowledge([self._leases[message_id] for message_id in some])
+            for chunk in _chunks(ids):
+                self._acknowledge([self._leases[message_id] for message_id in chunk])
                 with self._lock:
-                    for message_id in some:
+                    for message_id in chunk:
                         del self._leases[message_id]
-                self.acknowledged += len(some)
+                self.acknowledged += len(chunk)
 
-    def _pull(self, most: int) -> list[Message]:
-        """What is new among what waits; leased for a minute, like what is not new."""
+    def _pull(self, limit: int) -> list[Message]:
+        """Pulls once and returns the new messages. Leases all pulled messages for a minute."""
         with self._explained():
-            # Breaking off a pull that waits leaves what it would have brought leased to nobody.
+            # Returns immediately: messages that arrive for an interrupted pull would stay leased to nobody.
             received = self._client.pull(
-                subscription=self._subscription, max_messages=most, return_immediately=True
+                subscription=self._subscription, max_messages=limit, return_immediately=True
             ).received_messages
             if not received:
                 return []
-            gone = [each.ack_id for each in received if self._is_gone(each.message.message_id)]
-            kept = [each for each in received if not self._is_gone(each.message.message_id)]
-            if gone:
-                self._acknowledge(gone)
+            stale = [each.ack_id for each in received if self._was_acknowledged(each.message.message_id)]
+            kept = [each for each in received if not self._was_acknowledged(each.message.message_id)]
+            if stale:
+                self._acknowledge(stale)
             self._set_deadline([each.ack_id for each in kept], LEASE_SECONDS)
         with self._lock:
             self._leases |= {each.message.message_id: each.ack_id for each in kept}
         new = {each.message.message_id: each.message for each in kept if each.message.message_id not in self._seen}
         self._seen |= new.keys()
-        return [_plain(message) for message in new.values()]
+        return [_message_of(message) for message in new.values()]
 
-    def _is_gone(self, message_id: str) -> bool:
-        """Whether this was acknowledged, and Pub/Sub delivers it once more all the same."""
+    def _was_acknowledged(self, message_id: str) -> bool:
+        """Returns whether a redelivered message was acknowledged before."""
         return message_id in self._seen and message_id not in self._leases
 
     def _extend_leases(self) -> None:
         while not self._leaving.wait(_EXTEND_EVERY_SECONDS):
             with self._lock:
                 ack_ids = list(self._leases.values())
-            # A lease that is lost means that the message comes again, and is known.
+            # A message whose lease is lost is redelivered, and recognised.
             with suppress(exceptions.GoogleAPIError):
                 self._set_deadline(ack_ids, LEASE_SECONDS)
 
     def _set_deadline(self, ack_ids: Sequence[str], seconds: int) -> None:
-        for some in _parts(ack_ids):
+        for chunk in _chunks(ack_ids):
             self._client.modify_ack_deadline(
                 subscription=self._subscription,
-                ack_ids=some,
+                ack_ids=chunk,
                 ack_deadline_seconds=seconds,
                 timeout=_REQUEST_SECONDS,
             )
@@ -169,7 +169,7 @@ class Backlog:
 
     def _describe(self, subscription: Any) -> None:
         self.topic = subscription.topic
-        self.most_attempts = subscription.dead_letter_policy.max_delivery_attempts
+        self.max_attempts = subscription.dead_letter_policy.max_delivery_attempts
         if subscription.retry_policy:
             backoff = subscription.retry_policy
             self.backoff_seconds = (backoff.minimum_backoff.total_seconds(), backoff.maximum_backoff.total_seconds())
@@ -178,11 +178,11 @@ class Backlog:
         return explained(f"subscription {self._subscription}")
 
 
-def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + _MOST_IN_REQUEST] for start in range(0, len(ids), _MOST_IN_REQUEST))
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + _MAX_IN_REQUEST] for start in range(0, len(ids), _MAX_IN_REQUEST))
 
 
-def _plain(message: Any) -> Message:
+def _message_of(message: Any) -> Message:
     return Message(
         message.data, dict(message.attributes), message.message_id, message.publish_time, message.ordering_key
     )

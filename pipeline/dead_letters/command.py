@@ -1,35 +1,39 @@
-"""``tidetable dead-letters``: looks at what waits on a subscription of dead letters, sends it back, or keeps it."""
+"""``tidetable dead-letters``: lists and shows the dead letters that wait on a subscription."""
 
 import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.core.dead_letter_records import Groups, letter_json
 from pipeline.dead_letters.export import export
-from pipeline.dead_letters.options import Look, counted, json_option, look_options
+from pipeline.dead_letters.options import ScanRequest, json_option, letter_count, scan_options
 from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import group_json, print_groups, print_letter
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at dead letters, replay them, or export them.
+    """List, show, replay or export dead letters.
 
-    Each command pulls what waits on the subscription, every message once, up to --max, and takes nothing away: what it
-    did not acknowledge it gives back when it ends, at once. To Pub/Sub that is a failed delivery, so:
+    Each command pulls the messages that wait on the subscription, each once, up to --max. When it ends, it returns all
+    messages that it did not acknowledge. To Pub/Sub that is a failed delivery, so:
 
     \b
-      - it counts as an attempt, if the subscription has a dead-letter policy of its own: after as many
-        as that allows, Pub/Sub takes the message away
-      - a retry policy holds the message back for a while, and a look soon after does not find it
-      - whoever else receives from the subscription does not get the message meanwhile
-      - of messages with an ordering key, a subscription with ordering gives out only the first of each key
+      - if the subscription has a dead-letter policy of its own, it counts as an attempt; after the
+        allowed number of attempts Pub/Sub removes the message
+      - a retry policy delays the message, and a command run soon afterwards does not find it
+      - other subscribers do not receive the message while the command runs
+      - if the subscription has message ordering, it delivers only the first message of each ordering key
 
-    Times are ISO 8601, UTC where they have no offset. Messages that are no dead letters of Tidetable's have the reason
-    none.
+    Times are ISO 8601, in UTC unless they have an offset. Messages that are not Tidetable's dead letters have the
+    reason none.
 
-    Exit codes: 0 also where nothing waits, which a line on standard error tells; 1 where the subscription or the topic
-    is missing, or the server is away; 2 for wrong usage; 130 after Ctrl-C, once what was looked at is given back.
-    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+    \b
+    Exit codes:
+      0    success, even if nothing waits; a line on standard error reports that
+      1    the subscription or topic does not exist, or the server is unavailable
+      2    wrong usage
+      130  Ctrl-C; pulled messages are returned first
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
 
 
 dead_letters.add_command(replay)
@@ -37,14 +41,14 @@ dead_letters.add_command(export)
 
 
 @dead_letters.command("list")
-@look_options
+@scan_options
 @json_option
 @click.pass_context
-def list_(ctx: click.Context, look: Look, as_json: bool) -> None:
-    """Count the dead letters by reason and sensor, the biggest group first. Takes nothing away."""
+def list_(ctx: click.Context, request: ScanRequest, as_json: bool) -> None:
+    """Count dead letters by reason and sensor, largest group first. Removes nothing."""
     groups = Groups()
-    with look.open() as looking:
-        for letters in looking.pages("looked at"):
+    with request.open() as scan:
+        for letters in scan.pages("reading"):
             for letter in letters:
                 groups.add(letter)
     if as_json:
@@ -52,26 +56,26 @@ def list_(ctx: click.Context, look: Look, as_json: bool) -> None:
             print_json_line(group_json(group))
     else:
         print_groups(groups.by_size())
-        if looking.wanted:
-            click.echo(f"{counted(looking.wanted)}, by reason and sensor: {len(groups.by_size()):,}")
-    looking.tell()
-    ctx.exit(130 if looking.stopped() else 0)
+        if scan.matched:
+            click.echo(f"{letter_count(scan.matched)}, by reason and sensor: {len(groups.by_size()):,}")
+    scan.report()
+    ctx.exit(130 if scan.stopped() else 0)
 
 
 @dead_letters.command()
-@look_options
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Show no more than this many.")
+@scan_options
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many.")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, look: Look, limit: int, as_json: bool) -> None:
-    """Show dead letters in full, with the event where it can be decoded. Takes nothing away.
+def show(ctx: click.Context, request: ScanRequest, limit: int, as_json: bool) -> None:
+    """Show dead letters in full, with their events if they can be decoded. Removes nothing.
 
-    Of long values it shows the beginning, and JSON all. There, data is the payload in base64; attributes, message_id
-    and publish_time are the original message's.
+    Long values are cut short, except in JSON. In JSON, data is the payload in base64; attributes, message_id and
+    publish_time are the original message's.
     """
     found = []
-    with look.open() as looking:
-        for letters in looking.pages("looked at", limit):
+    with request.open() as scan:
+        for letters in scan.pages("reading", limit):
             found += letters
             if len(found) >= limit:
                 break
@@ -80,5 +84,5 @@ def show(ctx: click.Context, look: Look, limit: int, as_json: bool) -> None:
             print_json_line(letter_json(letter))
         else:
             print_letter(letter)
-    looking.tell()
-    ctx.exit(130 if looking.stopped() else 0)
+    scan.report()
+    ctx.exit(130 if scan.stopped() else 0)

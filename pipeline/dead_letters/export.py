@@ -1,4 +1,4 @@
-"""``tidetable dead-letters export``: dead letters into a file of JSON lines."""
+"""``tidetable dead-letters export``: writes dead letters to a file of JSON lines."""
 
 import gzip
 import os
@@ -14,64 +14,64 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.dead_letter_records import letter_json
 from pipeline.core.messages import Message
 from pipeline.core.text import json_line
-from pipeline.dead_letters.options import LetterScan, Look, counted, look_options
+from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count, scan_options
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
-@look_options
-@click.option("--limit", type=click.IntRange(1), help="Export no more than this many.")
-@click.option("--ack", is_flag=True, help="Take them off the subscription, once the file is complete and closed.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@scan_options
+@click.option("--limit", type=click.IntRange(1), help="Export at most this many.")
+@click.option("--ack", is_flag=True, help="Acknowledge the exported messages once the file is complete and closed.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.pass_context
-def export(ctx: click.Context, file: Path, look: Look, limit: int | None, ack: bool, force: bool) -> None:
-    """Write dead letters to FILE, a line of JSON each; gzipped where its name ends in .gz, - for standard output.
+def export(ctx: click.Context, file: Path, request: ScanRequest, limit: int | None, ack: bool, force: bool) -> None:
+    """Write dead letters to FILE, one line of JSON each.
 
-    A line is what show --json prints: nothing of the message is left out. They stay on the subscription, unless --ack
-    is given. FILE appears when it is complete; where that fails there is none, and nothing is acknowledged. After
-    Ctrl-C it holds what came until then.
+    FILE is gzipped if its name ends in .gz; - is standard output. A line is what show --json prints and contains
+    the whole message. Messages stay on the subscription unless --ack is set. FILE appears once it is complete. If
+    writing fails, there is no file and nothing is acknowledged. After Ctrl-C, FILE contains the messages pulled so far.
     """
     to_stdout = file == Path("-")
     if not to_stdout:
         _check(file, force=force)
     exported: list[Message] = []
-    with look.open() as looking:
+    with request.open() as scan:
         try:
-            with _stdout() if to_stdout else _complete(file) as lines:
-                for letters in looking.pages("exported", limit):
+            with _stdout() if to_stdout else _complete_file(file) as lines:
+                for letters in scan.pages("exporting", limit):
                     for letter in letters[: None if limit is None else limit - len(exported)]:
                         lines.write(json_line(letter_json(letter)).encode() + b"\n")
                         exported.append(letter.message._replace(data=b"", attributes={}))
                     if len(exported) == limit:
                         break
         except BrokenPipeError:
-            raise  # whoever read standard output has enough; click ends quietly then
+            raise  # the reader of standard output has gone; click then exits quietly
         except OSError as error:
             raise click.ClickException(f"{file}: {error.strerror or error}; nothing was acknowledged") from error
-        problem = _acknowledge(exported, looking) if ack else None
+        problem = _acknowledge(exported, scan) if ack else None
     click.echo(
-        f"{counted(len(exported))} written to {'standard output' if to_stdout else file}"
-        f"{f', {looking.backlog.acknowledged:,} of them acknowledged' if ack else ''}",
+        f"{letter_count(len(exported))} written to {'standard output' if to_stdout else file}"
+        f"{f', {scan.backlog.acknowledged:,} of them acknowledged' if ack else ''}",
         err=to_stdout,
     )
-    looking.tell()
+    scan.report()
     if problem:
         raise click.ClickException(str(problem)) from problem
-    ctx.exit(130 if looking.stopped() else 0)
+    ctx.exit(130 if scan.stopped() else 0)
 
 
 def _check(file: Path, *, force: bool) -> None:
     if file.exists() and not file.is_file():
-        raise click.UsageError(f"{file} is no regular file")
+        raise click.UsageError(f"{file} is not a regular file")
     if file.exists() and not force:
-        raise click.UsageError(f"{file} is there already; --force replaces it")
+        raise click.UsageError(f"{file} exists; set --force to replace it")
     if not file.parent.is_dir():
-        raise click.UsageError(f"{file.parent} is no directory")
+        raise click.UsageError(f"{file.parent} is not a directory")
 
 
-def _acknowledge(exported: list[Message], looking: LetterScan) -> ServerProblem | None:
+def _acknowledge(exported: list[Message], scan: LetterScan) -> ServerProblem | None:
     try:
-        looking.backlog.acknowledge(exported)
+        scan.backlog.acknowledge(exported)
     except ServerProblem as problem:
         return problem
     return None
@@ -84,8 +84,8 @@ def _stdout() -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _complete(file: Path) -> Iterator[IO[bytes]]:
-    """A new file, which takes its name when it is complete and on the disk."""
+def _complete_file(file: Path) -> Iterator[IO[bytes]]:
+    """Opens a new file under a temporary name and renames it once it is complete and on disk."""
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with part.open("xb") as raw:

@@ -1,4 +1,4 @@
-"""What the commands of ``tidetable dead-letters`` share: which dead letters, and how they are looked at."""
+"""Options that the commands of ``tidetable dead-letters`` share, and the scan of a subscription."""
 
 import functools
 import os
@@ -26,101 +26,107 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print lines 
 
 
 class LetterScan:
-    """One look at a subscription, which is open as long as the block of :meth:`Look.open` lasts.
+    """A scan of a subscription, open within the block of :meth:`ScanRequest.open`.
 
     Attributes:
-        backlog: what waits there.
-        stopped: whether Ctrl-C was pressed.
-        looked_at: dead letters that came so far.
-        wanted: those of them that are in the selection.
+        backlog: the subscription's backlog.
+        stopped: returns whether Ctrl-C was pressed.
+        inspected: the number of messages pulled so far.
+        matched: the number of those that match the selection.
     """
 
-    def __init__(self, look: "Look", backlog: Backlog, stopped: Callable[[], bool]) -> None:
-        self._look = look
+    def __init__(self, request: "ScanRequest", backlog: Backlog, stopped: Callable[[], bool]) -> None:
+        self._request = request
         self.backlog = backlog
         self.stopped = stopped
         self.inspected = 0
-        self.wanted = 0
+        self.matched = 0
         self._progress = progress_bar()
         self._task = self._progress.add_task("", total=None)
 
     def pages(self, what: str, limit: int | None = None) -> Iterator[list[DeadLetter]]:
-        """The dead letters that are wanted, some at a time, with progress on standard error.
+        """Yields the selected dead letters in pages, with a progress bar on standard error.
 
         Args:
-            what: is being done, as the progress names it.
-            limit: how many the caller is going to take, so that no more are leased than are needed.
+            what: the activity to show in the progress bar.
+            limit: how many letters the caller will take, so that no more are leased than needed.
         """
-        self.say(what)
+        self.show_progress(what)
         with self._progress:
             for messages in self.backlog.pages(
-                self._look.most,
+                self._request.max_messages,
                 first=min(limit or _PAGE, _PAGE),
-                wait_seconds=self._look.wait.total_seconds(),
+                wait_seconds=self._request.wait.total_seconds(),
                 stopped=self.stopped,
             ):
-                letters = [letter for message in messages if (letter := DeadLetter.of(message)) in self._look.selection]
+                found = map(DeadLetter.of, messages)
+                letters = [letter for letter in found if letter in self._request.selection]
                 self.inspected += len(messages)
-                self.wanted += len(letters)
+                self.matched += len(letters)
                 self._progress.update(self._task, completed=self.inspected)
                 yield letters
 
-    def say(self, what: str) -> None:
-        """Names in the progress what is being done now."""
+    def show_progress(self, what: str) -> None:
+        """Shows the current activity in the progress bar."""
         self._progress.update(self._task, description=what)
 
-    def tell(self) -> None:
-        """Says on standard error what a person should know of the look, once it is over."""
-        look = self._look
+    def report(self) -> None:
+        """Reports on standard error why the scan ended early or found nothing."""
+        request = self._request
         if self.stopped():
-            click.echo(f"interrupted after {counted(self.inspected)}", err=True)
-        elif self.inspected >= look.most:
-            click.echo(f"looked at {counted(look.most)}, the most that --max allows: there may be more", err=True)
+            click.echo(f"interrupted after {letter_count(self.inspected)}", err=True)
+        elif self.inspected >= request.max_messages:
+            click.echo(
+                f"read {letter_count(request.max_messages)}, the limit set by --max; there may be more", err=True
+            )
         elif not self.inspected:
             backoff = ""
             if self.backlog.backoff_seconds:
-                least, most = (format_duration(timedelta(seconds=seconds)) for seconds in self.backlog.backoff_seconds)
-                backoff = f"; what was looked at is held back for {least} to {most}, says its retry policy"
-            waited = f"in {format_duration(look.wait)}" if look.wait else "at once"
-            click.echo(f"nothing came from {look.subscription} {waited}{backoff}", err=True)
-        elif not self.wanted:
-            click.echo(f"none of {counted(self.inspected)} is wanted", err=True)
+                delays = (timedelta(seconds=seconds) for seconds in self.backlog.backoff_seconds)
+                shortest, longest = map(format_duration, delays)
+                backoff = f"; its retry policy delays messages read before by {shortest} to {longest}"
+            waited = f"within {format_duration(request.wait)}" if request.wait else "at once"
+            click.echo(f"no message from {request.subscription} {waited}{backoff}", err=True)
+        elif not self.matched:
+            click.echo(f"none of {letter_count(self.inspected)} matches", err=True)
 
 
 @dataclass(frozen=True)
-class Look:
-    """Where and at which dead letters to look."""
+class ScanRequest:
+    """Which dead letters to read, from which subscription."""
 
     subscription: str
     selection: Selection
-    most: int
+    max_messages: int  # to pull, selected or not
     wait: timedelta
 
     @contextmanager
     def open(self) -> Iterator[LetterScan]:
-        """Opens the subscription; leaving the block gives back what was not acknowledged."""
+        """Opens the subscription. Leaving the block returns the messages that were not acknowledged."""
         try:
             with stop_on_sigint() as stopped, Backlog(self.subscription) as backlog:
-                if backlog.most_attempts:
+                if backlog.max_attempts:
                     click.echo(
-                        f"{self.subscription} has a dead-letter policy: each look is one of the "
-                        f"{backlog.most_attempts} deliveries after which it takes a message away",
+                        f"{self.subscription} has a dead-letter policy: this command counts as one of the "
+                        f"{backlog.max_attempts} deliveries after which Pub/Sub removes a message",
                         err=True,
                     )
                 yield LetterScan(self, backlog, stopped)
         except KeyboardInterrupt:
-            click.echo("Interrupted twice: what was looked at comes back when its lease of a minute ends", err=True)
-            os._exit(130)  # an orderly end would wait for the client's requests
+            click.echo(
+                "Interrupted twice: messages already read come back when their one-minute lease expires", err=True
+            )
+            os._exit(130)  # a regular exit would wait for the client's requests
 
 
-def look_options(command: Command) -> Command:
-    """Adds ``--subscription``, the filters, ``--max`` and ``--wait``; the command is given ``look``, a Look."""
+def scan_options(command: Command) -> Command:
+    """Adds ``--subscription``, the filters, ``--max`` and ``--wait``; passes ``request``, a ScanRequest."""
 
     @click.option(
         "--subscription",
         required=True,
         type=Parsed("subscription", subscription_path),
-        help="Of the dead-letter topic: projects/PROJECT/subscriptions/SUBSCRIPTION.",
+        help="A subscription of the dead-letter topic, projects/PROJECT/subscriptions/SUBSCRIPTION.",
     )
     @click.option(
         "--reason",
@@ -128,52 +134,52 @@ def look_options(command: Command) -> Command:
         multiple=True,
         metavar="REASON",
         type=click.Choice([reason.value for reason in Reason]),
-        help="Only those refused for this reason, such as UNPARSEABLE. Repeatable.",
+        help="Only dead letters with this reason, such as UNPARSEABLE. Repeatable.",
     )
     @click.option(
         "--sensor",
         "sensors",
         multiple=True,
         metavar="SENSOR",
-        help="Only those of this sensor, where they can be decoded. Repeatable.",
+        help="Only dead letters of this sensor, if they can be decoded. Repeatable.",
     )
-    @click.option("--since", type=_TIME, help="Only those refused at this time or later, in ISO 8601.")
-    @click.option("--until", type=_TIME, help="Only those refused before this time.")
+    @click.option("--since", type=_TIME, help="Only dead letters refused at this time or later, in ISO 8601.")
+    @click.option("--until", type=_TIME, help="Only dead letters refused before this time.")
     @click.option(
         "--max",
-        "most",
+        "max_messages",
         type=click.IntRange(1),
         default=10_000,
         show_default=True,
-        help="Look at no more than this many, wanted or not.",
+        help="Read at most this many messages, selected or not.",
     )
     @click.option(
         "--wait",
         type=Parsed("duration", parse_duration),
         default="3s",
         show_default=True,
-        help="How long nothing more is taken for the end: Pub/Sub does not tell it.",
+        help="Stop after this long without a new message: Pub/Sub does not report the end of a backlog.",
     )
     @functools.wraps(command)
-    def with_look(
+    def with_request(
         *args: Any,
         subscription: str,
         reasons: tuple[str, ...],
         sensors: tuple[str, ...],
         since: int | None,
         until: int | None,
-        most: int,
+        max_messages: int,
         wait: timedelta,
         **kwargs: Any,
     ) -> Any:
         if since is not None and until is not None and since >= until:
             raise click.UsageError("--until must be after --since")
         selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), since, until)
-        return command(*args, look=Look(subscription, selection, most, wait), **kwargs)
+        return command(*args, request=ScanRequest(subscription, selection, max_messages, wait), **kwargs)
 
-    return with_look
+    return with_request
 
 
-def counted(count: int) -> str:
-    """So many dead letters, in words."""
+def letter_count(count: int) -> str:
+    """Returns the count with its noun, such as ``1 dead letter``."""
     return f"{count:,} dead letter{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""How ``tidetable dead-letters`` shows dead letters: for people, or as JSON."""
+"""Prints the dead letters of ``tidetable dead-letters``: as tables and blocks, or as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,14 +19,14 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 NO_REASON = "none"
 
-_UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)  # what is piped is not folded
+_UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)  # piped lines are not folded
 _NAME_WIDTH = 12
-_MOST_TEXT = 200
-_MOST_BYTES = 64
+_MAX_TEXT = 200
+_MAX_BYTES = 64
 
 
 def group_json(group: Group) -> dict[str, Any]:
-    """A group as an object: no reason and no sensor are null, and so are times that nothing says."""
+    """Returns a group as a JSON object. A missing reason, sensor or time is null."""
     return {
         "reason": group.reason or None,
         "sensor_id": group.sensor_id or None,
@@ -38,7 +38,7 @@ def group_json(group: Group) -> dict[str, Any]:
 
 
 def print_groups(groups: Sequence[Group]) -> None:
-    """Prints a table of groups; a block for each where a terminal is too narrow for a table."""
+    """Prints a table of groups, or one block per group if the terminal is too narrow."""
     if not groups:
         return
     table = Table(
@@ -59,7 +59,7 @@ def print_groups(groups: Sequence[Group]) -> None:
             f"{group.count:,}",
             _time(group.oldest_us, whole=True) or "–",
             _time(group.newest_us, whole=True) or "–",
-            _text(group.detail, _MOST_TEXT),
+            _text(group.detail, _MAX_TEXT),
         )
     console = out if out.is_terminal else _UNBOUNDED
     if Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).minimum <= console.width:
@@ -69,16 +69,16 @@ def print_groups(groups: Sequence[Group]) -> None:
         _print_block(
             f"{group.count:,} {group.reason or NO_REASON}",
             {
-                "sensor": _text(group.sensor_id, _MOST_TEXT),
+                "sensor": _text(group.sensor_id, _MAX_TEXT),
                 "oldest": Text(_time(group.oldest_us) or ""),
                 "newest": Text(_time(group.newest_us) or ""),
-                "example": _text(group.detail, _MOST_TEXT),
+                "example": _text(group.detail, _MAX_TEXT),
             },
         )
 
 
 def print_letter(letter: DeadLetter) -> None:
-    """Prints a dead letter; of long values, and of a payload that can't be decoded, the beginning."""
+    """Prints a dead letter. Long values, and payloads that can't be decoded, are cut short."""
     original = letter.original
     published = publish_time_text(original)
     message = f"{original.message_id}, published {published}" if published else original.message_id
@@ -124,31 +124,31 @@ def _event_lines(event: SensorEvent) -> dict[str, Text]:
 
 
 def _dump(data: bytes) -> Text:
-    """The beginning of a payload: as text where it is some, else in hexadecimal."""
+    """Returns the beginning of a payload, as text if it is text, otherwise in hexadecimal."""
     if not data:
         return Text("none")
     size = f"{len(data):,}: "
     try:
-        text = data[:_MOST_TEXT].decode(errors="strict" if len(data) <= _MOST_TEXT else "ignore")
+        text = data[:_MAX_TEXT].decode(errors="strict" if len(data) <= _MAX_TEXT else "ignore")
     except UnicodeDecodeError:
         text = "\0"
     if all(character.isprintable() or character.isspace() for character in text):
-        return Text(f"{size}{text!r}{'…' if len(data) > _MOST_TEXT else ''}")
-    return Text(f"{size}{data[:_MOST_BYTES].hex(' ')}{' …' if len(data) > _MOST_BYTES else ''}")
+        return Text(f"{size}{text!r}{'…' if len(data) > _MAX_TEXT else ''}")
+    return Text(f"{size}{data[:_MAX_BYTES].hex(' ')}{' …' if len(data) > _MAX_BYTES else ''}")
 
 
 def _pairs(pairs: Mapping[str, str]) -> Text:
     return _text(joined({name: _short(value) for name, value in pairs.items()}), 10_000)
 
 
-def _text(text: str, most: int = 1000) -> Text:
-    """Foreign text, so that it can neither steer a terminal nor fill it."""
-    short = _short(text, most)
+def _text(text: str, length: int = 1000) -> Text:
+    """Returns foreign text, shortened, with control characters escaped."""
+    short = _short(text, length)
     return Text(short if short.isprintable() else repr(short))
 
 
-def _short(text: str, most: int = _MOST_TEXT) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, length: int = _MAX_TEXT) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _time(time_us: int | None, *, whole: bool = False) -> str | None:

@@ -24,7 +24,7 @@ from pipeline.formats.mappings import event_of
 from pipeline.formats.values import EventMaker, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_MOST_HEADER = 1 << 20  # bytes
+_MAX_HEADER = 1 << 20  # bytes
 _AT_ONCE = 1 << 16  # bytes that are passed over
 _MAGIC, _SYNC = b"Obj\x01", 16
 _HEADER = parse_schema(
@@ -68,7 +68,7 @@ class AvroFile:
         self._file = file
         self._maker = maker
         self._types: dict[str, Any] = {}
-        head = io.BytesIO(file.read(_MOST_HEADER))
+        head = io.BytesIO(file.read(_MAX_HEADER))
         try:
             header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
             schema = json.loads(header["meta"]["avro.schema"])

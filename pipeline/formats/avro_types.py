@@ -15,15 +15,15 @@ from fastavro.read import LOGICAL_READERS
 from pipeline.core.events import shown
 from pipeline.formats.mappings import Bad, time_of
 
-_MOST_DECIMAL = 512  # bytes: more digits than any double has
+_MAX_DECIMAL = 512  # bytes: more digits than any double has
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _decimal(raw: bytes, schema: Any, _: Any = None) -> Decimal | Bad:
     scale = schema.get("scale", 0)
-    if len(raw) > _MOST_DECIMAL or not isinstance(scale, int) or not 0 <= scale <= _MOST_DECIMAL:
+    if len(raw) > _MAX_DECIMAL or not isinstance(scale, int) or not 0 <= scale <= _MAX_DECIMAL:
         return Bad(f"is a decimal of {len(raw):,} bytes and a scale of {scale}, beyond what a double can hold")
-    return Decimal(int.from_bytes(raw, signed=True)).scaleb(-scale, Context(prec=3 * _MOST_DECIMAL))
+    return Decimal(int.from_bytes(raw, signed=True)).scaleb(-scale, Context(prec=3 * _MAX_DECIMAL))
 
 
 def _uuid(raw: Any, *_: Any) -> str | Bad:

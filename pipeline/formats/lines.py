@@ -12,7 +12,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _Raw = TypeVar("_Raw")
 
 _SKIPPED_AT_ONCE = 1 << 16  # characters of a line that is too long
-_MOST_AGAIN = 1 << 20  # characters of a record whose lines are read once more
+_MAX_AGAIN = 1 << 20  # characters of a record whose lines are read once more
 
 UNREADABLE = (OSError, EOFError, zlib.error)
 """What reading a file, or what is compressed in it, may raise."""
@@ -137,7 +137,7 @@ class Lines:
 
     def unread(self) -> None:
         """All lines of the record but its first; of a long one none, or each of them would have all read again."""
-        if self._record_length > _MOST_AGAIN:
+        if self._record_length > _MAX_AGAIN:
             return
         while len(self._record) > 1:
             self._given_back.append(self._record.pop())

@@ -28,7 +28,7 @@ _MAX_FUTURE = timedelta(hours=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # Each with its digits down to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
-_MOST_KNOWN = 1 << 17  # sensors and names that are remembered as good ones
+_MAX_KNOWN = 1 << 17  # sensors and names that are remembered as good ones
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 
 TIME_UNITS = ("iso", *_EPOCH_UNITS)
@@ -116,7 +116,7 @@ class EventMaker:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
         if not self._is_plainly_valid(sensor, time_us, readings, metadata):
             self.checked(event)
-            if len(self._known_sensors) + len(self._known_names) < _MOST_KNOWN:
+            if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
                 self._known_sensors.add(sensor)
                 self._known_names.update(readings, metadata)
         return event

@@ -14,8 +14,6 @@ from typing import Any
 
 import apache_beam as beam
 import google.auth
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
@@ -227,7 +225,7 @@ def _check_update(options: PipelineOptions, graph: str) -> None:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), or has "
             "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
-            "a new job, or map the steps with --transform_name_mapping; templates/README.md says what each means"
+            "a new job, or map the steps with --transform_name_mapping; docs/operations.md explains both"
         )
 
 
@@ -285,7 +283,7 @@ def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
         job = staged_job(pipeline)
         if job is not None:
             if _is_refusal(error) or _is_taken_back(job.options, launch):
-                _remove_files(job.staging_location)
+                _remove_files(job.options, job.staging_location)
             else:
                 _say(f"staged files are left in {job.staging_location}")
         raise
@@ -315,13 +313,16 @@ def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
     return True
 
 
-def _remove_files(folder: str) -> None:
+def _remove_files(options: PipelineOptions, folder: str) -> None:
+    # Not by FileSystems, which looks for credentials for half a minute even with --no_auth.
+    bucket, _, path = folder.removeprefix("gs://").partition("/")
     try:
-        (found,) = FileSystems.match([f"{folder}/**"])
-        if found.metadata_list:
-            FileSystems.delete([file.path for file in found.metadata_list])
-    except (BeamIOError, OSError) as error:
-        _say(f"staged files are left in {folder}: {error}")
+        with explained(folder):
+            client = create_storage_client(options, not options.view_as(GoogleCloudOptions).no_auth)
+            for blob in client.list_blobs(bucket, prefix=f"{path.rstrip('/')}/"):
+                blob.delete()
+    except ServerProblem as problem:
+        _say(f"staged files are left in {problem}")
 
 
 def _say(line: str) -> None:

@@ -17,7 +17,7 @@ from pipeline.core.events import (
     MAX_METADATA,
     MAX_METADATA_BYTES,
     MAX_READINGS,
-    REASONS_OF_A_SCHEMA,
+    SCHEMA_REASONS,
     Reason,
     sensor_event,
 )
@@ -39,7 +39,7 @@ _PLACES = {
 }
 _MODELS = ("TH-200", "TH-210", "WX-5")
 
-MALFORMED = tuple(reason for reason in Reason if reason not in REASONS_OF_A_SCHEMA)
+MALFORMED = tuple(reason for reason in Reason if reason not in SCHEMA_REASONS)
 """Every way to be malformed for any table."""
 
 

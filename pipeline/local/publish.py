@@ -146,7 +146,7 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
     if expired:
         raise click.ClickException(
             expired_message(expired, events, table, expiry, policies)
-            + "; nothing was published: give --accept-expired to publish them all the same"
+            + "; nothing was published; set --accept-expired to publish them anyway"
         )
 
 

@@ -26,6 +26,7 @@ READ_IN = (
     ReadIn("bigtable_writer", *_BIGTABLE),
     ReadIn("dataflow_client", *_BEAM),
     ReadIn("direct_runner", *_BEAM),
+    ReadIn("dofn_specs", *_BEAM),
     ReadIn("job_failures", *_BEAM),
     ReadIn("local_runner", *_BEAM),
     ReadIn("service_calls", *_BEAM),

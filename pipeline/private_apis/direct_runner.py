@@ -15,9 +15,6 @@ Counters stop after the first bundle of each step. One ``StateSampler`` lives as
 states of the first bundle by name, with their metrics container; later bundles count into that container, which was
 committed long ago. Here every bundle gets its own sampler.
 
-The runner inspects the signature of every method of every DoFn for each bundle, three times, to find the DoFns that
-keep state. This takes a third of its time where a bundle is a message. Here each class is inspected once.
-
 Relies on, in ``apache-beam``:
 
 - ``_PubSubReadEvaluator`` in apache_beam/runners/direct/transform_evaluator.py: ``_read_from_pubsub`` gets a client
@@ -26,26 +23,23 @@ Relies on, in ``apache-beam``:
   adds work from a source only when nothing else is executing.
 - ``TransformExecutor.call``, in the same file, processes a bundle with the sampler of the worker's thread, and is tried
   four times for each bundle.
-- ``get_dofn_specs`` in apache_beam/transforms/userstate.py is called as an attribute of that module.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from apache_beam.runners.direct import executor, transform_evaluator
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
-from apache_beam.transforms import userstate
-from apache_beam.transforms.core import CallableWrapperDoFn, DoFn
-from apache_beam.typehints.typecheck import AbstractDoFnWrapper
 from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
 
-from pipeline.cloud.errors import explained
+from pipeline.cloud.errors import PUBSUB_TRANSIENT, explained
 from pipeline.cloud.subscriber import subscriber_client
+from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.replace import replaced
 
 _MESSAGES_A_PULL = 1000
@@ -53,20 +47,10 @@ _ENOUGH_BYTES = 1 << 20  # of messages: more would take seconds, and no pane fir
 _ENOUGH_S = 0.5
 # How long the runner's thread may see to its timers before it pulls again from an idle or closed subscription.
 _IDLE_S = 0.1
-# Errors that pass by themselves. The runner tries a bundle four times, within two minutes at least, then fails.
-_TRANSIENT = (
-    exceptions.Aborted,
-    exceptions.DeadlineExceeded,
-    exceptions.InternalServerError,
-    exceptions.ResourceExhausted,
-    exceptions.ServiceUnavailable,
-    exceptions.Unknown,
-)
+# Transient errors stop here: the runner tries a bundle four times, within two minutes at least, then fails.
 _AWAY_S = 1.0
 # One attempt for each call: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
-
-_Specs = tuple[set[Any], set[Any]]  # state specs, timer specs
 
 
 class PullGate:
@@ -120,7 +104,7 @@ class PullGate:
         while True:
             try:
                 self._client.acknowledge(**request | _CALL)
-            except _TRANSIENT:
+            except PUBSUB_TRANSIENT:
                 if self._closed.wait(_AWAY_S):
                     raise
             else:
@@ -132,7 +116,7 @@ class PullGate:
         limits = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
         try:
             pulled = self._client.pull(**request | limits | _CALL)
-        except _TRANSIENT:
+        except PUBSUB_TRANSIENT:
             return None
         messages = PullResponse.pb(pulled).received_messages
         until = time.monotonic() + _ENOUGH_S
@@ -165,21 +149,6 @@ def patched_direct_runner() -> Iterator[PullGate]:
     with (
         replaced(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", staticmethod(lambda _: gate)),
         replaced(executor.TransformExecutor, "call", call_with_own_sampler),
-        replaced(userstate, "get_dofn_specs", _SpecsByClass(userstate.get_dofn_specs)),
+        specs_by_class(),
     ):
         yield gate
-
-
-class _SpecsByClass:
-    """Calls ``get_dofn_specs`` once for each class. DoFns that wrap a function or another DoFn are asked every time."""
-
-    def __init__(self, specs_of: Callable[[DoFn], _Specs]) -> None:
-        self._specs_of = specs_of
-        self._known: dict[type[DoFn], _Specs] = {}
-
-    def __call__(self, dofn: DoFn) -> _Specs:
-        if isinstance(dofn, (CallableWrapperDoFn, AbstractDoFnWrapper)):
-            return self._specs_of(dofn)
-        if (known := self._known.get(type(dofn))) is None:
-            known = self._known[type(dofn)] = self._specs_of(dofn)
-        return known

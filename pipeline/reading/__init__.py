@@ -1,1 +1,1 @@
-"""``tidetable read``: sensors, readings and aggregates on a terminal, as JSON, or as a chart."""
+"""``tidetable read``: prints sensors, readings and aggregates as tables or JSON, or draws them."""

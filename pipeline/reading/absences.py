@@ -1,4 +1,4 @@
-"""What there is to say where nothing was found: whether there is nothing at all, or nothing of what was asked for."""
+"""The messages for empty results: nothing at all, or nothing in the requested range."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from pipeline.core.text import joined, plain
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 
-_NEVER = ", nor at any other time"
+_NEVER = ", or at any other time"
 
 
 def no_readings(
@@ -18,7 +18,10 @@ def no_readings(
     metrics: Sequence[str],
     span_us: tuple[int, int] | None = None,
 ) -> str:
-    """Of a sensor that has no readings, or none of these metrics, in the range, or at all. Reads its newest event."""
+    """Returns the message for a sensor without readings of these metrics, in the range or at all.
+
+    Reads the sensor's newest event.
+    """
     newest = table.latest(sensor_id, metadata=metadata)
     what = "readings" if newest is None or not metrics else " or ".join(metrics)
     text = f"no {what} of {sensor_id}{_with(metadata)}{_between(span_us)}"
@@ -26,32 +29,32 @@ def no_readings(
         return text + _NEVER if span_us else text
     if metrics and not newest.readings.keys() & set(metrics):
         return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
-    return f"{text}; its newest is of {format_time(newest.event_time_us)}"
+    return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
 
 
 def no_readings_of_many(
     table: SensorTable, sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
 ) -> str:
-    """Of all sensors whose ids begin so. Reads a key or two."""
+    """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
     exists = next(table.sensors(sensors, metadata), None) is not None
     what = " or ".join(metrics) if metrics and exists else "readings"
-    text = f"no {what} of sensors{_called(sensors)}{_with(metadata)}{_between(span_us)}"
+    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{_between(span_us)}"
     return text if exists else text + _NEVER
 
 
 def no_aggregates(table: SensorTable, sensor_id: str, window: Window, span_us: tuple[int, int]) -> str:
-    """Of a sensor without aggregates in the range, or at all. Reads its oldest ones."""
+    """Returns the message for a sensor without aggregates in the range, or at all. Reads its oldest ones."""
     exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window), None) is not None
     text = f"no aggregates of {sensor_id} in windows of {window.text} that start{_between(span_us)}"
     return text if exists else text + _NEVER
 
 
 def no_sensors_message(table: SensorTable, prefix: str, metadata: Mapping[str, str]) -> str:
-    """Of a table that has none, or none of those."""
-    return f"no sensors{_called(prefix)}{_with(metadata)} in table {table.rows.name}"
+    """Returns the message for a table without sensors, or without any that match."""
+    return f"no sensors{_with_prefix(prefix)}{_with(metadata)} in table {table.rows.name}"
 
 
-def _called(prefix: str) -> str:
+def _with_prefix(prefix: str) -> str:
     return f" whose ids begin with {prefix}" if prefix else ""
 
 

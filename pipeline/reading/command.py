@@ -1,8 +1,9 @@
-"""``tidetable read``: sensors, readings and aggregates of a table, whatever its schema."""
+"""``tidetable read``: sensors, readings and aggregates of a table with any schema."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -12,7 +13,6 @@ from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
 from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
 from pipeline.reading.options import (
-    WINDOW,
     Metadata,
     OpenTable,
     limit_of_many_option,
@@ -26,6 +26,7 @@ from pipeline.reading.options import (
     reading_options,
     sensors_argument,
     usage_errors,
+    window_option,
 )
 from pipeline.reading.plot import plot
 from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
@@ -33,21 +34,24 @@ from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
 
 @click.group()
 def read() -> None:
-    """Read the sensors of a table, their readings and their aggregates.
+    """Read a table's sensors, readings and aggregates.
 
-    Every command works on every schema, which the table says itself. Every command scans bounded ranges of keys and
-    never the whole table.
+    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table.
 
-    Times are ISO 8601, UTC where they have no offset: 2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25Z. In JSON a
-    statistic that overflowed is the string "inf", or "-inf".
+    Times are ISO 8601, in UTC unless they have an offset: 2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25Z. In JSON,
+    a statistic that overflowed is the string "inf" or "-inf".
 
-    Exit codes: 0 also where a range holds nothing, or nothing of a sensor or metric, which a line on standard error
-    tells; 1 where latest finds no reading of a sensor, where rows were left out that somebody else wrote and the schema
-    never does (standard error names the first of them; all others are printed), or where the table cannot be read: it
-    is missing, does not say its schema or says another than the flags, or the server is away; 2 for wrong usage: a
-    range that does not end after it starts, a tier that the table does not have, metadata that is needed to find a
-    sensor, a file that is no PNG.
-    """
+    \b
+    Exit codes:
+      0  success, even if nothing was found; a line on standard error reports that
+      1  latest found no reading of a sensor
+         foreign rows, which the schema never writes, were skipped; standard error names
+         the first of them, and all other rows are printed
+         the table can't be read: it doesn't exist, stores no schema or one that differs
+         from the flags, or the server is unavailable
+      2  wrong usage: a range that does not end after it starts, a tier that the table does
+         not have, metadata missing that locates a sensor, a file that is not a PNG
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
 
 
 read.add_command(plot)
@@ -61,21 +65,21 @@ read.add_command(plot)
 def latest(
     sensors: tuple[str, ...], metrics: tuple[str, ...], metadata: Metadata, open_table: OpenTable, as_json: bool
 ) -> None:
-    """Print the newest event of each SENSOR. Reads one row of each in the default schema.
+    """Print the newest event of each SENSOR.
 
-    With --metric, it is the newest that has one of these readings. A sensor that has none is told on standard error,
-    with exit code 1.
+    Reads one row of each sensor in the default schema. With --metric, prints the newest event that has one of these
+    readings. If a sensor has none, standard error reports it and the exit code is 1.
     """
-    listed = list(dict.fromkeys(sensors))
+    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
-        known = metadata_of_one(table.schema.key, metadata)
+        fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.latest(listed, metrics=metrics or None, metadata=known)
+            records = table.latest(sensor_ids, metrics=metrics or None, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, as_json=as_json, several=len(listed) > 1)
-        missing = [sensor for sensor in listed if sensor not in seen.sensors]
+        print_records(seen.through(records), RAW, as_json=as_json, several=len(sensor_ids) > 1)
+        missing = [sensor for sensor in sensor_ids if sensor not in seen.sensors]
         for sensor in missing:
-            click.echo(f"Error: {no_readings(table, sensor, known, metrics)}", err=True)
+            click.echo(f"Error: {no_readings(table, sensor, fields, metrics)}", err=True)
     if missing:
         sys.exit(1)
 
@@ -97,28 +101,30 @@ def range_(
     open_table: OpenTable,
     as_json: bool,
 ) -> None:
-    """Print the events of each SENSOR in a range of time, newest first.
+    """Print the events of each SENSOR in a time range, newest first.
 
-    Scans the rows of that range alone. JSON is printed as it is read, a table once all of it is there.
+    Scans only the rows of that range. JSON is printed as it is read, a table once it is complete.
     """
-    listed = list(dict.fromkeys(sensors))
+    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
-        known = metadata_of_one(table.schema.key, metadata)
+        fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.range(_of(listed), start_us, end_us, metrics=metrics or None, limit=limit, metadata=known)
+            records = table.range(
+                _one_or_many(sensor_ids), start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields
+            )
         seen = _Seen()
-        print_records(seen.through(records), RAW, as_json=as_json, several=len(listed) > 1)
+        print_records(seen.through(records), RAW, as_json=as_json, several=len(sensor_ids) > 1)
         if seen.count == limit:
-            return  # of what would have come behind the limit nothing is known
-        for sensor in listed:
+            return  # a sensor or metric not seen yet may have come after the limit
+        for sensor in sensor_ids:
             if sensor not in seen.sensors:
-                click.echo(no_readings(table, sensor, known, metrics, (start_us, end_us)), err=True)
-        _tell_missing(metrics, seen)
+                click.echo(no_readings(table, sensor, fields, metrics, (start_us, end_us)), err=True)
+        _report_missing(metrics, seen)
 
 
 @read.command()
 @range_options
-@click.option("--sensors", default="", metavar="PREFIX", help="What the sensors' ids begin with, such as balloon-.")
+@click.option("--sensors", default="", metavar="PREFIX", help="The prefix of the sensors' ids, such as balloon-.")
 @limit_of_many_option
 @metrics_option
 @metadata_option
@@ -133,81 +139,70 @@ def prefix(
     open_table: OpenTable,
     as_json: bool,
 ) -> None:
-    """Print the events of many sensors side by side: of a location, or those whose ids begin alike.
+    """Print the events of all sensors with a common id prefix or location.
 
-    One scan over all times of these sensors, of which those of the range are printed, sensor by sensor, newest first.
-    For tables whose row keys begin with the sensor, or with metadata and then the sensor; JSON is printed as it is
-    read, a table once all of it is there.
+    Scans all rows of these sensors once and prints those in the time range, sensor by sensor, newest first. Works on
+    tables whose row keys begin with the sensor, or with metadata and then the sensor. JSON is printed as it is read, a
+    table once it is complete.
     """
     if not sensors and not metadata:
         raise click.UsageError(
-            "say which sensors: --sensors balloon-, or --metadata location=us-west2 where row keys begin with it"
+            "set --sensors to an id prefix such as balloon-, or --metadata location=us-west2 if row keys begin with it"
         )
     with open_table() as table:
-        known = metadata_of_many(table.schema.key, metadata, all_of_it=True)
+        fields = metadata_of_many(table.schema.key, metadata, all_of_it=True)
         with usage_errors():
             records = table.prefix(
-                start_us, end_us, sensors=sensors, metrics=metrics or None, limit=limit, metadata=known
+                start_us, end_us, sensors=sensors, metrics=metrics or None, limit=limit, metadata=fields
             )
         seen = _Seen()
         print_records(seen.through(records), RAW, as_json=as_json, several=True)
         if not seen.count:
-            click.echo(no_readings_of_many(table, sensors, known, metrics, (start_us, end_us)), err=True)
+            click.echo(no_readings_of_many(table, sensors, fields, metrics, (start_us, end_us)), err=True)
         elif seen.count != limit:
-            _tell_missing(metrics, seen)
+            _report_missing(metrics, seen)
 
 
 @read.command()
 @sensors_argument
 @range_options
-@click.option("--tier", type=WINDOW, help="The length of the windows; by default the shortest that the table has.")
+@window_option()
 @no_metadata_option
 @reading_options
-def aggregates(
-    sensors: tuple[str, ...], start_us: int, end_us: int, tier: Window | None, open_table: OpenTable, as_json: bool
-) -> None:
-    """Print the aggregates of each SENSOR whose windows start in a range of time, oldest first.
+def aggregates(**options: Any) -> None:
+    """Print the aggregates of each SENSOR for windows that start in a time range, oldest first.
 
-    Scans the rows of that range alone. JSON is printed as it is read, a table once all of it is there.
+    Scans only the rows of that range. JSON is printed as it is read, a table once it is complete.
     """
-    _print_aggregates(list(dict.fromkeys(sensors)), start_us, end_us, tier, open_table, as_json)
+    _print_aggregates(**options)
 
 
 @read.command()
-@click.argument("sensor")
+@sensors_argument
 @range_options
-@click.option(
-    "--window",
-    type=WINDOW,
-    default=HOURLY.text,
-    show_default=True,
-    help="The length of the windows, written as the pipeline's --window was.",
-)
+@window_option(HOURLY)
 @no_metadata_option
 @reading_options
-def hourly(sensor: str, start_us: int, end_us: int, window: Window, open_table: OpenTable, as_json: bool) -> None:
-    """Print the aggregates of SENSOR by the hour, whose windows start in a range of time, oldest first.
-
-    Scans the rows of that range alone. JSON is printed as it is read, a table once all of it is there.
-    """
-    _print_aggregates([sensor], start_us, end_us, window, open_table, as_json)
+def hourly(**options: Any) -> None:
+    """Print hourly aggregates: an alias of `read aggregates --window 1h`."""
+    _print_aggregates(**options)
 
 
 @read.command()
-@click.option("--prefix", default="", help="Only those whose ids begin so.")
+@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
 @metadata_option
 @reading_options
 def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: bool) -> None:
-    """Print the sensors that have readings, one a line, in the order of row keys.
+    """Print the ids of the sensors that have readings, one per line, in row key order.
 
-    Costs one seek a sensor, however many rows each of them has. Where row keys begin with the time, it prints those
-    that have aggregates.
+    Costs one seek per sensor, however many rows it has. If row keys begin with the time, prints the sensors that have
+    aggregates.
     """
     found = False
     with open_table() as table:
-        known = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+        fields = metadata_of_many(table.schema.key, metadata, all_of_it=False)
         with usage_errors():
-            sensor_ids = table.sensors(prefix, known)
+            sensor_ids = table.sensors(prefix, fields)
         for sensor_id in sensor_ids:
             found = True
             if as_json:
@@ -215,26 +210,27 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: boo
             else:
                 click.echo(plain(sensor_id))
         if not found:
-            click.echo(no_sensors_message(table, prefix, known), err=True)
+            click.echo(no_sensors_message(table, prefix, fields), err=True)
 
 
 def _print_aggregates(
-    sensors: list[str], start_us: int, end_us: int, tier: Window | None, open_table: OpenTable, as_json: bool
+    sensors: tuple[str, ...], start_us: int, end_us: int, tier: Window | None, open_table: OpenTable, as_json: bool
 ) -> None:
+    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         with usage_errors():
-            records = table.aggregates(_of(sensors), start_us, end_us, tier=tier)
+            records = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=tier)
         seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, as_json=as_json, several=len(sensors) > 1)
+        print_records(seen.through(records), AGGREGATES, as_json=as_json, several=len(sensor_ids) > 1)
         window = tier or table.schema.tiers[0].window
-        for sensor in sensors:
+        for sensor in sensor_ids:
             if sensor not in seen.sensors:
                 click.echo(no_aggregates(table, sensor, window, (start_us, end_us)), err=True)
 
 
 @dataclass
 class _Seen:
-    """What was among the records that came through."""
+    """Counts the records that pass through, and collects their sensors and metrics."""
 
     count: int = 0
     sensors: set[str] = field(default_factory=set)
@@ -248,12 +244,12 @@ class _Seen:
             yield record
 
 
-def _of(sensors: list[str]) -> str | list[str]:
-    """One sensor as itself: it is read page by page, and nothing of it ahead."""
-    return sensors[0] if len(sensors) == 1 else sensors
+def _one_or_many(sensor_ids: list[str]) -> str | list[str]:
+    """Returns a single id as a string: the reader then reads it page by page, and nothing ahead."""
+    return sensor_ids[0] if len(sensor_ids) == 1 else sensor_ids
 
 
-def _tell_missing(metrics: tuple[str, ...], seen: _Seen) -> None:
+def _report_missing(metrics: tuple[str, ...], seen: _Seen) -> None:
     for metric in metrics:
         if seen.count and metric not in seen.metrics:
             click.echo(f"none of these events has {metric}", err=True)

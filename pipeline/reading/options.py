@@ -1,4 +1,4 @@
-"""What the commands of ``tidetable read`` share: options, the open table, and by what a sensor is found."""
+"""Options that the commands of ``tidetable read`` share, opening the table, and the metadata that locates sensors."""
 
 import functools
 import sys
@@ -28,16 +28,16 @@ def _time(text: str) -> int:
     try:
         format_time(time_us)
     except OverflowError:
-        raise ValueError(f"{text!r} is not within the years 1 to 9999 of UTC") from None
+        raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC") from None
     return time_us
 
 
 def _field(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     if not name or not value:
-        raise ValueError(f"{text!r}: it takes NAME=VALUE, as in location=us-west2")
+        raise ValueError(f"{text!r} is not NAME=VALUE, such as location=us-west2")
     if "#" in value:
-        raise ValueError(f"{text!r}: what row keys are made of can't hold '#'")
+        raise ValueError(f"{text!r} contains '#', which row keys can't hold")
     return name, value
 
 
@@ -47,44 +47,55 @@ def _limit_option(text: str) -> Callable[[Command], Command]:
 
 def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001
     if value:
-        raise click.UsageError("aggregates are found by the sensor alone; leave --metadata out")
+        raise click.UsageError("aggregates are located by the sensor alone; remove --metadata")
 
 
-WINDOW = Parsed("window", Window.parse)
-
+_WINDOW = Parsed("window", Window.parse)
 _TIME = Parsed("time", _time)
 _FROM = click.option("--from", "start_us", type=_TIME, required=True, help="The start of the range, inclusive.")
-_TO = click.option("--to", "end_us", type=_TIME, required=True, help="Its end, exclusive.")
+_TO = click.option("--to", "end_us", type=_TIME, required=True, help="The end of the range, exclusive.")
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
-limit_option = _limit_option("Print no more than this many, the newest.")
-limit_of_many_option = _limit_option("Print no more than this many: the first, sensor by sensor.")
+limit_option = _limit_option("Print at most this many events, the newest.")
+limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 metrics_option = click.option(
-    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print these readings alone. Repeatable."
+    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this reading. Repeatable."
 )
 metadata_option = click.option(
     "--metadata",
     type=Parsed("name=value", _field),
     multiple=True,
-    help="The metadata that sensors are found by, where row keys are made of it, such as location=us-west2. "
-    "Repeatable.",
+    help="Metadata that locates sensors, such as location=us-west2, if row keys contain it. Repeatable.",
 )
-# Whoever needs it for readings tries it on aggregates too; "no such option" would not say why not.
+# Users who need it for readings try it on aggregates too; "no such option" would not explain why it fails.
 no_metadata_option = click.option(
     "--metadata", multiple=True, hidden=True, expose_value=False, callback=_refuse_metadata
 )
 
 
 def range_options(command: Command) -> Command:
-    """Adds ``--from`` and ``--to``; the command is given ``start_us`` and ``end_us``."""
+    """Adds ``--from`` and ``--to``; passes ``start_us`` and ``end_us`` to the command."""
     return _FROM(_TO(command))
 
 
-def reading_options(command: Command) -> Command:
-    """Adds what every command has: which table, what is said of its schema, and ``--json`` as ``as_json``.
+def window_option(default: Window | None = None) -> Callable[[Command], Command]:
+    """Returns ``--tier``, also spelled ``--window``; passes ``tier``, a Window or None, to the command."""
+    return click.option(
+        "--tier",
+        "--window",
+        "tier",
+        type=_WINDOW,
+        default=default.text if default else None,
+        show_default=True if default else "the shortest that the table has",
+        help="The length of the windows, such as 15m or 1d.",
+    )
 
-    The command is given ``open_table``, which opens it for the length of a ``with`` block. The rows that were left out
-    of it are told on standard error, and make the exit code 1.
+
+def reading_options(command: Command) -> Command:
+    """Adds the options of the table and its schema, and ``--json`` as ``as_json``.
+
+    Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were skipped are
+    reported on standard error and make the exit code 1.
     """
 
     @table_options
@@ -92,22 +103,22 @@ def reading_options(command: Command) -> Command:
     @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
     @functools.wraps(command)
     def with_table(*args: Any, table: TableName, declared: DeclaredSchema, **kwargs: Any) -> Any:
-        left_out = False
+        skipped = False
 
         @contextmanager
         def open_table() -> Iterator[SensorTable]:
-            nonlocal left_out
+            nonlocal skipped
             with SensorTable.open(
                 table.project, table.instance, table.table, declared, on_foreign=lambda _: None
             ) as opened:
                 try:
                     yield opened
                 finally:
-                    report_foreign_rows(opened.foreign.told.values(), opened.foreign.count, "left out")
-                    left_out = opened.foreign.count > 0
+                    report_foreign_rows(opened.foreign.messages.values(), opened.foreign.count, "left out")
+                    skipped = opened.foreign.count > 0
 
         returned = command(*args, open_table=open_table, **kwargs)
-        if left_out:
+        if skipped:
             sys.exit(1)
         return returned
 
@@ -116,7 +127,7 @@ def reading_options(command: Command) -> Command:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Makes wrong usage of what a reader can't answer."""
+    """Turns a reader's ValueError into a usage error."""
     try:
         yield
     except ValueError as error:
@@ -124,24 +135,24 @@ def usage_errors() -> Iterator[None]:
 
 
 def metadata_of_one(key: KeyTemplate, declared: Metadata) -> dict[str, str]:
-    """The metadata that one sensor is found by: all that stands before the time in keys has to be said, and no other.
+    """Returns the metadata that locates one sensor: every field that precedes the time in row keys, and no other.
 
     Raises:
-        click.UsageError: something is missing, or there is something by which nothing is found.
+        click.UsageError: a field is missing, or does not locate sensors.
     """
     return _checked(declared, fields := _fields_before(TimeToken, key), fields)
 
 
 def metadata_of_many(key: KeyTemplate, declared: Metadata, *, all_of_it: bool) -> dict[str, str]:
-    """The metadata that many sensors lie under: what stands before the sensor in keys, from the front on.
+    """Returns the metadata that locates many sensors: the leading fields that precede the sensor in row keys.
 
     Args:
-        key: the table's.
-        declared: what was said.
-        all_of_it: whether nothing of it may be left out.
+        key: the table's key template.
+        declared: the fields passed as ``--metadata``.
+        all_of_it: whether every field before the sensor is required.
 
     Raises:
-        click.UsageError: as metadata_of_one.
+        click.UsageError: a field is missing, or does not locate sensors.
     """
     fields = [] if key.time_first else _fields_before(SensorToken, key)
     names = {name for name, _ in declared}
@@ -152,15 +163,15 @@ def metadata_of_many(key: KeyTemplate, declared: Metadata, *, all_of_it: bool) -
 def _checked(declared: Metadata, fields: list[str], needed: list[str]) -> dict[str, str]:
     known = dict(declared)
     if len(known) < len(declared):
-        raise click.UsageError("--metadata: each field can be said once")
+        raise click.UsageError("--metadata: a field can be set only once")
     if useless := [name for name in known if name not in fields]:
         raise click.UsageError(
-            f"--metadata {useless[0]}: sensors of this table are not found by it"
-            + (f", but by {', '.join(fields)}" if fields else "; leave it out")
+            f"--metadata {useless[0]} does not locate sensors in this table"
+            + (f"; {', '.join(fields)} does" if fields else "; remove it")
         )
     if missing := [name for name in needed if name not in known]:
         options = " ".join(f"--metadata {name}=…" for name in missing)
-        raise click.UsageError(f"this table finds sensors by their metadata: say {options} too")
+        raise click.UsageError(f"this table locates sensors by metadata: add {options}")
     return known
 
 

@@ -1,4 +1,4 @@
-"""How ``tidetable read`` shows records: as tables for people, or as lines of JSON."""
+"""Prints the records of ``tidetable read``: as a table, or as JSON lines."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,28 +20,28 @@ from pipeline.core.values import format_value
 
 Record = TypeVar("Record", RawRecord, AggregateRecord)
 
-# For what is piped: a line is as long as it needs to be, and nothing is folded.
+# For pipes: lines are as long as they need to be, and nothing is folded.
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
 
 
 @dataclass(frozen=True)
 class View(Generic[Record]):
-    """How records of one kind are shown; with the sensor, where there may be several."""
+    """Renders records of one kind."""
 
     json: Callable[[Record], dict[str, Any]]
-    table: Callable[[Sequence[Record], bool], Table]
-    heading: Callable[[Record], str]  # with lines, each with a name, where a terminal is too narrow for a table
+    table: Callable[[Sequence[Record], bool], Table]  # True adds a column for the sensor
+    heading: Callable[[Record], str]  # heading and named lines replace the table on a narrow terminal
     lines: Callable[[Record], dict[str, Text]]
 
 
 def print_records(records: Iterable[Record], view: View[Record], *, as_json: bool, several: bool = False) -> None:
-    """Prints the records: JSON as they come, a table once all are there; nothing where there are none.
+    """Prints the records: JSON as they arrive, a table once it is complete, nothing if there are none.
 
     Args:
-        records: what to print.
-        view: as what.
-        as_json: as lines of JSON.
-        several: of several sensors, so that each is shown with its own.
+        records: the records to print.
+        view: renders them.
+        as_json: whether to print JSON lines.
+        several: whether records may belong to several sensors; each is then printed with its sensor.
     """
     if as_json:
         for record in records:
@@ -51,7 +51,7 @@ def print_records(records: Iterable[Record], view: View[Record], *, as_json: boo
 
 
 def _print_table(records: Sequence[Record], view: View[Record], several: bool) -> None:
-    """Prints a table; where a terminal is too narrow for one, a block a record, so that no number is ever folded."""
+    """Prints a table, or one block per record if the terminal is too narrow: a number is never folded."""
     console = out if out.is_terminal else _UNBOUNDED
     table = view.table(records, several)
     if Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).minimum <= console.width:
@@ -174,7 +174,7 @@ def _word(header: str) -> Column:
 
 
 def _number(header: str) -> Column:
-    return Column(Text(plain(header)), justify="right", no_wrap=True)  # of a metric: no markup
+    return Column(Text(plain(header)), justify="right", no_wrap=True)  # Text: a metric's name is not markup
 
 
 def _text(value: float) -> str:

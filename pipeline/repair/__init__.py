@@ -1,1 +1,1 @@
-"""``tidetable repair``: aggregate rows recomputed from their raw rows."""
+"""``tidetable repair``: recomputes aggregate rows from their raw rows."""

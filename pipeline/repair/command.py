@@ -1,4 +1,4 @@
-"""``tidetable repair``: makes aggregates again what their raw rows say, or tells how they differ."""
+"""``tidetable repair``: recomputes aggregates from their raw rows, and rewrites or reports those that differ."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import click
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
-from pipeline.core.accumulator import MOST_METRICS
+from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
@@ -19,14 +19,14 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.text import plain
 from pipeline.core.times import format_time, parse_time
 
-if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
+if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.run import Outcome, Plan, Request
 
-_MOST_TOLD = 3  # statistics of a finding, in its line
+_MOST_STATISTICS = 3  # in the line of a finding
 _WHY = {
-    COLLECTED: "raw rows as old as that may be collected already",
-    KEPT_NO_LONGER: "aggregate rows as old as that are collected themselves",
-    OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s where none runs",
+    COLLECTED: "Bigtable may have collected some of their raw rows",
+    KEPT_NO_LONGER: "Bigtable collects aggregate rows of that age",
+    OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
 }
 
 
@@ -42,30 +42,32 @@ def _sensor(text: str) -> str:
 
 @click.command()
 @table_options
-@click.option("--from", "start_us", type=Parsed("time", _time), help="Windows from then on; an ISO 8601 time.")
-@click.option("--to", "end_us", type=Parsed("time", _time), help="Windows that end by then.")
-@click.option("--listed", is_flag=True, help="Instead of --from and --to: the windows of the table's work list.")
+@click.option("--from", "start_us", type=Parsed("time", _time), help="The start of the time range; ISO 8601.")
+@click.option("--to", "end_us", type=Parsed("time", _time), help="The end of the time range.")
+@click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
-    "--sensor", "sensors", type=Parsed("sensor", _sensor), multiple=True, help="Of this sensor alone. Repeatable."
+    "--sensor", "sensors", type=Parsed("sensor", _sensor), multiple=True, help="Only this sensor. Repeatable."
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing; the exit code is 1 where anything differs.")
-@click.option("--force", is_flag=True, help="Also windows that may be collected in part, or still be written.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; exit with code 1 if anything differs.")
+@click.option(
+    "--force", is_flag=True, help="Include windows that may be collected in part, or that a job may still write."
+)
 @click.option(
     "--allowed-lateness",
     type=Parsed("duration", parse_duration),
     default="1d",
     show_default=True,
-    help="That of the job that writes the table; 0s if none runs, 1s for a job with 0s.",
+    help="The flag of the job that writes the table; 0s if no job is running, 1s for a job with 0s.",
 )
 @click.option(
     "--late-firing",
     type=Parsed("duration", parse_duration),
     default="60s",
     show_default=True,
-    help="That of the same job.",
+    help="The flag of the same job.",
 )
-@click.option("--report", help="A folder, local or gs://…, for files of all findings; needed on Dataflow.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one with the sums.")
+@click.option("--report", help="Write all findings to files in this folder, local or gs://…; required on Dataflow.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one for the totals.")
 @schema_options
 @click.argument("beam_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_FLAGS...]")
 @click.pass_context
@@ -87,27 +89,27 @@ def repair(
 ) -> None:
     """Recompute aggregates from their raw rows, and rewrite those that differ.
 
-    Looks at every window, of every length that the table has, that lies wholly between --from and --to: its aggregate
-    row is compared with what its raw rows come to, and replaced where it differs by more than the order of adding can
-    explain; an aggregate without raw rows is deleted. Run again, it changes nothing more. Windows that may be
-    collected in part, and those that a running job may still write, are left alone and told.
+    Audits every window, of every tier, that lies entirely between --from and --to. Recomputes its aggregate from its
+    raw rows, and replaces the aggregate row if it differs by more than rounding. Deletes an aggregate row that has no
+    raw rows. A second run changes nothing. Skips and reports windows whose raw rows may be collected in part, and
+    windows that a running job may still write.
 
-    A row that somebody else wrote, and the schema never does, is told and left as it is. A window that it may be part
-    of is not touched, and goes on the work list; an aggregate row is written anew all the same.
+    Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
+    may belong to on the work list instead of repairing them. Rewrites a foreign aggregate row.
 
-    The work list has the windows of events that came too late for their aggregates. What a repair has settled is taken
-    off it, whether it was asked for by --listed or by its time.
+    The work list contains the windows of events that arrived too late for their aggregates. A repair removes the
+    windows that it settles, with --listed as well as with --from and --to.
 
-    It runs in this process; after "--" come Beam's own flags, and with them it runs on Dataflow:
+    Runs in this process. Pass Beam's flags after "--" to run on Dataflow:
     -- --runner=DataflowRunner --region=europe-west4 --temp_location=gs://… --sdk_container_image=…
 
     \b
     Exit code:
-      0    every aggregate that was looked at is right now
-      1    with --dry-run, some differ; there were foreign rows; or the table or a server had a problem
-      2    the command line is wrong
-      130  Ctrl-C: what was repaired by then stays, and the same once more does the rest
-    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+      0    every audited aggregate is right now
+      1    with --dry-run, some differ; there are foreign rows; or the table or a server has a problem
+      2    wrong usage
+      130  Ctrl-C: repaired windows stay repaired; run the same command again for the rest
+    """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
     from pipeline.job.settings import BadFlag
     from pipeline.repair.run import Request, plan
@@ -124,7 +126,7 @@ def repair(
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     except KeyboardInterrupt:
-        click.echo("Interrupted: what was repaired by now stays; the same once more does the rest", err=True)
+        click.echo("Interrupted: repaired windows stay repaired; run the same command again for the rest", err=True)
         ctx.exit(130)
     _sum_up(request, planned, sums, as_json=as_json)
     ctx.exit(1 if (dry_run and sums["wrong"]) or sums["foreign"] else 0)
@@ -133,10 +135,10 @@ def repair(
 def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple[int, int]:
     if listed:
         if start_us is not None or end_us is not None:
-            raise click.UsageError("--listed takes the windows of the work list; leave --from and --to out")
+            raise click.UsageError("--listed repairs the windows of the work list; omit --from and --to")
         return 0, LATEST_US + 1
     if start_us is None or end_us is None:
-        raise click.UsageError("say which windows: --from and --to, or --listed")
+        raise click.UsageError("choose the windows: pass --from and --to, or --listed")
     if start_us >= end_us:
         raise click.UsageError(f"--from {format_time(start_us)} is not before --to {format_time(end_us)}")
     return start_us, end_us
@@ -147,18 +149,18 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
     from pipeline.repair.run import carry_out
 
     sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
-    foreign = {shown_row(key): line for key, line in planned.foreign.told.items()}
+    foreign = {shown_row(key): line for key, line in planned.foreign.messages.items()}
     with progress_bar() as progress:
         task = progress.add_task("checking" if request.dry_run else "repairing", total=len(planned.slices))
         for outcome in carry_out(request, planned, options):
             for name in sums:
                 sums[name] += getattr(outcome, name)
             foreign |= outcome.foreign
-            progress.stop()  # which would take what is printed for its own, and put it on standard error
+            progress.stop()  # a running display redirects what is printed to standard error
             _print_findings(outcome, as_json=as_json)
             progress.start()
             progress.advance(task)
-    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.told) + sums["unnamed"]
+    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 
@@ -175,16 +177,16 @@ def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
 def _line(finding: Mapping[str, Any]) -> str:
     line = f"{finding['sensor_id']} {finding['window']} {finding['start']} {finding['problem']}"
     if finding["problem"] in (FOREIGN, TOO_WIDE):
-        return f"{line}: not touched"
+        return f"{line}: left as it is"
     if finding["problem"] == "no raw rows":
         return line
     differences = finding["differences"]
-    told = [
+    shown = [
         f"{name} {_shown(each['stored'])} -> {_shown(each['recomputed'])}"
-        for name, each in list(differences.items())[:_MOST_TOLD]
+        for name, each in list(differences.items())[:_MOST_STATISTICS]
     ]
-    more = len(differences) - len(told)
-    return f"{line}: {', '.join(told)}" + (f" and {more} more" if more else "")
+    more = len(differences) - len(shown)
+    return f"{line}: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def _shown(value: float | str | None) -> str:
@@ -211,10 +213,11 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
     click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
     if sums["foreign"]:
         click.echo(
-            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows not touched, which they may be part of"
+            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows left as they are, since foreign rows may "
+            "belong to them"
         )
     elif sums["untouched"]:
-        click.echo(f"{sums['untouched']:,} windows not touched: they have more than {MOST_METRICS:,} metrics")
+        click.echo(f"{sums['untouched']:,} windows left as they are: they have more than {MAX_METRICS:,} metrics")
     for line in _skipped_lines(planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:
@@ -234,6 +237,6 @@ def _skipped_record(skipped: Skipped) -> dict[str, Any]:
 def _skipped_lines(skipped: Iterable[Skipped]) -> Iterable[str]:
     for each in skipped:
         yield (
-            f"skipped, of each sensor: {each.windows:,} windows of {each.tier.window.text} from "
+            f"skipped, for each sensor: {each.windows:,} windows of {each.tier.window.text} from "
             f"{format_time(each.start_us)} to {format_time(each.end_us)}, {each.reason}: {_WHY[each.reason]}"
         )

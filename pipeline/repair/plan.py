@@ -1,4 +1,4 @@
-"""What a repair looks at: which windows, in which order, what it leaves alone and why."""
+"""Plans a repair: which windows it audits, in which order, and which ones it skips."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,12 +10,12 @@ from pipeline.core.schema.table_schema import Tier
 
 
 def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | None = None) -> list[Span]:
-    """All that has to be read for these windows, in order of time, in at most so many slices of whole longest windows.
+    """Returns the spans to read for these windows, in time order; each slice covers whole windows of the longest tier.
 
     Args:
-        extents: of the shortest tier first.
-        most: slices, at least one.
-        sensors: whose; None for everybody's.
+        extents: the windows to audit, shortest tier first.
+        most: the maximum number of slices, at least one.
+        sensors: the sensors to audit; None for all.
     """
     inspected = [extent for extent in extents if extent.windows]
     if not inspected:
@@ -32,9 +32,9 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
 
 
 def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[Span]:
-    """What has to be read for the windows of a work list, each widened to the longest window that holds it.
+    """Returns the spans to read for listed windows, each widened to the longest window that contains it.
 
-    Leaves out what holds no window that may be touched.
+    Skips a span that contains no window of the extents.
     """
     longest = extents[-1].tier.window
     sensors: dict[int, set[str]] = {}
@@ -47,20 +47,22 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
     ]
 
 
-def settled(start_us: int, extents: Iterable[Extent], bounds: Mapping[Tier, Bounds] | None) -> bool:
-    """Whether the window of the shortest tier that starts then is looked at, and every longer one that holds it.
+def settles(start_us: int, extents: Iterable[Extent], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether auditing the extents settles a window of the shortest tier, which starts at ``start_us``.
 
-    Those whose aggregate rows are kept no longer need not be.
+    It does if the extents cover that window and every longer window around it. Windows whose aggregate rows have
+    expired need no audit.
     """
     return all(
-        extent.tier.window.start_of(start_us) in extent or _is_gone(extent.tier, start_us, bounds) for extent in extents
+        extent.tier.window.start_of(start_us) in extent or _is_expired(extent.tier, start_us, bounds)
+        for extent in extents
     )
 
 
-def past(start_us: int, tiers: Iterable[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
-    """Whether no tier keeps an aggregate row of a window that holds this start any longer."""
-    return all(_is_gone(tier, start_us, bounds) for tier in tiers)
+def aggregates_expired(start_us: int, tiers: Iterable[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether every tier's aggregate row for this time has expired."""
+    return all(_is_expired(tier, start_us, bounds) for tier in tiers)
 
 
-def _is_gone(tier: Tier, start_us: int, bounds: Mapping[Tier, Bounds] | None) -> bool:
+def _is_expired(tier: Tier, start_us: int, bounds: Mapping[Tier, Bounds] | None) -> bool:
     return bounds is not None and tier.window.start_of(start_us) < bounds[tier].kept_us

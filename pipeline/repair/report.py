@@ -1,4 +1,4 @@
-"""The report of a repair: a line of JSON for each window that is wrong or left untouched, and for each foreign row."""
+"""Repair reports: one line of JSON for each wrong or untouched window and for each foreign row."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,28 +16,28 @@ from pipeline.core.times import parse_time
 
 
 def line_of(found: Finding | Untouched) -> str:
-    """A window that is wrong, or left untouched."""
+    """Returns the report line of a wrong or untouched window."""
     return json_line(found.record())
 
 
 def line_of_foreign(key: bytes, detail: str) -> str:
-    """A foreign row, with what is wrong with it."""
+    """Returns the report line of a foreign row; ``detail`` says what is wrong with it."""
     return json_line({"row": shown_row(key), "problem": "foreign row", "detail": detail})
 
 
 def shown_row(key: bytes) -> str:
-    """A foreign row's key as text."""
+    """Returns a foreign row's key as text."""
     return key.decode(errors="backslashreplace")
 
 
 def read_findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
-    """The windows that a pipeline found; by sensor and time where they are few enough to be sorted."""
+    """Reads the windows that a pipeline reported; ``in_order`` sorts them by sensor and time, in memory."""
     windows = (record for record in _records(prefix) if "row" not in record)
     yield from sorted(windows, key=_in_order) if in_order else windows
 
 
 def read_foreign(prefixes: Iterable[str]) -> tuple[set[tuple[str, AggregateKey]], dict[str, str]]:
-    """The windows that several pipelines left untouched, with their lengths; and foreign rows by their keys."""
+    """Reads the windows, with their lengths, that foreign rows left untouched, and the foreign rows' details by key."""
     untouched: set[tuple[str, AggregateKey]] = set()
     foreign: dict[str, str] = {}
     for record in chain.from_iterable(map(_records, prefixes)):

@@ -1,14 +1,4 @@
-"""Raw rows read again, their aggregates recomputed and compared with those that are stored, and wrong ones rewritten.
-
-| counter | counts |
-|---|---|
-| ``repair_events`` | events read again; one whose parts lie in several rows may count more than once |
-| ``repair_windows_checked`` | windows that have raw rows or an aggregate row, of every length |
-| ``repair_windows_wrong`` | those of them whose aggregate row is missing, differs, or has no raw rows |
-| ``repair_windows_rewritten`` | those whose row was replaced or deleted |
-| ``repair_windows_untouched`` | windows that were left alone, since foreign raw rows may be part of them |
-| ``repair_foreign_rows_unnamed`` | foreign rows behind the first 1,000 that a part of the table has; maybe met twice |
-"""
+"""Recomputes aggregates from raw rows, compares them with the stored ones, and rewrites those that are wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,43 +9,35 @@ from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.cloud.row_filters import row_filter
-from pipeline.cloud.row_reader import RowReader
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
-from pipeline.core.rows import KeyRange, Row
+from pipeline.core.extents import round_up
+from pipeline.core.rows import KeyRange
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
-
-EVENTS = "repair_events"
-WINDOWS_CHECKED = "repair_windows_checked"
-WINDOWS_WRONG = "repair_windows_wrong"
-WINDOWS_REWRITTEN = "repair_windows_rewritten"
-WINDOWS_UNTOUCHED = "repair_windows_untouched"
-ROWS_UNNAMED = "repair_foreign_rows_unnamed"
+from pipeline.transforms.tables import TableReadingFn
 
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
 _UNTOUCHED = "untouched"
 
-_MOST_HELD = 50_000  # events, before what is gathered of windows goes on
+_MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 
-_Key = tuple[str, int]  # a sensor and a window's start
+_Key = tuple[str, int]  # sensor id and window start
 
 
 class Part(NamedTuple):
-    """What is read at a stretch: the rows with these keys that are of a span.
+    """The rows of a key range that belong to a span. One worker reads them in one scan.
 
     Attributes:
-        keys: which keys.
-        span: which of the spans that are read, counted from 0.
-        extent: the windows whose aggregate rows these are; None for raw rows.
+        keys: the key range.
+        span: the index of the span, from 0.
+        extent: for aggregate rows, their windows; None for raw rows.
     """
 
     keys: KeyRange
@@ -63,13 +45,13 @@ class Part(NamedTuple):
     extent: Extent | None = None
 
 
-class Found(NamedTuple):
-    """What comes out.
+class AuditOutputs(NamedTuple):
+    """The outputs of :class:`FindWrongWindows`.
 
     Attributes:
         wrong: a :class:`Finding` for each window whose aggregate row is wrong.
-        untouched: an :class:`Untouched` for each window that foreign raw rows may be part of.
-        foreign: ``(key, what is wrong with it)`` for each foreign row that is named.
+        untouched: an :class:`Untouched` for each window that foreign raw rows may belong to.
+        foreign: ``(key, what is wrong with the row)`` for each foreign row that is named.
     """
 
     wrong: PCollection
@@ -78,14 +60,14 @@ class Found(NamedTuple):
 
 
 class FindWrongWindows(beam.PTransform):
-    """Parts of a table to what is :class:`Found` in them.
+    """Audits parts of a table: from the start of a pipeline to :class:`AuditOutputs`.
 
     Args:
-        table: which table.
-        schema: what it looks like.
-        extents: the windows that are looked at, the shortest tier first.
-        spans: what of it is read: all raw rows of these windows, and their aggregate rows.
-        parts: the same in parts.
+        table: the table's name.
+        schema: the table's schema.
+        extents: the windows to audit, shortest tier first.
+        spans: the spans to read. They contain all raw rows and aggregate rows of these windows.
+        parts: the same rows in parts, to read in parallel.
     """
 
     def __init__(
@@ -104,7 +86,7 @@ class FindWrongWindows(beam.PTransform):
         self._raw = [part for part in parts if part.extent is None]
         self._aggregates = [part for part in parts if part.extent is not None]
 
-    def expand(self, pipeline: PBegin) -> Any:  # Found; Beam takes the annotation for a type hint and warns
+    def expand(self, pipeline: PBegin) -> Any:  # AuditOutputs; Beam takes the annotation for a type hint and warns
         raw = (
             pipeline
             | "RawParts" >> beam.Create(self._raw)
@@ -138,11 +120,11 @@ class FindWrongWindows(beam.PTransform):
             | "Foreign" >> beam.Flatten()
             | "EachOnce" >> beam.CombinePerKey(min).with_output_types(tuple[bytes, str])
         )
-        return Found(compared.wrong, compared[_UNTOUCHED], foreign)
+        return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign)
 
 
 class RewriteWindows(beam.PTransform):
-    """Makes the aggregate row of each :class:`Finding` what it has to be; nothing comes out."""
+    """Replaces or deletes the aggregate row of each :class:`Finding`. Has no output."""
 
     def __init__(self, table: TableName) -> None:
         super().__init__()
@@ -153,7 +135,11 @@ class RewriteWindows(beam.PTransform):
 
 
 class ListUntouched(beam.PTransform):
-    """Puts each :class:`Untouched` of the shortest tier on the work list: a repair has to look again."""
+    """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
+
+    Replaces the work list row, while other writers of the list add a column: the row may have this repair's claim,
+    which the repair removes at its end.
+    """
 
     def __init__(self, table: TableName, tier: Tier) -> None:
         super().__init__()
@@ -170,44 +156,33 @@ def _is_of(untouched: Untouched, tier: Tier) -> bool:
     return untouched.tier == tier
 
 
-class _ReadFn(beam.DoFn):
-    """Reads rows of a table, over one connection for all of its bundles."""
+class _ReadFn(TableReadingFn):
+    """Reads spans of a table."""
 
     def __init__(self, table: TableName, spans: tuple[Span, ...]) -> None:
-        self._table = table
+        super().__init__(table)
         self._spans = spans
-        self._unnamed = metrics.counter(ROWS_UNNAMED)
+        self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
 
-    def setup(self) -> None:
-        self._stack = ExitStack()
-        self._reader = self._stack.enter_context(RowReader.open(self._table))
-
-    def teardown(self) -> None:
-        self._stack.close()
-
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
-
-    def _told(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
-        told = foreign.told
-        if unnamed := foreign.count - len(told):
+    def _report(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
+        named = foreign.messages
+        if unnamed := foreign.count - len(named):
             self._unnamed.inc(unnamed)
-        return (TaggedOutput(_FOREIGN, row) for row in told.items())
+        return (TaggedOutput(_FOREIGN, row) for row in named.items())
 
 
 @beam.typehints.with_output_types(tuple[_Key, WindowReadings])
 class _ReadRawFn(_ReadFn):
-    """Parts to the readings of each shortest window that they hold, in as many pieces as memory asks for.
+    """Parts to the accumulators of their shortest windows; a window may come in several pieces, to limit memory.
 
-    And to ``((sensor, start of the longest window), (start, end))`` for each foreign row: of which windows it may be.
+    A second output has ``((sensor, start of the longest window), (start, end))`` for each foreign row: the time that
+    its events may be in.
     """
 
     def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema) -> None:
         super().__init__(table, spans)
         self._schema = schema
-        self._events = metrics.counter(EVENTS)
+        self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: Part) -> Iterator[Any]:
         window, identity = self._schema.tiers[0].window, self._schema.identity
@@ -233,16 +208,16 @@ class _ReadRawFn(_ReadFn):
         self._events.inc(held)
         yield from gathered.items()
         yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
-        yield from self._told(foreign)
+        yield from self._report(foreign)
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
-        """Which windows the row may hold events of, in each longest one; none where it is no raw row of ours at all."""
+        """Returns the times that its events may be in, by longest window; none if the key is not a raw row's."""
         if problem.raw_key is None:
             return
         sensor_id, time_us = problem.raw_key[:2]
         end_us = min(self._schema.key.end_us(time_us), span.end_us)
         shortest, longest = self._schema.tiers[0].window, self._schema.tiers[-1].window
-        first_us, end_us = shortest.start_of(max(time_us, span.start_us)), _up(end_us, shortest)
+        first_us, end_us = shortest.start_of(max(time_us, span.start_us)), round_up(end_us, shortest.length_us)
         for longest_us in range(longest.start_of(first_us), end_us, longest.length_us):
             within = max(first_us, longest_us), min(end_us, longest_us + longest.length_us)
             yield (sensor_id, longest_us), within
@@ -250,7 +225,7 @@ class _ReadRawFn(_ReadFn):
 
 @beam.typehints.with_output_types(tuple[_Key, Any])
 class _ReadAggregatesFn(_ReadFn):
-    """Parts to ``((sensor, start of the longest window), (tier, start, values))``, one for each aggregate row."""
+    """Parts to ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row."""
 
     def __init__(self, table: TableName, spans: tuple[Span, ...], longest: Tier) -> None:
         super().__init__(table, spans)
@@ -258,7 +233,7 @@ class _ReadAggregatesFn(_ReadFn):
 
     def process(self, element: Part) -> Iterator[Any]:
         if element.extent is None:
-            raise ValueError(f"{element} is of raw rows")
+            raise ValueError(f"{element} has raw rows, not aggregate rows")
         tier, start_us, end_us = element.extent
         span = self._spans[element.span]
         foreign = ForeignRows()
@@ -275,15 +250,11 @@ class _ReadAggregatesFn(_ReadFn):
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
             longest_us = self._longest.window.start_of(key.start_us)
             yield (key.sensor_id, longest_us), (tier, key.start_us, values)
-        yield from self._told(foreign)
-
-
-def _up(time_us: int, window: Window) -> int:
-    return -(-time_us // window.length_us) * window.length_us
+        yield from self._report(foreign)
 
 
 class _MergeFn(beam.CombineFn):
-    """Pieces of a window's readings combined into one, in which each reading is once."""
+    """Merges the accumulators of a window into one, which counts each reading once."""
 
     def create_accumulator(self) -> WindowReadings:
         return WindowReadings()
@@ -310,9 +281,9 @@ def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_K
 class _CompareFn(beam.DoFn):
     def __init__(self, extents: tuple[Extent, ...]) -> None:
         self._extents = extents
-        self._checked = metrics.counter(WINDOWS_CHECKED)
-        self._wrong = metrics.counter(WINDOWS_WRONG)
-        self._untouched = metrics.counter(WINDOWS_UNTOUCHED)
+        self._checked = metrics.counter(metrics.REPAIR_WINDOWS_CHECKED)
+        self._wrong = metrics.counter(metrics.REPAIR_WINDOWS_WRONG)
+        self._untouched = metrics.counter(metrics.REPAIR_WINDOWS_UNTOUCHED)
 
     def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
         (sensor_id, _), found = element
@@ -330,7 +301,7 @@ class _CompareFn(beam.DoFn):
 
 
 class _ReplaceFn(beam.DoFn):
-    """Replaces a bundle's rows together. Done again, as a bundle that fails is, it leaves the same."""
+    """Replaces the rows of a bundle together. Idempotent, for bundles that Beam retries."""
 
     def __init__(self, table: TableName) -> None:
         self._table = table
@@ -352,7 +323,7 @@ class _ReplaceFn(beam.DoFn):
 class _RewriteFn(_ReplaceFn):
     def __init__(self, table: TableName) -> None:
         super().__init__(table)
-        self._rewritten = metrics.counter(WINDOWS_REWRITTEN)
+        self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
 
     def process(self, element: Finding) -> None:
         self._replacements.append(Replacement(element.key, element.tier.family, element.cells))
@@ -364,6 +335,5 @@ class _RewriteFn(_ReplaceFn):
 
 class _ListFn(_ReplaceFn):
     def process(self, element: Untouched) -> None:
-        # In place of this repair's own claim too, which would be taken off.
         row = work_row(element.tier, element.sensor_id, element.start_us)
         self._replacements.append(Replacement(row.key, element.tier.family, tuple(row.cells)))

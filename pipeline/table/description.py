@@ -48,7 +48,7 @@ def description_of(schema: TableSchema) -> dict[str, Any]:
         "schema": document_of(schema),
         "examples": {"event": event, "aggregates": aggregates, "schema": SCHEMA_KEY.decode()},
         "newest_first": schema.key.newest_first,
-        "ranges": {"sensor_day": _scan_of_a_day(schema)[0], "all_sensors": schema.key.spread},
+        "ranges": {"sensor_day": _scan_of_a_day(schema)[0], "all_sensors": schema.key.spread_factor},
         "warnings": list(warnings(schema)),
     }
 
@@ -72,13 +72,13 @@ def print_description(table: TableName, schema: TableSchema | None, families: di
 
 def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
     event, aggregates = _examples(schema)
-    row = "bucket" if schema.layout.bucketed else "reading" if schema.layout.row_a_metric else "event"
+    row = "bucket" if schema.layout.bucketed else "reading" if schema.layout.row_per_metric else "event"
     keys = {row: event} | {f"window of {window}": key for window, key in aggregates.items()}
     yield "row keys, for example"
     yield from _aligned(keys | {"schema": SCHEMA_KEY.decode()})
     count, among_others = _scan_of_a_day(schema)
     day = _ranges(count)
-    day += " a metric" if schema.layout.row_a_metric else ""
+    day += " a metric" if schema.layout.row_per_metric else ""
     day += ", in which the rows of others lie too" if among_others else ""
     yield ""
     yield "keys"
@@ -86,7 +86,7 @@ def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
         {
             "of one sensor": "newest first" if schema.key.newest_first else "oldest first",
             "one sensor, one day": day,
-            "all sensors": _ranges(schema.key.spread),
+            "all sensors": _ranges(schema.key.spread_factor),
         }
     )
 

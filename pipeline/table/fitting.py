@@ -46,7 +46,7 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
     cells = [cell for cell in row.cells if cell.family in schema.families]
     try:
         records = schema.layout.records(
-            schema.columns, raw_key, [cell for cell in cells if cell.family in schema.reading_families]
+            schema.layout_context, raw_key, [cell for cell in cells if cell.family in schema.reading_families]
         )
     except ValueError as error:
         raise Mismatch(f"its cells are not read as {schema.layout.name}: {error}") from error

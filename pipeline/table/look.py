@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.key_ranges import divided, sampled_keys
+from pipeline.cloud.key_ranges import sampled_keys, split_range
 from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.accumulator import WindowReadings
@@ -131,7 +131,7 @@ class Look:
     def _places(self, ranges: list[KeyRange], within: int) -> list[KeyRange]:
         """Ranges of keys all over these, no more than a tenth of the sample, or one for each part of the table."""
         at = self._samples[:: len(self._samples) // _MOST_PARTS + 1]
-        parts = [beginnings(self._first_key, part, within) for keys in ranges for part in divided(keys, at)]
+        parts = [beginnings(self._first_key, part, within) for keys in ranges for part in split_range(keys, at)]
         places: list[KeyRange] = []
         while parts and len(places) < self._sample // 10:
             found = [(part, place) for part in parts if (place := next(part, None)) is not None]
@@ -219,7 +219,7 @@ class Look:
     def _read(
         self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
-        for row in self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse):
+        for row in self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse):
             self._rows_left -= 1
             if self._rows_left < 0:
                 raise _Enough

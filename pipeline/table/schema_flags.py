@@ -12,7 +12,7 @@ from pipeline.cloud.gc_rules import to_rule
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
-from pipeline.core.schema.sizing import refuse_sizes
+from pipeline.core.schema.sizing import check_sizes
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
@@ -81,7 +81,7 @@ class SchemaFlags:
         """
         try:
             schema = self._with_policies(self.whole or self._changed(stored or TableSchema.default()))
-            refuse_sizes(schema)
+            check_sizes(schema)
             _refuse_long_policies(schema)
         except SchemaError as error:
             raise click.UsageError(f"{self.file}: {error}" if self.file else str(error)) from None

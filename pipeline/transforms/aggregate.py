@@ -180,7 +180,7 @@ class _HoldBackFn(beam.DoFn):
         if pane.too_wide:
             self._too_wide.inc()
             yield TaggedOutput(_TOO_WIDE, (sensor_id, window.start.micros))
-        elif self._before_us is None or pane.whole or window.start.micros >= self._before_us:
+        elif self._before_us is None or pane.complete or window.start.micros >= self._before_us:
             yield sensor_id, pane.stats
         else:
             self._held_back.inc()

@@ -44,7 +44,7 @@ class Decoder:
     def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema]) -> None:
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
-        self._schemas = [schema for schema in schemas if not schema.holds_all]
+        self._schemas = [schema for schema in schemas if not schema.accepts_all_events]
         self._counts = metrics.BundleCounts(metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)

@@ -178,7 +178,7 @@ class _Table:
         self.tag = tag
         self._schema = schema
         self._late = late
-        self.at_a_time = 1 if schema.layout.row_a_metric else _MOST_EVENTS
+        self.at_a_time = 1 if schema.layout.row_per_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:

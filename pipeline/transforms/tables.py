@@ -7,7 +7,6 @@ from contextlib import ExitStack
 import apache_beam as beam
 
 from pipeline.cloud.names import TableName
-from pipeline.cloud.row_filters import row_filter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.completion import Completion
 from pipeline.core.rows import KeyRange, Row
@@ -19,29 +18,21 @@ from pipeline.core.schema.table_schema import TableSchema
 _PATIENCE_S = 600.0
 
 
-class CompletingFn(beam.DoFn):
-    """Completes windows of a table. It has a connection from the first element on that asks for one.
+class TableReadingFn(beam.DoFn):
+    """Reads a table over one connection, which the first read opens and :meth:`teardown` closes.
 
     Args:
-        name: of the table.
-        schema: of the table.
-        retention: what of the table may be collected.
-        search: as for :class:`Completion`.
+        name: which table.
+        patience_s: how long a read waits for an unreachable server; None for the default of :class:`RowReader`.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
+    def __init__(self, name: TableName, patience_s: float | None = None) -> None:
         self._name = name
-        self._schema = schema
-        self._retention = retention
-        self._search = search
+        self._patience_s = patience_s
 
     def setup(self) -> None:
         self._connections = ExitStack()
         self._reader: RowReader | None = None
-
-    def start_bundle(self) -> None:
-        # Anew for each bundle: what it has looked up is of that time.
-        self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
 
     def teardown(self) -> None:
         self._connections.close()
@@ -50,8 +41,29 @@ class CompletingFn(beam.DoFn):
         self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         if self._reader is None:
-            self._reader = self._connections.enter_context(RowReader.open(self._name, _PATIENCE_S))
-        return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+            self._reader = self._connections.enter_context(RowReader.open(self._name, self._patience_s))
+        return self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
+
+
+class CompletingFn(TableReadingFn):
+    """Completes windows of a table.
+
+    Args:
+        name: which table.
+        schema: of the table.
+        retention: what of the table may be collected.
+        search: as for :class:`Completion`.
+    """
+
+    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
+        super().__init__(name, _PATIENCE_S)
+        self._schema = schema
+        self._retention = retention
+        self._search = search
+
+    def start_bundle(self) -> None:
+        # Anew for each bundle: what it has looked up is of that time.
+        self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
 
 
 def now_us() -> int:

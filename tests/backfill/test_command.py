@@ -143,7 +143,7 @@ def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> N
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith(
-        f"Error: 2 of 3 events are older than table {table} keeps readings (raw: maxage=90d): "
+        f"Error: 2 of 3 events are older than the readings that table {table} keeps (raw: maxage=90d): "
     )
     assert "--accept-expired" in result.stderr
     assert keys(table) == []
@@ -366,6 +366,7 @@ def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> No
     assert any(0 < percentage < 100 for percentage in percentages)  # how many depends on the machine
 
 
+@pytest.mark.usefixtures("sigint_interrupts")
 def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None:
     """It says that nothing is lost, and stops."""
     with running(table, tmp_path / "a.csv", 80_000) as (process, terminal):  # far more than it gets through

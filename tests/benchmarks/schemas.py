@@ -1,4 +1,4 @@
-"""What each layout costs to write, to keep and to read: the table of the README's chapter on schemas.
+"""What each layout costs to write, to keep and to read: the table of docs/schemas.md.
 
     .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.schemas
 

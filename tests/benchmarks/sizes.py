@@ -42,6 +42,10 @@ def sizes() -> dict[str, int]:
     }
 
 
+def lines() -> list[str]:
+    """The table, a line each."""
+    return [f"{what:35}{size:6,} bytes" for what, size in sizes().items()]
+
+
 if __name__ == "__main__":
-    for what, size in sizes().items():
-        print(f"{what:35}{size:6,} bytes")
+    print("\n".join(lines()))

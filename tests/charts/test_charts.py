@@ -30,7 +30,7 @@ def chart(*points: BandPoint, **more: object) -> Chart:
 
 
 def plot_area(text: str) -> list[str]:
-    """The lines between the frame's, without the labels of values."""
+    """Returns the lines inside the frame, without the value labels."""
     return [line.partition("│")[2] or line.partition("┤")[2] for line in text.splitlines()[2:-4]]
 
 
@@ -38,13 +38,13 @@ KINDS = {
     "a window": chart(*band(1)),
     "a day": chart(*band(24)),
     "a day with events": chart(*band(24), readings=[Reading(T + i * MINUTE, 12.0) for i in range(1440)]),
-    "a week with a gap": chart(*band(60), *band(168)[90:], asked_us=(T, T + 7 * DAY)),
-    "ten minutes": chart(*band(1), readings=[Reading(T + 5 * MINUTE, 11.0)], asked_us=(T, T + 10 * MINUTE)),
+    "a week with a gap": chart(*band(60), *band(168)[90:], requested_us=(T, T + 7 * DAY)),
+    "ten minutes": chart(*band(1), readings=[Reading(T + 5 * MINUTE, 11.0)], requested_us=(T, T + 10 * MINUTE)),
     "a year of hours": chart(*band(8760)),
     "years of days": chart(*band(3000, DAY), window_us=DAY),
-    "one event": chart(readings=[Reading(T, 94558.0)], asked_us=(T, T + DAY)),
-    "events of a moment": chart(readings=[Reading(T + i, 1e22) for i in range(3)], asked_us=(T, T + 3)),
-    "all of time": chart(*band(3), asked_us=(parse_time("0001-01-01"), parse_time("9999-12-31"))),
+    "one event": chart(readings=[Reading(T, 94558.0)], requested_us=(T, T + DAY)),
+    "events of a moment": chart(readings=[Reading(T + i, 1e22) for i in range(3)], requested_us=(T, T + 3)),
+    "all of time": chart(*band(3), requested_us=(parse_time("0001-01-01"), parse_time("9999-12-31"))),
     "one value": chart(*(BandPoint(T + i * HOUR, 94558.0, 94558.0, 94558.0) for i in range(3))),
     "nearly one value": chart(readings=[Reading(T + i * HOUR, 94558000000 + i / 10) for i in range(3)]),
     "nothing but zero": chart(BandPoint(T, 0.0, -0.0, 0.0)),
@@ -57,7 +57,7 @@ KINDS = {
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("drawn", KINDS.values(), ids=KINDS)
 def test_terminal(drawn: Chart, width: int) -> None:
-    """Whatever is drawn: as wide and high as asked, plain text with something in it, labels apart from each other."""
+    """Every chart has the requested size, is plain text, shows data, and keeps its labels apart."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = terminal_chart(drawn, width, height=16)
@@ -78,17 +78,17 @@ def test_terminal(drawn: Chart, width: int) -> None:
 
 
 def test_a_terminal_shows_gaps() -> None:
-    """Where windows are missing, or the range has none yet, columns are empty: no line leads over them."""
-    drawn = chart(*band(6), *band(18)[12:], asked_us=(T, T + DAY))
+    """Missing windows leave empty columns: no line bridges them."""
+    drawn = chart(*band(6), *band(18)[12:], requested_us=(T, T + DAY))
     rows = plot_area(terminal_chart(drawn, width=80))
     columns = ["".join(row[i] for row in rows).strip() for i in range(max(map(len, rows)) - 1)]
     filled = "".join("x" if column else " " for column in columns)
     assert [len(run) for run in filled.split()] == pytest.approx([len(filled) / 4] * 2, abs=2)
-    assert filled.strip() != filled.rstrip("x")  # there is room behind the last
+    assert filled.strip() != filled.rstrip("x")  # empty columns follow the last one
 
 
-def test_few_events_stand_before_the_mean_and_many_behind() -> None:
-    """One event on the mean is seen; a thousand do not hide it."""
+def test_few_events_cover_the_mean_and_many_do_not() -> None:
+    """A single event on the mean is visible; a thousand do not hide the mean."""
     flat = [BandPoint(T, 1.0, 2.0, 3.0)]
     few = terminal_chart(chart(*flat, readings=[Reading(T + 30 * MINUTE, 2.0)]))
     many = terminal_chart(chart(*flat, readings=[Reading(T + i * SECOND, 2.0) for i in range(1000)]))
@@ -99,7 +99,7 @@ def test_few_events_stand_before_the_mean_and_many_behind() -> None:
 
 @pytest.mark.parametrize("drawn", KINDS.values(), ids=KINDS)
 def test_png(tmp_path: Path, drawn: Chart) -> None:
-    """Whatever is drawn: a PNG of a size to be looked at, without a warning."""
+    """Every chart becomes a PNG of the expected size, without a warning."""
     path = tmp_path / "band.png"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -110,7 +110,7 @@ def test_png(tmp_path: Path, drawn: Chart) -> None:
 
 
 def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
-    """The axes that the PNG was drawn with, which the file does not tell."""
+    """Returns the axes that the PNG was drawn with; the file does not contain them."""
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     save_chart(drawn, path)
@@ -120,7 +120,7 @@ def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
 
 @pytest.mark.parametrize("length", [MINUTE, 10 * MINUTE, HOUR, DAY, 7 * DAY, 365 * DAY])
 def test_a_png_has_times_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    """Wherever the time axis begins, it has at least four labels, and they do not touch each other."""
+    """Wherever the time axis begins, it has at least four labels that do not touch."""
     start = T + 10 * HOUR + 7 * MINUTE + 13 * SECOND
     drawn = chart(readings=[Reading(start, 1.0), Reading(start + length, 2.0)])
     labels = axes_of(monkeypatch, tmp_path / "band.png", drawn).get_xticklabels()
@@ -135,7 +135,7 @@ def test_a_png_has_times_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_long_values_are_written_with_commas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: float, most: float, labelled: str
 ) -> None:
-    """Where an axis reaches ten thousand, in a PNG as in a terminal, all of it is written so."""
+    """If an axis reaches ten thousand, all its labels have thousands separators, in a PNG and in a terminal."""
     drawn = chart(readings=[Reading(T, least), Reading(T + HOUR, most)])
     axes = axes_of(monkeypatch, tmp_path / "band.png", drawn)
     assert labelled in [label.get_text() for label in axes.get_yticklabels()]
@@ -143,45 +143,45 @@ def test_long_values_are_written_with_commas(
 
 
 def test_steps_end_where_a_window_is_missing() -> None:
-    """What is drawn as a line ends with the last window of a run, and begins anew with the next."""
+    """A line ends with the last window before a gap and starts again with the next window."""
     steps = list(charts._steps(chart(*band(2), *band(5)[4:])))
     assert [(step.start_us - T) // HOUR for step in steps] == [0, 1, 2, 2, 4, 5, 5]
     assert [math.isnan(step.mean) for step in steps] == [False, False, False, True, False, False, True]
 
 
-def test_windows_are_drawn_together_where_there_are_too_many() -> None:
-    """A step has the extremes of its windows and the mean of their means; one without windows is not there."""
-    drawn = chart(*band(10), *band(30)[20:], asked_us=(T, T + 30 * HOUR))
-    together = charts._drawable(drawn, drawn.span_us(), most=6)
-    assert together.window_us == 5 * HOUR
-    assert all(step.start_us % together.window_us == 0 for step in together.band)
-    assert all(later.start_us > earlier.start_us for earlier, later in pairwise(together.band))
-    [inner] = [step for step in together.band if step.start_us <= T + 5 * HOUR < step.start_us + 5 * HOUR]
+def test_too_many_windows_are_merged() -> None:
+    """A step has the extremes of its windows and the mean of their means; a step without windows is left out."""
+    drawn = chart(*band(10), *band(30)[20:], requested_us=(T, T + 30 * HOUR))
+    merged = charts._drawable(drawn, drawn.span_us(), max_steps=6)
+    assert merged.window_us == 5 * HOUR
+    assert all(step.start_us % merged.window_us == 0 for step in merged.band)
+    assert all(later.start_us > earlier.start_us for earlier, later in pairwise(merged.band))
+    [inner] = [step for step in merged.band if step.start_us <= T + 5 * HOUR < step.start_us + 5 * HOUR]
     inside = [point for point in drawn.band if inner.start_us <= point.start_us < inner.start_us + 5 * HOUR]
     assert inner.minimum == inside[0].minimum
     assert inner.maximum == inside[-1].maximum
     assert inner.mean == sum(point.mean for point in inside) / len(inside)
-    assert not [step for step in together.band if T + 10 * HOUR <= step.start_us < T + 15 * HOUR]
+    assert not [step for step in merged.band if T + 10 * HOUR <= step.start_us < T + 15 * HOUR]
 
 
 @pytest.mark.parametrize(
     ("drawn", "span"),
     [
         (chart(*band(3)), (0, 3 * HOUR)),
-        (chart(*band(3), asked_us=(T - HOUR, T + DAY)), (-HOUR, DAY)),
-        (chart(*band(1), asked_us=(T, T + 10 * MINUTE)), (0, 10 * MINUTE)),
-        (chart(*band(1), asked_us=(T - 1000 * DAY, T + DAY)), (-HOUR // 50, HOUR + HOUR // 50)),
+        (chart(*band(3), requested_us=(T - HOUR, T + DAY)), (-HOUR, DAY)),
+        (chart(*band(1), requested_us=(T, T + 10 * MINUTE)), (0, 10 * MINUTE)),
+        (chart(*band(1), requested_us=(T - 1000 * DAY, T + DAY)), (-HOUR // 50, HOUR + HOUR // 50)),
         (chart(readings=[Reading(T, 1.0)]), (-SECOND // 2, SECOND // 2)),
     ],
-    ids=["what there is", "what was asked for", "a part of a window", "far too much", "one moment"],
+    ids=["extent of the data", "requested range", "part of a window", "far too long a range", "one instant"],
 )
 def test_the_time_axis(drawn: Chart, span: tuple[int, int]) -> None:
-    """It is what was asked for, unless nearly all of that would be empty."""
+    """The time axis is the requested range, unless nearly all of that would be empty."""
     assert tuple(end - T for end in drawn.span_us()) == span
 
 
 def test_png_path(tmp_path: Path) -> None:
-    """A file that could not be written is refused by its name."""
+    """A path that cannot be written is rejected."""
     where = PngPath()
     assert where.convert(str(tmp_path / "a.png"), None, None) == tmp_path / "a.png"
     (tmp_path / "folder.png").mkdir()

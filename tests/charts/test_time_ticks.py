@@ -24,7 +24,7 @@ EARLIEST, LATEST = parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999
     ],
 )
 def test_labels(start, end, labels):
-    """A label says what changes from one to the next, and at midnight which day begins."""
+    """A label shows what changes between ticks, and at midnight the new day."""
     assert " ".join(time_ticks(parse_time(start), parse_time(end), 80).values()) == labels
 
 
@@ -34,7 +34,7 @@ def test_labels(start, end, labels):
     width=st.integers(60, 200),
 )
 def test_room(start, length, width):
-    """On every axis there are two labels at least, in order, within it, and with room beside each other."""
+    """Every axis has at least two labels, in order, within the axis, and apart from each other."""
     end = min(start + length, LATEST)
     ticks = time_ticks(start, end, width)
     assert len(ticks) >= 2

@@ -24,8 +24,8 @@ def command(declared: DeclaredSchema) -> None:
         (["--raw-family", "stats"], DeclaredSchema(raw="stats")),
     ],
 )
-def test_what_is_said_of_a_schema(options: list[str], declared: DeclaredSchema) -> None:
-    """What no flag says is left to the table."""
+def test_declared_schema(options: list[str], declared: DeclaredSchema) -> None:
+    """Flags that are not set leave the schema to the table."""
     result = CliRunner().invoke(command, options)
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{declared!r}\n"
@@ -39,8 +39,8 @@ def test_what_is_said_of_a_schema(options: list[str], declared: DeclaredSchema) 
         (["--raw-family", ""], "'' is not an id"),
     ],
 )
-def test_what_makes_no_sense_is_wrong_usage(options: list[str], problem: str) -> None:
-    """Only the default schema can be insisted on, and each family has a name of its own."""
+def test_wrong_usage(options: list[str], problem: str) -> None:
+    """Only the default schema can be declared, and the families must differ."""
     result = CliRunner().invoke(command, options)
     assert result.exit_code == 2
     assert problem in result.stderr

@@ -9,7 +9,7 @@ from pipeline.cli.root import COMMANDS, main
 
 
 def test_help_names_every_command():
-    """The list of commands is complete, and asking for it loads none of them."""
+    """The help lists every command."""
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
     for name in COMMANDS:
@@ -18,7 +18,7 @@ def test_help_names_every_command():
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help(command):
-    """Every command, and every command in it, explains itself."""
+    """Every command prints its help."""
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.output
@@ -30,12 +30,12 @@ def test_version():
 
 
 def test_unknown_command():
-    """A command that there is not is wrong usage."""
+    """An unknown command is wrong usage."""
     assert CliRunner().invoke(main, ["nothing"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("imported", "unwanted"),
+    ("imported", "excluded"),
     [
         (
             "pipeline.cli.root",
@@ -48,8 +48,8 @@ def test_unknown_command():
         ("pipeline.core.dead_letters", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),
     ],
 )
-def test_what_is_not_loaded(imported, unwanted):
-    """A command loads what it needs and no more; the core needs protobuf alone."""
+def test_modules_not_loaded(imported, excluded):
+    """A command imports only what it needs; the core needs only protobuf."""
     script = f"import sys, {imported}; print(*sys.modules, sep='\\n')"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not unwanted & set(loaded)
+    assert not excluded & set(loaded)

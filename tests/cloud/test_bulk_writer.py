@@ -1,4 +1,4 @@
-"""Whatever a server does, every row is confirmed, handed out as refused, or told by an error."""
+"""Whatever a server does, every row is confirmed, returned as refused, or counted by an error."""
 
 import random
 import threading
@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pipeline.cloud import tables
 from pipeline.cloud.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.mutate_rows import Answer
+from pipeline.cloud.mutate_rows import MutateRowsResult
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier
 from pipeline.cloud.row_reader import RowReader
-from pipeline.core.mutation_bytes import head_of, mutations_of
+from pipeline.core.mutation_bytes import mutations_of, request_header
 from pipeline.core.rows import Cell, KeyRange, Row
 from pipeline.core.schema.policies import Never
 from tests.faults.bigtable_proxy import (
@@ -49,7 +49,7 @@ TRANSIENT = [
 
 
 class WatchingProxy(BigtableProxy):
-    """Also knows how large requests were, and how many were there at once."""
+    """Also records the sizes of requests and the maximum of concurrent ones."""
 
     def __init__(self, target):
         super().__init__(target)
@@ -98,7 +98,7 @@ def rows_of(name):
 
 
 def table_of(rows):
-    """What the table holds when they are written one after the other."""
+    """The table after these rows were written one after the other."""
     cells = {}
     for key, added in rows:
         cells.setdefault(key, {}).update({cell[:3]: cell for cell in added})
@@ -109,7 +109,7 @@ ROWS = [row(b"%04d" % i, b"%d" % i, cells=1 + i % 3) for i in range(500)]
 
 
 def test_writing(name, proxy):
-    """Everything that was added is there when finish returns, and what it came to is told."""
+    """When finish returns, the table contains every row that was added, and the statistics count them."""
     with BulkWriter.open(name, mutations=100) as writer:
         for each in ROWS[:200]:
             writer.add(each)
@@ -128,7 +128,7 @@ def test_writing(name, proxy):
 
 
 def test_the_app_profile(name, proxy):
-    """It goes with the request, and with its routing header."""
+    """The routing header contains it."""
     with BulkWriter.open(name, "batch") as writer:
         writer.add(ROWS[0])
         writer.finish()
@@ -137,8 +137,8 @@ def test_the_app_profile(name, proxy):
 
 @pytest.mark.parametrize("code", TRANSIENT, ids=lambda code: code.name)
 @pytest.mark.parametrize("fault", [refusing, breaking, failing], ids=lambda fault: fault.__name__)
-def test_what_passes_is_tried_again(name, proxy, fault, code):
-    """Entries that are refused for now, streams that break, and calls that fail: every row is there in the end."""
+def test_transient_failures_are_retried(name, proxy, fault, code):
+    """Every row arrives, through entries that fail, streams that break and calls that fail."""
     proxy.mutations = first(12, fault(code))
     with BulkWriter.open(name, mutations=150) as writer:
         writer.add_all(ROWS)
@@ -149,8 +149,8 @@ def test_what_passes_is_tried_again(name, proxy, fault, code):
     assert tally.retries[code.name] >= 12
 
 
-def test_rows_alone_are_tried_again(name, proxy):
-    """Those that were confirmed are not sent again."""
+def test_only_failed_rows_are_retried(name, proxy):
+    """Confirmed rows are not sent again."""
     proxy.mutations = first(1, refusing(StatusCode.UNAVAILABLE, share=0.1))
     with BulkWriter.open(name) as writer:
         writer.add_all(ROWS[:100])
@@ -158,8 +158,8 @@ def test_rows_alone_are_tried_again(name, proxy):
     assert (proxy.calls["MutateRows"], proxy.entries) == (2, 110)
 
 
-def test_half_answered(name, proxy):
-    """A call that ends well without an answer to every entry: the others are sent again."""
+def test_missing_statuses(name, proxy):
+    """A call that succeeds without a status for every entry: the entries without one are sent again."""
 
     def forgetful(entries):
         return MutationsAction(refused={0: StatusCode.UNAVAILABLE}, answer_delay_s=0.05)
@@ -181,8 +181,8 @@ def test_half_answered(name, proxy):
     assert rows_of(name) == table_of(ROWS)
 
 
-def test_slow_answers(name, proxy):
-    """An attempt that takes too long is made again."""
+def test_slow_responses(name, proxy):
+    """An attempt that times out is retried."""
     proxy.mutations = first(3, slow(30))
     with BulkWriter.open(name, attempt_s=1.0, mutations=300) as writer:
         writer.add_all(ROWS)
@@ -193,7 +193,7 @@ def test_slow_answers(name, proxy):
 
 @pytest.mark.parametrize("how", ["cut", "hold"])
 def test_a_server_that_goes_away_and_comes_back(name, bigtable, monkeypatch, how):
-    """Whatever was on its way arrives."""
+    """Every row arrives."""
     with TcpProxy(bigtable) as line:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", line.address)
         with BulkWriter.open(name, mutations=50, attempt_s=1.0) as writer:
@@ -210,7 +210,7 @@ def test_a_server_that_goes_away_and_comes_back(name, bigtable, monkeypatch, how
 
 
 def test_bad_rows_among_good_ones(name, proxy):
-    """Each leaves with its key, the server's word and what was sent; no other row is harmed."""
+    """Each is returned with its key, the server's message and its entry. All other rows are written."""
     bad = [row(b"%04d" % i, b"bad", family="nowhere") for i in range(0, 500, 7)]
     mixed = [each for pair in zip(ROWS, bad + ROWS[: 500 - len(bad)], strict=True) for each in pair]
     with BulkWriter.open(name, mutations=200) as writer:
@@ -226,7 +226,7 @@ def test_bad_rows_among_good_ones(name, proxy):
 
 @pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE", "INTERNAL"])
 def test_statuses_of_a_bad_row(name, proxy, code):
-    """What is about the row is its own; with what may pass beside it."""
+    """Statuses that refuse the row and none of the others in its request."""
     proxy.mutations = refusing_rows(StatusCode[code], one_in=5)
     with BulkWriter.open(name, mutations=100) as writer:
         writer.add_all(ROWS)
@@ -236,7 +236,7 @@ def test_statuses_of_a_bad_row(name, proxy, code):
 
 
 def test_a_row_that_makes_its_request_invalid(name, proxy):
-    """It is found, and leaves alone."""
+    """It is found and refused; all others are written."""
 
     def invalid(entries):
         if any(entry.row_key in (b"0003", b"0444") for entry in entries):
@@ -258,8 +258,8 @@ def test_a_row_that_makes_its_request_invalid(name, proxy):
 @pytest.mark.parametrize(
     "code", ["INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED", "FAILED_PRECONDITION"]
 )
-def test_what_is_no_rows_fault(name, proxy, code):
-    """A server that takes no request at all is told in one line, with how many rows that was; and nothing is held."""
+def test_a_server_that_accepts_nothing(name, proxy, code):
+    """The error is one line with the number of rows. The writer keeps none of them and can go on."""
     proxy.mutations = failing(StatusCode[code])
     with BulkWriter.open(name, mutations=10) as writer:
         with pytest.raises(
@@ -272,8 +272,8 @@ def test_what_is_no_rows_fault(name, proxy, code):
     assert rows_of(name) == table_of(ROWS[:3])
 
 
-def test_entries_that_may_not_be_written(name, proxy):
-    """Permission is no row's fault either."""
+def test_permission_denied_for_entries(name, proxy):
+    """Rows are not at fault for a lack of permission: nothing is refused."""
     proxy.mutations = refusing(StatusCode.PERMISSION_DENIED, share=0.1)
     with (
         BulkWriter.open(name) as writer,
@@ -283,7 +283,7 @@ def test_entries_that_may_not_be_written(name, proxy):
 
 
 def test_no_table(name, proxy):
-    """That is told at once, and in one line."""
+    """The error comes at once, in one line."""
     nowhere = TableName(name.project, name.instance, "nowhere")
     with (
         BulkWriter.open(nowhere, mutations=50) as writer,
@@ -299,7 +299,7 @@ def write(writer, rows):
 
 
 def test_the_deadline(name, proxy):
-    """When it passes, the rows that are left are counted, and the first cause is told; the writer can go on."""
+    """The error counts the rows that are left and names the first cause. The writer can go on."""
     proxy.mutations = refusing_rows(StatusCode.UNAVAILABLE, one_in=5)
     with BulkWriter.open(name, deadline_s=2.0) as writer:
         with pytest.raises(ServerProblem) as caught:
@@ -312,7 +312,7 @@ def test_the_deadline(name, proxy):
 
 
 def test_too_many_refusals(name, proxy):
-    """They are no matter of rows any more."""
+    """Beyond the limit, the rows are not to blame: the writer raises."""
     with (
         BulkWriter.open(name, refused=99, mutations=10) as writer,
         pytest.raises(ServerProblem, match=r': more than 99 rows were refused: INTERNAL: unknown family "nowhere"$'),
@@ -321,7 +321,7 @@ def test_too_many_refusals(name, proxy):
 
 
 def test_limits(name, proxy):
-    """No request has more mutations or bytes than it may, and no more are in flight; a large row goes alone."""
+    """Requests stay within mutations, bytes and the number in flight. A larger row goes alone."""
     mutations = []
 
     def count(entries):
@@ -341,7 +341,7 @@ def test_limits(name, proxy):
 
 
 def test_a_row_of_more_cells_than_a_request(name, proxy):
-    """It goes in several, one after the other."""
+    """It goes in several requests, one after the other."""
     wide = row(b"wide", cells=95)
     with BulkWriter.open(name, mutations=10) as writer:
         write(writer, [wide])
@@ -350,8 +350,8 @@ def test_a_row_of_more_cells_than_a_request(name, proxy):
     assert rows_of(name) == table_of([wide])
 
 
-def test_the_last_value_stays(name, proxy):
-    """Rows of one key never pass each other, in a request or between requests, however many are in flight."""
+def test_the_last_value_wins(name, proxy):
+    """Additions to one row keep their order, within and between requests, however many are in flight."""
     delays = random.Random(1)
     proxy.mutations = lambda entries: MutationsAction(delay_s=delays.choice([0, 0.01, 0.05]))
     rows = [row(b"%d" % (i % 7), b"%d" % i, cells=1 + i % 3) for i in range(400)]
@@ -361,15 +361,15 @@ def test_the_last_value_stays(name, proxy):
 
 
 def test_leaving_early(name, proxy):
-    """An error ends the block although rows are neither sent nor confirmed."""
+    """An error ends the block and the threads, even with rows that are not confirmed."""
     proxy.mutations = failing(StatusCode.UNAVAILABLE)
     with pytest.raises(AttributeError), BulkWriter.open(name, mutations=10) as writer:
-        writer.add_all([*ROWS[:15], None])  # three requests, as many as go out without waiting
+        writer.add_all([*ROWS[:15], None])  # three requests: as many as leave without waiting
     assert not any(thread.name.startswith(f"write {name.table}") for thread in threading.enumerate())
 
 
 def test_abandoning(name, proxy):
-    """What was added is counted and forgotten; what comes next is written."""
+    """It counts and drops the rows added so far. Later rows are written."""
     with BulkWriter.open(name) as writer:
         writer.add_all(ROWS[:30])
         assert writer.abandon() == 30
@@ -377,65 +377,65 @@ def test_abandoning(name, proxy):
     assert rows_of(name) == table_of(ROWS[30:])
 
 
-def test_more_than_bigtable_takes():
+def test_too_many_mutations():
     """A request has at most 100,000 mutations."""
     with pytest.raises(ValueError, match="1 to 100000 mutations, not 100001"):
         Limits(mutations=100_001)
 
 
-def deliver(send, entries, deadline_s=60):
-    """The delivery of these entries, as far as it gets."""
-    delivery = RequestRetrier(
-        head_of("t", ""),
+def retried(send, entries, deadline_s=60):
+    """Returns the retrier of these entries after it ran."""
+    retrier = RequestRetrier(
+        request_header("t", ""),
         entries,
         send,
         RateLimiter(4),
         deadline_s=deadline_s,
         attempt_s=60,
         stopping=threading.Event(),
-        trusted=threading.Event(),
+        server_accepts=threading.Event(),
     )
-    delivery.run()
-    return delivery
+    retrier.run()
+    return retrier
 
 
-def test_the_servers_delay():
-    """A retry waits for as long as the server wants, of an entry and of a call; and gives up where that is too long."""
+def test_the_delay_of_the_server():
+    """A retry waits as long as a status asks for, of an entry or a call, and gives up if that is past the deadline."""
     details = [RetryInfo(retry_delay=Duration(nanos=500_000_000))]
     exhausted = from_grpc_status(StatusCode.RESOURCE_EXHAUSTED, "slow down", details=details)
-    answers = [
-        Answer(b"\x01\x01", {1: exhausted}, None, None, 0.1),
-        Answer(b"\x00", {}, exhausted, None, 0.1),
-        Answer(b"\x01", {}, None, None, 0.1),
+    results = [
+        MutateRowsResult(b"\x01\x01", {1: exhausted}, None, None, 0.1),
+        MutateRowsResult(b"\x00", {}, exhausted, None, 0.1),
+        MutateRowsResult(b"\x01", {}, None, None, 0.1),
     ]
     entries = {key: [mutations_of(row(key).cells)] for key in (b"a", b"b")}
-    left = iter(answers)
+    left = iter(results)
     began = time.monotonic()
-    delivery = deliver(lambda *_: next(left), entries)
+    retrier = retried(lambda *_: next(left), entries)
     assert time.monotonic() - began >= 1.0
-    assert (delivery.left, delivery.problem, delivery.tally.retries) == (0, None, {"RESOURCE_EXHAUSTED": 2})
-    left = iter(answers)
-    delivery = deliver(lambda *_: next(left), entries, deadline_s=0.4)
-    assert (delivery.left, delivery.problem) == (1, exhausted)
+    assert (retrier.rows_left, retrier.problem, retrier.tally.retries) == (0, None, {"RESOURCE_EXHAUSTED": 2})
+    left = iter(results)
+    retrier = retried(lambda *_: next(left), entries, deadline_s=0.4)
+    assert (retrier.rows_left, retrier.problem) == (1, exhausted)
 
 
-def test_a_row_beyond_the_limit_of_messages():
-    """It is its own fault that it does not get through, whatever the status says."""
+def test_a_row_too_large_for_grpc():
+    """It is refused, although its status is that of an exhausted quota."""
 
     def send(request, entries, timeout_s):
         if len(request) < 1000:
-            return Answer(b"\x01" * entries, {}, None, None, 0.1)
+            return MutateRowsResult(b"\x01" * entries, {}, None, None, 0.1)
         error = from_grpc_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "Sent message larger than max (9 vs. 8)")
-        return Answer(b"\x00" * entries, {}, error, None, 0.1)
+        return MutateRowsResult(b"\x00" * entries, {}, error, None, 0.1)
 
     entries = {b"%d" % i: [mutations_of(row(b"", b"x" * (5000 if i == 3 else 5)).cells)] for i in range(9)}
-    delivery = deliver(send, entries)
-    assert [(each.key, each.code) for each in delivery.refused] == [(b"3", "RESOURCE_EXHAUSTED")]
-    assert (delivery.left, delivery.tally.rows, delivery.problem) == (0, 8, None)
+    retrier = retried(send, entries)
+    assert [(each.key, each.code) for each in retrier.refused] == [(b"3", "RESOURCE_EXHAUSTED")]
+    assert (retrier.rows_left, retrier.tally.rows, retrier.problem) == (0, 8, None)
 
 
-def test_a_bug_travels(name, proxy):
-    """It is no server problem, and not swallowed."""
+def test_a_bug_is_raised(name, proxy):
+    """As it is, not as a ServerProblem."""
     with BulkWriter.open(name) as writer:
         writer._send = lambda *_: 1 / 0
         writer.add_all(ROWS)
@@ -460,7 +460,7 @@ additions = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(faults, max_size=8), st.lists(additions, min_size=1, max_size=3), st.integers(3, 60))
 def test_any_script(bigtable, proxy, script, bundles, mutations):
-    """Whatever happens, the table is as if every row had been written once, one after the other."""
+    """Whatever happens, the table ends as if every row had been written once, one after the other."""
     name = new_table()
     steps = iter(script)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.cloud import tables
 from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.key_ranges import Sample, cuts, divided, sampled_keys
+from pipeline.cloud.key_ranges import Sample, sampled_keys, split_points, split_range
 from pipeline.cloud.names import TableName
 from pipeline.core.rows import Cell, KeyRange
 from pipeline.core.schema.table_schema import TableSchema
@@ -48,7 +48,7 @@ def test_cuts(offsets, least, wanted):
     """Between them lies enough to be worth a request."""
     samples = [Sample(b"%05d" % number, offset) for number, offset in enumerate(offsets)]
     samples[-1:] = [sample._replace(key=b"") for sample in samples[-1:]]
-    assert cuts(samples, least) == [b"%05d" % number for number in wanted]
+    assert split_points(samples, least) == [b"%05d" % number for number in wanted]
 
 
 @given(keys, keys, st.lists(keys, max_size=6, unique=True).map(sorted), keys)
@@ -60,4 +60,4 @@ def test_divided(start, end, at, key):
     def has(part):
         return part.start <= key and (not part.end or key < part.end)
 
-    assert sum(map(has, divided(KeyRange(start, end), at))) == has(KeyRange(start, end))
+    assert sum(map(has, split_range(KeyRange(start, end), at))) == has(KeyRange(start, end))

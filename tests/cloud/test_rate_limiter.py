@@ -17,72 +17,72 @@ def clock():
 
 
 @pytest.fixture
-def pace(clock):
+def limiter(clock):
     return RateLimiter(8, clock)
 
 
-def test_exhaustion_halves_the_window(pace, clock):
-    """Once for the requests that were in flight at the time, never below one; answers widen it again, step by step."""
+def test_exhaustion_halves_the_window(limiter, clock):
+    """Once for the requests in flight at that time, never below one. Responses widen it again, step by step."""
     for expected in (4, 2, 1, 1):
         clock.now += 1
         for _ in range(5):
-            pace.exhausted(began=clock.now - 0.5)
-        assert pace.in_flight == expected
+            limiter.record_exhausted(began=clock.now - 0.5)
+        assert limiter.in_flight == expected
     for _ in range(2):
-        pace.answered(clock.now, 0.01)
-    assert pace.in_flight == 2
+        limiter.record_response(clock.now, 0.01)
+    assert limiter.in_flight == 2
     for _ in range(200):
-        pace.answered(clock.now, 0.01)
-    assert pace.in_flight == 8
+        limiter.record_response(clock.now, 0.01)
+    assert limiter.in_flight == 8
 
 
-def test_rising_latency_narrows_the_window(pace, clock):
-    """A request that takes far longer than usual; not one that is merely not quick."""
+def test_rising_latency_narrows_the_window(limiter, clock):
+    """A response that takes far longer than typical narrows it; one that is merely not fast does not."""
     for _ in range(20):
-        pace.answered(clock.now, 0.05)
-    pace.answered(clock.now, 0.9)
-    assert pace.in_flight == 8
+        limiter.record_response(clock.now, 0.05)
+    limiter.record_response(clock.now, 0.9)
+    assert limiter.in_flight == 8
     clock.now += 2
-    pace.answered(clock.now - 2, 2.0)
-    assert pace.in_flight == 6
+    limiter.record_response(clock.now - 2, 2.0)
+    assert limiter.in_flight == 6
 
 
-def test_the_server_says_how_much(pace, clock):
-    """The load is multiplied by its factor, once in a period; requests then leave as far apart as that takes."""
-    assert [pace.wait_s(100) for _ in range(10)] == [0.0] * 10
+def test_flow_control(limiter, clock):
+    """The server's factor multiplies the load, once in a period. Requests then leave at that rate."""
+    assert [limiter.wait_s(100) for _ in range(10)] == [0.0] * 10
     clock.now += 1
-    pace.told(0.8, 10)
-    assert pace.rows_a_second == pytest.approx(800)
-    pace.told(0.8, 10)
-    assert pace.rows_a_second == pytest.approx(800)
-    assert [pace.wait_s(400) for _ in range(3)] == pytest.approx([0, 0.5, 1.0])
+    limiter.adjust(0.8, 10)
+    assert limiter.rows_a_second == pytest.approx(800)
+    limiter.adjust(0.8, 10)
+    assert limiter.rows_a_second == pytest.approx(800)
+    assert [limiter.wait_s(400) for _ in range(3)] == pytest.approx([0, 0.5, 1.0])
     clock.now += 10
-    pace.told(0.01, 10)
-    assert pace.rows_a_second == pytest.approx(800 * 0.7)
+    limiter.adjust(0.01, 10)
+    assert limiter.rows_a_second == pytest.approx(800 * 0.7)
     clock.now += 10
-    pace.told(9, 10)
-    assert pace.rows_a_second == pytest.approx(800 * 0.7 * 1.3)
+    limiter.adjust(9, 10)
+    assert limiter.rows_a_second == pytest.approx(800 * 0.7 * 1.3)
 
 
-def test_a_server_that_says_no_more(pace, clock):
-    """What it said is forgotten; and one that wants more from the first has set no limit."""
-    pace.wait_s(100)
+def test_flow_control_expires(limiter, clock):
+    """The rate ends if the server sends no other. A first factor above one sets no limit."""
+    limiter.wait_s(100)
     clock.now += 1
-    pace.told(1.2, 10)
-    assert pace.rows_a_second is None
+    limiter.adjust(1.2, 10)
+    assert limiter.rows_a_second is None
     clock.now += 11
-    pace.wait_s(100)
-    pace.told(0.9, 10)
-    assert pace.rows_a_second is not None
+    limiter.wait_s(100)
+    limiter.adjust(0.9, 10)
+    assert limiter.rows_a_second is not None
     clock.now += 400
-    pace.wait_s(100)
-    assert pace.rows_a_second is None
+    limiter.wait_s(100)
+    assert limiter.rows_a_second is None
 
 
-def test_no_request_waits_for_ever(pace, clock):
-    """However low the rate has become."""
-    pace.wait_s(1)
+def test_waits_are_bounded(limiter, clock):
+    """No request waits longer than ten seconds, however low the rate."""
+    limiter.wait_s(1)
     clock.now += 1000
-    pace.told(0.7, 1)
-    assert pace.wait_s(1000) == 0.0
-    assert pace.wait_s(1000) == 10.0
+    limiter.adjust(0.7, 1)
+    assert limiter.wait_s(1000) == 0.0
+    assert limiter.wait_s(1000) == 10.0

@@ -343,8 +343,9 @@ def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: 
         assert list(table.prefix(0, LATEST_US, sensors="o")) == [*own, RawRecord("other", T, {"t": 1.0})]
         assert list(table.sensors()) == ["odd", "other"]
         assert table.foreign.count == len(foreign)
-        assert {row.key for row in foreign} == table.foreign.told.keys()
-        assert all("is not one of this schema: " in line and "\n" not in line for line in table.foreign.told.values())
+        assert {row.key for row in foreign} == table.foreign.messages.keys()
+        messages = table.foreign.messages.values()
+        assert all("is not one of this schema: " in line and "\n" not in line for line in messages)
     assert len(caplog.records) == 1
 
 
@@ -356,7 +357,7 @@ def test_foreign_windows_are_left_out(name: TableName) -> None:
     with opened(name) as table:
         assert [each.start_us for each in table.aggregates("odd", 0, LATEST_US, tier=HOURLY)] == [T, T + 100 * HOUR]
         assert table.foreign.count == len(foreign)
-        assert table.foreign.told.keys() == {row.key for row in foreign}
+        assert table.foreign.messages.keys() == {row.key for row in foreign}
 
 
 def test_strictly_nothing_is_left_out(name: TableName) -> None:
@@ -381,4 +382,4 @@ def test_many_foreign_rows_cost_few_requests(name: TableName) -> None:
         assert list(table.sensors()) == ["a", "v"]
         assert table.rows.requests <= 12
         assert table.foreign.count == 3000
-        assert len(table.foreign.told) == 1000
+        assert len(table.foreign.messages) == 1000

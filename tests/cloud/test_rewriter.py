@@ -1,6 +1,7 @@
 import uuid
 
 import pytest
+from grpc import StatusCode
 
 from pipeline.cloud import rewriter, tables
 from pipeline.cloud.errors import ServerProblem
@@ -9,6 +10,7 @@ from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.rows import Cell, KeyRange
 from pipeline.core.schema.policies import Never
+from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 
 
 @pytest.fixture
@@ -76,6 +78,21 @@ def test_what_the_server_refuses(name):
     nowhere = TableName(name.project, name.instance, "nowhere")
     with pytest.raises(ServerProblem, match=f"^table {nowhere} does not exist$"):
         write(nowhere, {b"a": [cell("one", b"q")]})
+
+
+@pytest.mark.parametrize("code", [StatusCode.ABORTED, StatusCode.CANCELLED, StatusCode.RESOURCE_EXHAUSTED])
+def test_a_transient_error_is_retried(name, bigtable, monkeypatch, code):
+    """Of a whole request, and of single rows."""
+    rows = {b"%d" % n: [cell("one", b"q")] for n in range(9)}
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        for fault in (failing(code), refusing(code)):
+            proxy.mutations = first(1, fault)
+            write(name, rows)
+        assert proxy.failed[code] == 1
+        assert proxy.refused[code] > 0
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
+    assert rows_of(name) == rows
 
 
 def test_an_unreachable_server(name, monkeypatch):

@@ -14,6 +14,7 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.schema.layouts import CellSelection
 from tests.cloud.row_server import EVERYTHING, FAKE, numbered
 
 MEGABYTE = 1_000_000
@@ -137,6 +138,22 @@ def test_a_filter_chooses_cells(
     assert list(reader.read(EVERYTHING, of_tens, reverse=reverse)) == expected
     assert (reader.rows_read, reader.cells_read) == (4, 4)
     assert list(reader.read(EVERYTHING, of_tens, 3, reverse=reverse)) == expected[:3]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_selection_is_read(
+    name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    """Range, columns, pattern, page size and direction all reach the server."""
+    monkeypatch.setattr(row_reader, "PAGE_ROWS", 100)
+    rows = numbered(40)
+    write(name, rows)
+    expected = [Row(rows[n].key, rows[n].cells[:1]) for n in (10, 20, 30)]
+    found = reader.read_selection(
+        KeyRange(b"k0001", b""), CellSelection(("f",), (b"a",)), "k00[0-9]0", page_rows=2, reverse=reverse
+    )
+    assert list(found) == (expected[::-1] if reverse else expected)
+    assert (reader.requests, reader.cells_read) == (2, 3)
 
 
 def test_large_values_and_many_cells_come_whole(name: TableName, reader: RowReader) -> None:

@@ -68,6 +68,7 @@ def test_the_server_is_told_what_the_client_can_do(server: Server, faked: RowRea
         [breaking(1)],
         [breaking(2), breaking(0), breaking(1)],
         [breaking(2, grpc.StatusCode.ABORTED)],
+        [breaking(2, grpc.StatusCode.CANCELLED)],
         [breaking(2, grpc.StatusCode.DEADLINE_EXCEEDED)],
         [breaking(2, grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")],
         [stopping_within(0)],

@@ -1,5 +1,5 @@
 from hypothesis import settings
 
-# How long an example takes says nothing on a machine that is busy with other tests.
+# The duration of an example means nothing while other tests run on the same machine.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

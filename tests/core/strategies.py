@@ -1,4 +1,4 @@
-"""What valid events are made of, for Hypothesis to choose from."""
+"""Hypothesis strategies of valid events and their parts."""
 
 from hypothesis import strategies as st
 
@@ -13,12 +13,12 @@ spans = st.lists(times, min_size=2, max_size=2, unique=True).map(sorted)
 names = st.sampled_from(["t", "t.1", "_", "T-0", "a_b.c-d", "sum", "agg", "x" * 128])
 values = st.floats(allow_nan=False, allow_infinity=False)
 key_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="#"), min_size=1, max_size=8)
-"""What is promoted to a key: any text without '#'."""
+"""Metadata that is part of row keys: any text without '#'."""
 
 
 @st.composite
 def events(draw, sensors=sensor_ids, at=times, promoted=("location",)):
-    """Valid events that have the promoted metadata and an id."""
+    """Draws a valid event with the promoted metadata and an event_id."""
     metadata = draw(st.dictionaries(names, st.text(max_size=8), max_size=3))
     metadata |= {name: draw(key_texts) for name in promoted}
     readings = draw(st.dictionaries(names, values, min_size=1, max_size=4))

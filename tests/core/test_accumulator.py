@@ -13,8 +13,8 @@ from pipeline.core.accumulator import Pane, RestoredReadings, WindowReadings
 from pipeline.core.stats import WindowStats
 from tests.core.exact_stats import GREATEST, assert_exact, kinds
 
-# Events as they are, by time and what else tells them apart: each has one value of each metric, however often and in
-# whichever parts it comes.
+# The true events by identity (time and discriminator). Each has one value per metric, however often and in whatever
+# parts it is delivered.
 truths = kinds.flatmap(
     lambda values: st.dictionaries(
         st.tuples(
@@ -29,7 +29,7 @@ truths = kinds.flatmap(
 
 
 def parts_of(readings, rng):
-    """An event whole, or two parts of it that overlap or not."""
+    """Returns an event as one or two parts, which may overlap."""
     names = sorted(readings)
     cut = rng.randrange(len(names) + 1)
     parts = [{n: readings[n] for n in names[: cut + 1]}, {n: readings[n] for n in names[cut:]}]
@@ -39,8 +39,8 @@ def parts_of(readings, rng):
 def accumulated(deliveries):
     found = WindowReadings()
     for identity, readings in deliveries:
-        time_us, apart = identity if isinstance(identity, tuple) else (identity, "")
-        found.add(time_us, readings, apart)
+        time_us, discriminator = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, discriminator)
     return found
 
 
@@ -52,7 +52,7 @@ def stats_of(truth):
 
 
 def assert_same(found, expected):
-    """Counts, minima and maxima exactly; sums as far as the order of adding allows."""
+    """Compares counts, minima and maxima exactly, and sums with the tolerance for the order of addition."""
     assert found.events == expected.events
     assert found.metrics.keys() == expected.metrics.keys()
     for metric, of_metric in expected.metrics.items():
@@ -72,7 +72,7 @@ def by_metric(truth):
 
 
 def assert_counts_once(stats, truth):
-    """Holds the statistics against each reading of the truth once."""
+    """Asserts that the statistics count each true reading once."""
     expected = by_metric(truth)
     assert stats.events == len(truth)
     assert stats.metrics.keys() == expected.keys()
@@ -82,7 +82,7 @@ def assert_counts_once(stats, truth):
 
 @given(truths, st.randoms(use_true_random=False))
 def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
-    """However often readings come, in whatever parts and order, and however accumulators merge: each counts once."""
+    """Each reading counts once, however often and in whatever parts and order it arrives, and whatever is merged."""
     deliveries = [(time_us, part) for time_us, readings in truth.items() for part in parts_of(readings, rng)]
     deliveries += rng.choices(deliveries, k=len(deliveries))
     rng.shuffle(deliveries)
@@ -100,62 +100,62 @@ def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
 
 
 @given(truths, st.randoms(use_true_random=False))
-def test_what_the_table_held(truth, rng: random.Random):
-    """What was recalled and what has come count once together, whatever they have in common, in either order."""
+def test_restored_and_received_readings_count_once(truth, rng: random.Random):
+    """A reading that was both restored and received counts once, in either order of merging."""
     deliveries = list(truth.items())
-    held = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    came_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    came = accumulated(came_events.items())
-    assert came.pane().whole is False
+    stored = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    received_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    received = accumulated(received_events.items())
+    assert received.pane().complete is False
     restored = WindowReadings()
-    restored.restore(RestoredReadings(accumulated(held.items())))
-    one, other = (came, restored) if rng.randrange(2) else (restored, came)
+    restored.restore(RestoredReadings(accumulated(stored.items())))
+    one, other = (received, restored) if rng.randrange(2) else (restored, received)
     one.merge(other)
     pane = one.pane()
-    assert pane.whole is True
-    assert_counts_once(pane.stats, {t: truth[t] for t in came_events.keys() | held.keys()})
+    assert pane.complete is True
+    assert_counts_once(pane.stats, {t: truth[t] for t in received_events.keys() | stored.keys()})
 
 
-def test_a_window_that_only_the_aggregate_row_tells_of():
-    """Statistics of readings that nobody has any more are counted beside those that come, once."""
+def test_restored_statistics_count_once():
+    """Statistics restored from an aggregate row are added to new readings, once, however often they are merged."""
     found = accumulated([(1, {"t": 3.0})])
     other = WindowReadings()
     other.restore(RestoredReadings(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
     found.merge(other)
     found.merge(accumulated([(1, {"t": 3.0})]))
-    found.merge(other)  # which some runners hand on twice
+    found.merge(other)  # some runners merge an accumulator twice
     assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
-    assert found.pane().whole
+    assert found.pane().complete
 
 
-def test_less_than_the_row_is_not_whole():
-    """Raw rows that are fewer than the aggregate row counts are not whole, until as many have come."""
+def test_less_than_the_row_is_incomplete():
+    """A pane is incomplete until it counts as many readings as the restored aggregate row."""
     found = WindowReadings()
-    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), least=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
-    assert not found.pane().whole
+    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    assert not found.pane().complete
     found = WindowReadings.from_bytes(found.to_bytes())
     found.add(2, {"u": 4.0})
-    assert not found.pane().whole  # as many events, but one reading less of t
+    assert not found.pane().complete  # as many events, but one reading less of t
     other = accumulated([(3, {"t": 4.0})])
     other.merge(found)
-    assert other.pane().whole
+    assert other.pane().complete
 
 
-def test_other_readings_than_the_row_s_are_not_whole():
-    """However many there are: what the row has the least or the greatest value of is not among them."""
+def test_other_readings_than_the_row_s_are_incomplete():
+    """A pane is incomplete until its extremes enclose the aggregate row's, however many readings it counts."""
     found = WindowReadings()
-    held = accumulated([(i, {"t": 5.0}) for i in range(9)])
-    found.restore(RestoredReadings(held, least=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
-    assert not found.pane().whole
+    stored = accumulated([(i, {"t": 5.0}) for i in range(9)])
+    found.restore(RestoredReadings(stored, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    assert not found.pane().complete
     found.add(10, {"t": 9.5})
-    assert not found.pane().whole
+    assert not found.pane().complete
     found.add(11, {"t": 1.0})
-    assert found.pane().whole
+    assert found.pane().complete
 
 
 @given(truths, st.randoms(use_true_random=False))
-def test_what_is_in_one_and_not_in_the_other(truth, rng: random.Random):
-    """Reading by reading, whatever events they share."""
+def test_without_another_accumulator(truth, rng: random.Random):
+    """``without`` removes exactly the other's readings, also of events that both contain in part."""
     some = {
         t: dict(rng.sample(sorted(of_event.items()), rng.randrange(len(of_event) + 1))) for t, of_event in truth.items()
     }
@@ -169,7 +169,7 @@ def test_what_is_in_one_and_not_in_the_other(truth, rng: random.Random):
 
 
 def test_without_deduplication():
-    """A reading that comes again counts again, and nothing of it is kept."""
+    """A redelivered reading counts again, and no readings are kept."""
     found = WindowReadings(deduplicate=False)
     for _ in range(2):
         found.add(5, {"t": 1.5})
@@ -181,14 +181,14 @@ def test_without_deduplication():
 
 
 def test_the_first_of_two_values_counts():
-    """Two different values for one reading are the publisher's mistake; one of them counts."""
+    """Of two different values for one reading, a publisher's mistake, the first counts."""
     found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
     stats = found.pane().stats
     assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
 
 
 def test_the_first_of_two_values_counts_in_a_merge():
-    """It is the accumulator's own, however much each of the two has seen, and wherever it was counted."""
+    """The accumulator's own value wins over the merged one, whatever their sizes and whether they were counted."""
     for more in (0, 100):
         for counted in (False, True):
             one = accumulated([(5, {"t": 1.0})] + [(i, {"t": 0.0}) for i in range(10, 10 + more)])
@@ -201,9 +201,9 @@ def test_the_first_of_two_values_counts_in_a_merge():
 
 
 @given(truths, truths, st.randoms(use_true_random=False))
-def test_a_merge_leaves_the_other_alone(truth, came, rng: random.Random):
-    """What was merged is as it was to the last byte, also when more comes to what it was merged into."""
-    one, other = accumulated(truth.items()), accumulated(came.items())
+def test_a_merge_leaves_the_other_alone(truth, more, rng: random.Random):
+    """The merged accumulator stays the same to the last byte, also when the target accumulates more."""
+    one, other = accumulated(truth.items()), accumulated(more.items())
     if rng.randrange(2):
         other = WindowReadings.from_bytes(other.to_bytes())
     before = other.to_bytes()
@@ -213,12 +213,12 @@ def test_a_merge_leaves_the_other_alone(truth, came, rng: random.Random):
     one.pane()
     one.merge(other)
     assert other.to_bytes() == before
-    assert_counts_once(other.pane().stats, came)
+    assert_counts_once(other.pane().stats, more)
 
 
 @pytest.mark.parametrize("count", [2, 100])
 def test_metrics_in_any_order(count):
-    """A protobuf map has its entries in any order: events of the same metrics are alike all the same."""
+    """The order of metrics does not matter. A protobuf map has its entries in any order."""
     ordered = accumulated((i, {"t": float(i), "u": -1.0}) for i in range(count))
     mixed = accumulated((i, {"t": float(i), "u": -1.0} if i % 2 else {"u": -1.0, "t": float(i)}) for i in range(count))
     assert_same(mixed.pane().stats, ordered.pane().stats)
@@ -230,7 +230,7 @@ def test_metrics_in_any_order(count):
 
 @given(st.lists(st.integers(-1, 48), min_size=2, max_size=12), st.randoms(use_true_random=False))
 def test_times_far_apart(hours, rng: random.Random):
-    """A window may be longer than an hour, and its parts come in any order."""
+    """A window may be longer than an hour, and its parts may arrive in any order."""
     deliveries = [(40 * 3_600_000_000 + hour * 3_599_999_999 + i, {"t": float(i)}) for hour in hours for i in range(5)]
     rng.shuffle(deliveries)
     merged = WindowReadings()
@@ -242,7 +242,7 @@ def test_times_far_apart(hours, rng: random.Random):
 
 
 def test_many_without_deduplication():
-    """They are counted as they come, and none is lost."""
+    """Many readings are counted without losing one, and the state stays small."""
     found = WindowReadings(deduplicate=False)
     for i in range(2500):
         found.add(5, {"t": float(i)})
@@ -251,26 +251,26 @@ def test_many_without_deduplication():
 
 
 def test_a_row_of_metadata_alone():
-    """It is no event, wherever it comes from, and the accumulator can be handed on."""
+    """A row without readings is not counted as an event, and the accumulator still pickles."""
     found = accumulated([(5, {"t": 1.0})])
     found.restore(RestoredReadings(accumulated([(6, {})])))
     assert pickle.loads(pickle.dumps(found)).pane().stats.events == 1  # noqa: S301 (our own)
 
 
 def test_a_pane_stays_as_it_is():
-    """What has gone out does not change with what comes in after it, nor does what was given."""
+    """A pane and the given readings do not change when more readings are added."""
     readings = {"t": 1.0}
     found = accumulated([(5, readings)])
     pane = found.pane()
     found.add(5, {"u": 1.0})
     found.add(6, {"t": 1.0})
-    assert pane == Pane(pane.stats, whole=False)
+    assert pane == Pane(pane.stats, complete=False)
     assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
 
 
 @pytest.mark.parametrize(("hertz", "metrics"), [(1, 1), (1, 3), (100, 1)])
 def test_the_state_s_size(hertz, metrics):
-    """Encoded, a reading takes eight bytes, and its event four more for the time."""
+    """A serialized reading takes eight bytes, and its event's time four."""
     found = accumulated(
         (i * 1_000_000 // hertz, {f"m{m}": float(i + m) for m in range(metrics)}) for i in range(3600 * hertz)
     )
@@ -279,16 +279,16 @@ def test_the_state_s_size(hertz, metrics):
     assert readings_bytes < len(pickle.dumps(found, 5)) < readings_bytes + 700
 
 
-def test_the_size_of_events_told_apart():
-    """Where more than the time tells events apart, a time takes sixteen bytes."""
+def test_the_size_of_wide_times():
+    """A time takes sixteen bytes if events are identified by more than their time."""
     found = WindowReadings()
     for i in range(3600):
         found.add(i * 1_000_000, {"t": float(i)}, f"e-{i}")
     assert 3600 * (16 + 8) < len(found.to_bytes()) < 3600 * (16 + 8) + 700
 
 
-def test_without_deduplication_nothing_is_told_apart():
-    """There is nothing to compare with."""
+def test_a_discriminator_without_deduplication():
+    """Without deduplication, the discriminator is ignored and each event counts."""
     found = WindowReadings(deduplicate=False)
     for _ in range(2):
         found.add(5, {"t": 1.5}, "north")
@@ -297,15 +297,15 @@ def test_without_deduplication_nothing_is_told_apart():
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_accumulators_of_two_kinds(deduplicate):
-    """What keeps readings can't be merged with what does not: it could not tell what both have."""
-    with pytest.raises(ValueError, match=r"^accumulators with and without de-duplication can't be merged$"):
+    """Accumulators with and without deduplication cannot be merged: readings in both could not be recognized."""
+    with pytest.raises(ValueError, match=r"^cannot merge accumulators with and without deduplication$"):
         WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_too_many_metrics(monkeypatch, deduplicate):
-    """Beyond the most that a row has, a window keeps and tells nothing any more, whatever it is merged with."""
-    monkeypatch.setattr("pipeline.core.accumulator.MOST_METRICS", 10)
+    """A window with too many metrics drops its content and stays too wide, whatever it is merged with."""
+    monkeypatch.setattr("pipeline.core.accumulator.MAX_METRICS", 10)
     accumulators = []
     for part in range(4):
         found = WindowReadings(deduplicate=deduplicate)
@@ -313,12 +313,12 @@ def test_too_many_metrics(monkeypatch, deduplicate):
             found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
         accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
     merged = WindowReadings(deduplicate=deduplicate)
-    told = []
+    too_wide = []
     for each in accumulators:
         merged.merge(each)
-        told.append(merged.pane().too_wide)
-    assert told == [False, False, True, True]
-    assert (merged.pane().stats.events, merged.pane().whole) == (0, False)
+        too_wide.append(merged.pane().too_wide)
+    assert too_wide == [False, False, True, True]
+    assert (merged.pane().stats.events, merged.pane().complete) == (0, False)
     merged.add(99, {"m0": 1.0})
     assert len(merged.to_bytes()) == 1
     assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide

@@ -23,57 +23,57 @@ def contents(stats):
 
 
 def kept(readings):
-    """Event times with their readings; each time in this module comes with all of its metrics at once."""
+    """Returns the kept readings by event time. In this module, each event arrives with all its metrics at once."""
     return {} if readings._kept is None else dict(readings._kept.events()) | readings._fresh
 
 
 @given(events, events, st.booleans(), st.booleans())
-def test_readings_come_back(added, restored, deduplicate, whole):
-    """All that an accumulator holds is in its bytes, to the last bit."""
+def test_readings_round_trip(added, restored, deduplicate, restores):
+    """An accumulator's bytes contain all its content, to the last bit."""
     readings = WindowReadings(deduplicate=deduplicate)
     for time_us, of_event in added.items():
         readings.add(time_us, of_event)
-    if whole:
+    if restores:
         statistics = WindowStats()
         for of_event in restored.values():
             statistics.add(of_event)
         readings.restore(RestoredReadings(statistics=statistics))
     found = WindowReadings.from_bytes(readings.to_bytes())
     assert kept(found) == kept(readings) == (added if deduplicate else {})
-    assert (contents(found.pane().stats), found.pane().whole) == (contents(readings.pane().stats), whole)
+    assert (contents(found.pane().stats), found.pane().complete) == (contents(readings.pane().stats), restores)
 
 
 @given(st.dictionaries(st.integers(0, 10**16), events, max_size=4), st.booleans())
-def test_windows_come_back(windows, whole):
-    """So it is with a longer window's shorter ones."""
+def test_windows_round_trip(windows, restores):
+    """The bytes of a longer window's accumulator contain all its shorter windows, to the last bit."""
     shorter = ShorterWindows()
     for start_us, of_window in windows.items():
         stats = WindowStats()
         for of_event in of_window.values():
             stats.add(of_event)
         shorter.put(start_us, stats)
-    shorter.whole = whole
+    shorter.has_restored = restores
     found = ShorterWindows.from_bytes(shorter.to_bytes())
-    assert found.whole == whole
+    assert found.has_restored == restores
     assert {start_us: contents(stats) for start_us, stats in found.latest.items()} == {
         start_us: contents(stats) for start_us, stats in shorter.latest.items()
     }
 
 
 @pytest.mark.parametrize("count", [1, 10])
-def test_bytes_that_end_too_early(count):
-    """They are not taken for less."""
+def test_truncated_bytes(count):
+    """Truncated bytes raise an error instead of being read as fewer readings."""
     readings = WindowReadings()
     for i in range(count):
         readings.add(i, {"t": 1.0})
     encoded = readings.to_bytes()
     for size in range(len(encoded)):
-        with pytest.raises(ValueError, match="ends before its end"):
+        with pytest.raises(ValueError, match="is cut off"):
             WindowReadings.from_bytes(encoded[:size])
 
 
 def test_a_metric_s_statistics_are_small():
-    """At most a hundred bytes for a sensor, metric and hour, without the readings."""
+    """Without readings, the statistics of a sensor, metric and hour take at most a hundred bytes."""
     readings = WindowReadings(deduplicate=False)
     readings.add(5, {"temperature_of_water": 1.0})
     assert len(readings.to_bytes()) <= 100
@@ -86,8 +86,8 @@ GOLDEN = (
 )
 
 
-def test_the_form():
-    """These bytes are what running jobs hold: where they change, so does the form."""
+def test_the_format():
+    """The state of running jobs consists of these bytes. If they change, the format mark must change too."""
     readings = WindowReadings()
     for second in range(4):
         readings.add(1_771_329_600_000_000 + second * 1_000_000, {"t": second / 2})
@@ -97,14 +97,14 @@ def test_the_form():
 
 @pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
 @pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x49, 0x69])
-def test_another_form(kind, first):
-    """It is not misread."""
-    with pytest.raises(ValueError, match=r"^an accumulator of another release: drain the job"):
+def test_another_format(kind, first):
+    """Another release's bytes raise an error instead of being misread."""
+    with pytest.raises(ValueError, match=r"^another release wrote this accumulator; drain the job"):
         kind.from_bytes(bytes([first]) + kind().to_bytes()[1:])
 
 
 @pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
-def test_bytes_that_go_on(kind):
-    """They are none of this form either."""
-    with pytest.raises(ValueError, match=r"^an accumulator goes on behind its end$"):
+def test_bytes_after_the_end(kind):
+    """Bytes after the accumulator's end raise an error."""
+    with pytest.raises(ValueError, match=r"^the accumulator has bytes after its end$"):
         kind.from_bytes(kind().to_bytes() + b"?")

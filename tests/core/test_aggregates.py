@@ -30,7 +30,7 @@ TEN = from_datetime(datetime(2026, 2, 17, 10, tzinfo=UTC))
 
 @given(windows, sensor_ids, times)
 def test_key_round_trip(window, sensor_id, time_us):
-    """An aggregate key says its sensor and the start of its window."""
+    """An aggregate key parses back into its sensor and the start of its window."""
     start_us = window.start_of(time_us)
     key = aggregate_key(window, sensor_id, start_us)
     assert key.startswith(aggregate_prefix(window).encode())
@@ -39,7 +39,7 @@ def test_key_round_trip(window, sensor_id, time_us):
 
 @given(windows, sensor_ids, spans, times)
 def test_range_holds_the_windows_that_start_inside(window, sensor_id, bounds, time_us):
-    """A range of keys holds a window exactly when its start is in the half-open range of times."""
+    """A key range contains a window if and only if its start is in the half-open range of times."""
     bounds = [min(bound, LATEST_US - window.length_us) for bound in bounds]
     start_us = window.start_of(min(time_us, LATEST_US - window.length_us))
     key_range = aggregate_range(window, sensor_id, *bounds)
@@ -57,18 +57,18 @@ def test_range_holds_the_windows_that_start_inside(window, sensor_id, bounds, ti
     ],
 )
 def test_keys_of_the_contract(window, key):
-    """Hours and days have names of their own; any other window is named as it was given."""
+    """Hours and days have their own labels; any other window is labelled with its text."""
     assert aggregate_key(window, "balloon-7", window.start_of(TEN_THIRTY)) == key
 
 
 def test_key_of_another_window():
-    """A key of hours is not read as one of days."""
+    """The key of an hour does not parse as that of a day."""
     with pytest.raises(ValueError, match="is not the key of a window of 1d"):
         parse_aggregate_key(DAILY, b"agg#hourly#balloon-7#2026-02-17")
 
 
 def test_row_of_the_contract():
-    """One row of the whole window, every cell at the window's start."""
+    """One row contains the whole window, and every cell's timestamp is the window's start."""
     stats = WindowStats()
     stats.add({"temperature": 20.0})
     stats.add({"temperature": 23.0, "humidity": 50.0})
@@ -95,13 +95,13 @@ def test_row_of_the_contract():
 
 @pytest.mark.parametrize("metric", ["temperature", "sum", "count_sum", "a_b.c-d"])
 def test_qualifier_splits_back(metric):
-    """A statistic's column splits into the statistic and the metric, whatever the metric is called."""
+    """A qualifier splits into the statistic and the metric, whatever the metric's name."""
     for statistic in STATISTICS:
         assert split_qualifier(f"{statistic}_{metric}") == (statistic, metric)
 
 
 def test_rows_of_an_earlier_release():
-    """Its averages were outside of the extremes by rounding, its deviations infinite where their squares overflowed."""
+    """Averages that rounding moved outside the extremes, and overflowed deviations, are clamped."""
     summaries = {"t": MetricSummary(10, 652.0, 65.2, 65.2, 65.20000000000002, 0.0)}
     summaries["u"] = MetricSummary(2, 0.0, -2e154, 2e154, 0.0, math.inf)
     metrics = stats_of(AggregateRecord("a", TEN, HOURLY, 10, summaries)).metrics

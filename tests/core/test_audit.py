@@ -1,4 +1,4 @@
-"""What an audit calls wrong, what it lets pass, and what it would put in its place."""
+"""An audit reports wrong aggregates, accepts those within the tolerance, and proposes the correct rows."""
 
 import json
 import random
@@ -50,8 +50,8 @@ def stored_of_stats(stats, tier=HOURS):
 
 @settings(max_examples=300)
 @given(lists(max_size=50), st.randoms(use_true_random=False))
-def test_the_order_of_adding_is_no_difference(given_values, rng: random.Random):
-    """However the same readings were added up, whatever doubles they are, the row is right."""
+def test_the_order_of_addition_is_no_difference(given_values, rng: random.Random):
+    """A row is correct in whatever order its readings were added, whatever doubles they are."""
     shuffled = list(given_values)
     rng.shuffle(shuffled)
     cut = rng.randrange(len(shuffled))
@@ -63,7 +63,7 @@ def test_the_order_of_adding_is_no_difference(given_values, rng: random.Random):
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=20))
 def test_a_reading_too_many_is_a_difference(given_values):
-    """A reading that was counted twice, or not at all, shows in the counts at least."""
+    """A reading that was counted twice or not at all shows at least in the counts."""
     for wrong in ([*given_values, given_values[0]], given_values[1:]):
         found = {each.statistic: each for each in differences(recomputed_of(given_values), stored_of(wrong), HOURS)}
         assert found["reading_count"] == Difference("reading_count", len(wrong), len(given_values))
@@ -73,9 +73,9 @@ def test_a_reading_too_many_is_a_difference(given_values):
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("share", [0.5, 2.0])
 def test_the_tolerance(statistic, share):
-    """Counts and extremes are exact; a sum may be off by 1e-9 of the sum of magnitudes, the others by that per reading.
+    """Counts and extremes are exact. A sum may be off by 1e-9 of the sum of magnitudes, the others by that per reading.
 
-    A sum near zero of large readings is measured by the readings.
+    The tolerance of a sum near zero is relative to its readings.
     """
     given_values = [1e6, -1e6 + 0.25, 3.0, 5.0]
     tolerance = 1e-9 * sum(map(abs, given_values)) / (1 if statistic == "sum" else 4)
@@ -87,7 +87,7 @@ def test_the_tolerance(statistic, share):
 
 
 def test_columns_that_should_not_be_there():
-    """A metric that no raw row has, and a value that no reader takes, are differences."""
+    """A metric without raw readings and an invalid value are differences."""
     stored = stored_of([1.0, 2.0]) | {"sum_ghost": b"7", "max_t": b"two", "min_t": b"nan", "odd": b"\xff"}
     found = list(differences(recomputed_of([1.0, 2.0]), stored, HOURS))
     assert found[:2] == [Difference("max_t", "two", 2.0), Difference("min_t", "nan", 1.0)]
@@ -95,13 +95,13 @@ def test_columns_that_should_not_be_there():
 
 
 def test_an_overflow_is_no_difference_to_itself():
-    """A sum that is infinite is as it ought to be, whatever was added first."""
+    """Two infinite sums agree, whatever the order of addition."""
     given_values = [1.7e308, 1.7e308, -1.0]
     assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS)) == []
 
 
-def test_the_least_doubles():
-    """Their deviation is rounded at every step, and is right all the same."""
+def test_the_smallest_doubles():
+    """The deviation of the smallest doubles is rounded at every step and is still accepted."""
     given_values = [number % 7 * LEAST for number in range(1000)]
     stored = stored_of(sorted(given_values))
     assert stored["stddev_t"] != stored_of_stats(recomputed_of(given_values).stats)["stddev_t"]
@@ -109,7 +109,7 @@ def test_the_least_doubles():
 
 
 def test_an_overflow_in_one_order_only():
-    """At the edge of the doubles a sum is infinite in one order of adding and finite in another: both are right."""
+    """Near the greatest double, a sum is infinite in one order of addition and finite in another. Both are correct."""
     given_values = [GREATEST, 1.0, -1.0]
     assert list(differences(recomputed_of(given_values), stored_of(given_values) | {"sum_t": b"inf"}, HOURS)) == []
 
@@ -126,14 +126,14 @@ def test_an_overflow_in_one_order_only():
     ],
 )
 def test_a_wrong_value_at_the_edges(given_values, wrong):
-    """The tolerance does not grow with what overflows: what is wrong is found."""
+    """The tolerance does not become infinite through an overflow: wrong values are reported."""
     stored = stored_of(given_values) | wrong
     assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS)] == list(wrong)
 
 
 @given(hours_of_values)
 def test_a_day_is_made_of_its_hours(by_hour):
-    """The day that an audit puts in place is what all the readings of its hours come to."""
+    """The proposed row of a day counts all the readings of its hours."""
     shortest = {T + hour * HOUR_US: recomputed_of(of_hour) for hour, of_hour in by_hour.items()}
     audited = list(audit("a", EXTENTS, shortest, {}))
     assert [each.tier for each in audited] == [HOURS] * len(by_hour) + [DAYS] * bool(by_hour)
@@ -148,7 +148,7 @@ def test_a_day_is_made_of_its_hours(by_hour):
 
 @given(hours_of_values, st.sets(st.integers(0, 23)), st.sets(st.integers(0, 23)))
 def test_after_its_own_repair_an_audit_finds_nothing(by_hour, lost, ghosts):
-    """Rows that are missing, or have nothing to say, are found once: what is put in their place is right."""
+    """Missing and superfluous rows are reported, and after the proposed repair nothing is."""
     shortest = {T + hour * HOUR_US: recomputed_of(of_hour) for hour, of_hour in by_hour.items()}
     stored = {
         (HOURS, T + hour * HOUR_US): stored_of(by_hour.get(hour, [1.0])) for hour in (by_hour.keys() - lost) | ghosts
@@ -163,8 +163,8 @@ def test_after_its_own_repair_an_audit_finds_nothing(by_hour, lost, ghosts):
     assert [each for each in audit("a", EXTENTS, shortest, stored) if each.finding] == []
 
 
-def test_windows_outside_the_extents_are_not_looked_at():
-    """Neither an hour behind the range nor a day of which a part is."""
+def test_windows_outside_the_extents_are_not_audited():
+    """An hour after the extent is not audited, nor a day that is only partly in it."""
     shortest = {T: recomputed_of([1.0]), T + HOUR_US: recomputed_of([2.0])}
     extents = [Extent(HOURS, T, T + HOUR_US), Extent(DAYS, T + DAY_US, T + DAY_US)]
     (audited,) = audit("a", extents, shortest, {(HOURS, T + 2 * HOUR_US): stored_of([1.0])})
@@ -172,7 +172,7 @@ def test_windows_outside_the_extents_are_not_looked_at():
 
 
 def test_the_record():
-    """JSON says which window, what is wrong with it, and both values of each statistic; infinity is text there."""
+    """A record contains the window, its problem, and both values of each wrong statistic. Infinity is text."""
     shortest = {T: recomputed_of([1.7e308, 1.7e308])}
     stored = {(HOURS, T): stored_of([1.7e308]), (HOURS, T + HOUR_US): {"count_t": b"1"}}
     del stored[HOURS, T]["sum_t"]
@@ -196,7 +196,7 @@ def test_the_record():
 
 
 def test_windows_of_foreign_rows_are_left():
-    """Nothing is said of a window that foreign raw rows may be part of, nor of a longer one that holds it."""
+    """A window that may contain foreign raw rows is untouched, and so is a longer window that contains it."""
     shortest = {T + hour * HOUR_US: recomputed_of([1.0]) for hour in (0, 1, 24)}
     stored = {(DAYS, T): stored_of([2.0])}
     foreign = [(T + HOUR_US, T + HOUR_US + 1), (T + 2 * HOUR_US, T + 4 * HOUR_US)]
@@ -214,8 +214,8 @@ def test_windows_of_foreign_rows_are_left():
     ]  # fmt: skip
 
 
-def test_foreign_rows_of_windows_that_are_not_looked_at():
-    """They hold nothing up; unless a longer window is looked at, which is listed by the shortest of them."""
+def test_foreign_rows_outside_the_extents():
+    """Foreign rows outside the extents matter only if a longer audited window contains them; both are then reported."""
     days = [Extent(HOURS, T + 12 * HOUR_US, T + 24 * HOUR_US), Extent(DAYS, T, T + 24 * HOUR_US)]
     foreign = [(T + HOUR_US, T + HOUR_US + 1)]
     assert list(audit("a", days, {}, {}, foreign)) == [Untouched(HOURS, "a", T + HOUR_US), Untouched(DAYS, "a", T)]
@@ -223,8 +223,8 @@ def test_foreign_rows_of_windows_that_are_not_looked_at():
 
 
 def test_too_many_metrics(monkeypatch):
-    """A window with more metrics than a row has is not touched, and listed; another beside it is looked at."""
-    monkeypatch.setattr("pipeline.core.audit.MOST_METRICS", 3)
+    """A window with too many metrics for a row is untouched and reported; the windows next to it are audited."""
+    monkeypatch.setattr("pipeline.core.audit.MAX_METRICS", 3)
     shortest = {}
     for hour in range(4):
         readings = WindowReadings()

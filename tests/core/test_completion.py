@@ -1,4 +1,4 @@
-"""How a window is completed where raw rows may be gone."""
+"""Completing a window whose raw rows may have been collected."""
 
 import pytest
 
@@ -19,7 +19,7 @@ TIERS = "tiers = { 1h = 'hours', 6h = 'shifts' }"
 SCHEMA = parse_schema(f"{TIERS}\npolicies = {{ raw = 'maxage=2d', shifts = 'never' }}")
 HOURS, SHIFTS = SCHEMA.tiers
 SHIFT = SHIFTS.window.start_of(T)
-LONG_AFTER = T + 5 * 24 * HOUR  # raw rows of then may be gone
+LONG_AFTER = T + 5 * 24 * HOUR  # by then, raw rows of T may be gone
 
 
 def event(minutes, metric="t"):
@@ -41,38 +41,38 @@ def readings(*events):
 
 
 def completed(fresh, rows, raw=(), added=None, **further):
-    """How many events the hour comes to; None where it is left as it is."""
+    """Returns how many events the completed hour counts; None if it cannot be completed."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
-    whole = completion.completed(HOURS, "a", T, LONG_AFTER, fresh, **further)
-    return whole and whole.pane().stats.events
+    found = completion.completed(HOURS, "a", T, LONG_AFTER, fresh, **further)
+    return found and found.pane().stats.events
 
 
 @pytest.mark.parametrize(
     ("rows", "events"),
     [
-        ([counted(HOURS, event(1))], 2),  # what is left, without what is fresh
-        ([counted(HOURS, event(1), event(2))], None),  # all that is known, or others of the same values
-        ([counted(HOURS, event(3))], 2),  # as many as are left, of the same values: nobody can tell
-        ([counted(HOURS, event(2), event(3))], None),  # as many as there are, though one of them is gone
-        ([counted(HOURS, event(1), event(2), event(3))], None),  # of which one is gone
+        ([counted(HOURS, event(1))], 2),  # exactly the remaining events, without the fresh one
+        ([counted(HOURS, event(1), event(2))], None),  # all known events, or others with the same values
+        ([counted(HOURS, event(3))], 2),  # another event with the same value, which cannot be recognized
+        ([counted(HOURS, event(2), event(3))], None),  # as many as are known, but one of them is gone
+        ([counted(HOURS, event(1), event(2), event(3))], None),  # more than are known: one is gone
         ([counted(HOURS, event(1, "h"))], None),
     ],
 )
 def test_a_row_that_counts_what_is_known(rows, events):
-    """It may be replaced by more where all that it counts is there, and only there."""
+    """A row may be replaced only if everything that it counts is known."""
     assert completed(readings(event(2)), rows, [event(1), event(2)]) == events
 
 
-def test_what_was_written_is_looked_at_again():
-    """Who has written a row may replace it by more, whatever of it was not fresh: another's raw rows came meanwhile."""
+def test_a_row_that_the_caller_has_written():
+    """A caller may replace the row that it wrote itself when raw rows of another writer were added since."""
     written, others = [event(1), event(2)], event(3)
     assert completed(readings(*written), [counted(HOURS, *written)], [*written, others], written=True) == 3
     assert completed(readings(*written), [counted(HOURS, *written, event(4))], [*written, others], written=True) is None
 
 
-def test_a_row_that_is_not_there():
-    """It has counted nothing; but of a tier that was added since, it only was not there yet."""
+def test_a_missing_row():
+    """A missing row shows that nothing was counted, unless the tier was added later."""
     assert completed(readings(event(2)), [], [event(2)]) == 1
     assert completed(readings(event(2)), [], [event(2)], added={"hours": T}) == 1
     assert completed(readings(event(2)), [], [event(2)], added={"hours": T + HOUR}) is None
@@ -83,15 +83,15 @@ def test_a_row_that_is_not_there():
     [
         ([], {}, 1),
         ([], {"hours": T + HOUR}, 1),
-        ([], {"shifts": T + HOUR}, 1),  # of all the hours that there are
+        ([], {"shifts": T + HOUR}, 1),  # the hours are all there
         ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
-        ([counted(SHIFTS, event(70))], {}, 1),  # as many, and nobody knows that it is another
+        ([counted(SHIFTS, event(70))], {}, 1),  # another event, which cannot be recognized
         ([counted(SHIFTS, event(70))], {"hours": T + HOUR}, None),
         ([counted(SHIFTS, event(70), event(71))], {}, None),
     ],
 )
 def test_a_longer_window(rows, added, events):
-    """Hours that were not there yet are not what it counts."""
+    """A longer window is completed only if its hours include everything that its row counts or may have counted."""
     fresh = WindowStats()
     fresh.add({"t": 1.0})
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))

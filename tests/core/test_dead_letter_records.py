@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letter_records import DeadLetter, Groups, Selection, together
+from pipeline.core.dead_letter_records import DeadLetter, Groups, Selection, replay_batches
 from pipeline.core.dead_letters import REPLAYS, dead_letter
 from pipeline.core.events import BadData, Reason, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, MESSAGE_TYPE, Message
@@ -118,7 +118,7 @@ def test_groups():
 def test_what_goes_out_together(keys_and_sizes, most):
     """All of one ordering key, no more than so many, nor larger; all are in it, those of a key in their order."""
     letters = [letter_of(Message(b"x" * size, {}, str(n), None, key)) for n, (key, size) in enumerate(keys_and_sizes)]
-    lists = together(letters, most, 4000)
+    lists = replay_batches(letters, most, 4000)
     for key in ("", "a", "b"):
         sent = [letter for one in lists for letter in one if letter.original.ordering_key == key]
         assert sent == [letter for letter in letters if letter.original.ordering_key == key]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.dead_letters import (
-    MOST_RETURNS,
+    MAX_RETURNS,
     ORDERING_KEY,
     REASON,
     RENAMED_ENCODING,
@@ -302,14 +302,14 @@ def test_a_letter_that_comes_back_counts():
     """Published as it is, a dead letter was replayed by whoever published it; through the command it counts as ever."""
     letter = refused(Message(b"\xff", {"site": "north"}))
     assert replays_of(letter) == 0
-    for times in range(1, MOST_RETURNS + 1):
+    for times in range(1, MAX_RETURNS + 1):
         assert not returns_too_often(letter)
         letter = refused(letter)
         assert replays_of(letter) == times
     assert returns_too_often(letter)
-    assert original_of(letter).attributes == {"site": "north", REPLAYS: str(MOST_RETURNS)}
+    assert original_of(letter).attributes == {"site": "north", REPLAYS: str(MAX_RETURNS)}
     assert not returns_too_often(replay_of(letter))
-    assert replays_of(refused(replay_of(letter))) == MOST_RETURNS + 1
+    assert replays_of(refused(replay_of(letter))) == MAX_RETURNS + 1
 
 
 @given(received, st.text(max_size=12) | st.integers().map(str) | st.just("9" * 5000) | st.just("٣"))
@@ -321,7 +321,7 @@ def test_whatever_the_count_says_a_letter_does_not_come_back_for_ever(message, c
         letter = refused(letter)
         assert_publishable(letter)
         deaths += 1
-    assert deaths <= MOST_RETURNS
+    assert deaths <= MAX_RETURNS
 
 
 def test_a_letter_of_a_hundred_attributes_that_comes_back():

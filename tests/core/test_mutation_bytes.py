@@ -3,7 +3,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, entry_of, head_of, mutations_of, request_of
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, entry_of, mutations_of, request_header, request_of
 from pipeline.core.rows import Cell, Row
 
 Request = MutateRowsRequest.pb()
@@ -40,7 +40,7 @@ def test_bytes_are_those_of_the_protobuf_class(table, app_profile, rows):
     additions = [(row.key, [mutations_of(row.cells)]) for row in rows]
     expected = in_protobuf("", "", rows)
     assert request_of(b"", additions) == expected.SerializeToString()
-    assert Request.FromString(request_of(head_of(table, app_profile), additions)) == in_protobuf(
+    assert Request.FromString(request_of(request_header(table, app_profile), additions)) == in_protobuf(
         table, app_profile, rows
     )
     entries = [entry_of(row.key, [mutations_of(row.cells)]) for row in rows]
@@ -52,9 +52,9 @@ def test_additions_are_joined(key, one, other):
     """What is added to a row in two parts is what it is as one, and the overhead is the most there is."""
     together = in_protobuf("t", "", [Row(key, one + other)])
     additions = [mutations_of(one), mutations_of(other)]
-    assert request_of(head_of("t", ""), [(key, additions)]) == together.SerializeToString()
+    assert request_of(request_header("t", ""), [(key, additions)]) == together.SerializeToString()
     assert entry_of(key, additions) == together.entries[0].SerializeToString()
-    assert together.ByteSize() <= len(head_of("t", "")) + len(key) + sum(map(len, additions)) + ENTRY_OVERHEAD
+    assert together.ByteSize() <= len(request_header("t", "")) + len(key) + sum(map(len, additions)) + ENTRY_OVERHEAD
 
 
 def test_the_servers_own_time():

@@ -82,7 +82,7 @@ def test_less_than_the_row_is_not_whole():
     """A pane that counts less than the aggregate row did is not whole, until it does."""
     day = ShorterWindows()
     day.restore({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
-    assert not day.pane().whole
-    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().whole
+    assert not day.pane().complete
+    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().complete
     day.put(1, stats_of([{"t": 1.0}] * 2))
-    assert day.pane().whole
+    assert day.pane().complete

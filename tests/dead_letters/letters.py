@@ -1,4 +1,4 @@
-"""Dead letters for the tests of ``tidetable dead-letters``, made as the pipeline makes them."""
+"""Creates dead letters for the tests of ``tidetable dead-letters``, as the pipeline does."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ def command(name: str, inbox: Inbox, *arguments: str) -> Result:
 
 
 def refused(message: Message, when: datetime = NOW) -> list[Message]:
-    """The dead letters that become of a message."""
+    """Returns the dead letters that a message becomes."""
     message = message._replace(message_id=message.message_id or str(next(_ids)), publish_time=NOW)
     try:
         events = decode(message)
@@ -45,7 +45,7 @@ def refused(message: Message, when: datetime = NOW) -> list[Message]:
 
 
 def of_sensor(sensor: str, reason: Reason = Reason.NO_READINGS, when: datetime = NOW) -> Message:
-    """A dead letter of an event that can be decoded."""
+    """Returns a dead letter whose event can be decoded."""
     event = sensor_event(sensor, T, {}, {"location": "north"})
     message = Message(event.SerializeToString(), {"site": "x"}, str(next(_ids)), NOW)
     return dead_letter(message, BadData(reason, f"no good: {sensor}"), "DecodeMessages", when)
@@ -59,7 +59,10 @@ def publish(inbox: Inbox, messages: Iterable[Message]) -> None:
 
 
 def waiting(inbox: Inbox, expected: int) -> Sequence[Message]:
-    """What waits on the inbox's subscription and is left there; looks on for a second after the expected number."""
+    """Returns the messages that wait on the inbox's subscription without removing them.
+
+    Waits another second after the expected number.
+    """
     with Backlog(inbox.subscription) as backlog:
         found: list[Message] = []
         for page in backlog.pages(expected + 1, first=1000, wait_seconds=1):

@@ -33,46 +33,46 @@ def numbers(messages: list[Message]) -> list[int]:
     return sorted(int(message.data) for message in messages)
 
 
-def look(inbox: Inbox, most: int = 10_000, first: int = 1000, wait: float = 0.5) -> list[Message]:
-    """All that waits, given back at once."""
+def pull_all(inbox: Inbox, limit: int = 10_000, first: int = 1000, wait: float = 0.5) -> list[Message]:
+    """Returns all waiting messages and gives them back at once."""
     with Backlog(inbox.subscription) as one:
-        return [message for page in one.pages(most, first=first, wait_seconds=wait) for message in page]
+        return [message for page in one.pages(limit, first=first, wait_seconds=wait) for message in page]
 
 
 def test_every_message_once_and_all_are_given_back(inbox: Inbox) -> None:
-    """A look takes nothing away: the next one finds the same, at once."""
+    """Reading removes nothing: the next read finds the same messages at once."""
     publish(inbox, 2500)
-    first = look(inbox)
+    first = pull_all(inbox)
     assert numbers(first) == list(range(2500))
     assert {message.attributes["n"] for message in first} == {str(n) for n in range(2500)}
     assert all(message.message_id and message.publish_time for message in first)
-    assert {message.message_id for message in look(inbox)} == {message.message_id for message in first}
+    assert {message.message_id for message in pull_all(inbox)} == {message.message_id for message in first}
 
 
-def test_what_is_acknowledged_is_gone(inbox: Inbox) -> None:
-    """And nothing else is."""
+def test_acknowledged_messages_are_removed(inbox: Inbox) -> None:
+    """Only acknowledged messages leave the subscription."""
     publish(inbox, 10)
     with Backlog(inbox.subscription) as one:
         [page] = one.pages(10, first=10, wait_seconds=5)
         one.acknowledge(message for message in page if int(message.data) < 4)
         assert one.acknowledged == 4
-    assert numbers(look(inbox)) == [4, 5, 6, 7, 8, 9]
+    assert numbers(pull_all(inbox)) == [4, 5, 6, 7, 8, 9]
 
 
-def test_no_more_than_wanted(inbox: Inbox) -> None:
-    """The bound is exact, and pages begin small and grow, so that little is leased for nothing."""
+def test_page_sizes(inbox: Inbox) -> None:
+    """The limit is exact. Pages start small and grow, so that few messages are leased needlessly."""
     publish(inbox, 100)
     with Backlog(inbox.subscription) as one:
         sizes = [len(page) for page in one.pages(50, first=8, wait_seconds=5)]
         assert sum(sizes) == 50
         assert sizes[0] <= 8
-        assert len(look(inbox)) == 50
+        assert len(pull_all(inbox)) == 50
 
 
-def test_nothing_new_for_a_while_is_the_end(inbox: Inbox) -> None:
-    """It waits as long as it is told, counted from what came last."""
+def test_a_pause_is_the_end(inbox: Inbox) -> None:
+    """The wait is counted from the last new message."""
     started = time.monotonic()
-    assert look(inbox, wait=0.4) == []
+    assert pull_all(inbox, wait=0.4) == []
     assert time.monotonic() - started >= 0.4
     with Backlog(inbox.subscription) as one:
         pages = one.pages(1000, first=1000, wait_seconds=20)
@@ -82,8 +82,8 @@ def test_nothing_new_for_a_while_is_the_end(inbox: Inbox) -> None:
         assert numbers(next(pages)) == [0]
 
 
-def test_it_stops_when_asked(inbox: Inbox) -> None:
-    """Between pulls, and while it waits."""
+def test_stopping(inbox: Inbox) -> None:
+    """Stops between pulls and while waiting."""
     publish(inbox, 3)
     came: list[Message] = []
     with Backlog(inbox.subscription) as one:
@@ -93,7 +93,7 @@ def test_it_stops_when_asked(inbox: Inbox) -> None:
 
 
 def leased(inbox: Inbox) -> Callable[[], bool]:
-    """Whether somebody else gets nothing of the subscription."""
+    """Returns a function that tells whether another subscriber receives nothing."""
     client = subscriber_client()
     return lambda: (
         not client.pull(subscription=inbox.subscription, max_messages=10, return_immediately=True).received_messages
@@ -101,7 +101,7 @@ def leased(inbox: Inbox) -> Callable[[], bool]:
 
 
 def test_leases_are_held_until_the_end(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes, nobody else gets what is being looked at."""
+    """No other subscriber receives a message while the backlog is open."""
     monkeypatch.setattr(backlog, "LEASE_SECONDS", 4)
     monkeypatch.setattr(backlog, "_EXTEND_EVERY_SECONDS", 0.3)
     publish(inbox, 3)
@@ -115,8 +115,8 @@ def test_leases_are_held_until_the_end(inbox: Inbox, monkeypatch: pytest.MonkeyP
     eventually(lambda: not is_leased())
 
 
-def test_a_message_that_comes_again_is_not_counted_again(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost lease costs nothing: the message is known, and is acknowledged by its new lease."""
+def test_a_redelivered_message_counts_once(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose lease was lost is recognised, and acknowledged by its new lease."""
     monkeypatch.setattr(backlog, "LEASE_SECONDS", 1)
     publish(inbox, 3)
     with Backlog(inbox.subscription) as one:
@@ -124,13 +124,11 @@ def test_a_message_that_comes_again_is_not_counted_again(inbox: Inbox, monkeypat
         assert numbers(messages) == [0, 1, 2]
         monkeypatch.setattr(backlog, "LEASE_SECONDS", 60)
         one.acknowledge(messages)
-    assert look(inbox) == []
+    assert pull_all(inbox) == []
 
 
-def test_what_was_acknowledged_and_comes_again_is_acknowledged_again(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pub/Sub may deliver a message after it was acknowledged: that is no new one."""
+def test_a_redelivered_message_is_acknowledged_again(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pub/Sub may redeliver an acknowledged message; it is not a new one."""
     publish(inbox, 3)
     with Backlog(inbox.subscription) as one:
         with monkeypatch.context() as lost:
@@ -140,13 +138,13 @@ def test_what_was_acknowledged_and_comes_again_is_acknowledged_again(
             one.acknowledge(page)
         one._set_deadline(ack_ids, 0)
         assert list(one.pages(1000, first=10, wait_seconds=2)) == []
-    assert look(inbox) == []
+    assert pull_all(inbox) == []
 
 
-def test_what_it_knows_of_the_subscription(inbox: Inbox) -> None:
-    """The topic; and the policies by which a look is not without consequences."""
+def test_subscription_attributes(inbox: Inbox) -> None:
+    """The backlog has the topic, and the policies that make reading it consequential."""
     with Backlog(inbox.subscription) as one:
-        assert (one.topic, one.most_attempts, one.backoff_seconds) == (inbox.topic, 0, None)
+        assert (one.topic, one.max_attempts, one.backoff_seconds) == (inbox.topic, 0, None)
     name = f"{inbox.subscription}-strict"
     subscriber_client().create_subscription(
         {
@@ -157,11 +155,11 @@ def test_what_it_knows_of_the_subscription(inbox: Inbox) -> None:
         }
     )
     with Backlog(name) as one:
-        assert (one.most_attempts, one.backoff_seconds) == (5, (10.0, 600.0))
+        assert (one.max_attempts, one.backoff_seconds) == (5, (10.0, 600.0))
 
 
 def test_an_account_that_may_only_receive_receives(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not being allowed to look at the subscription is no reason to refuse; its topic is not known then."""
+    """Without permission to read the subscription, messages are pulled and the topic is unknown."""
 
     def refuse(*_: object, **__: object) -> None:
         raise exceptions.PermissionDenied("not for you to see")
@@ -174,7 +172,7 @@ def test_an_account_that_may_only_receive_receives(inbox: Inbox, monkeypatch: py
 
 
 def test_an_interrupt_does_not_wait(inbox: Inbox) -> None:
-    """Who interrupts does not want to wait for a server: the leases end by themselves."""
+    """An interrupt does not wait for the server: the leases expire by themselves."""
     publish(inbox, 1)
     is_leased = leased(inbox)
 
@@ -188,15 +186,15 @@ def test_an_interrupt_does_not_wait(inbox: Inbox) -> None:
     assert is_leased()
 
 
-def test_a_subscription_that_is_not_there(pubsub: str) -> None:
-    """One line, before anything is pulled."""
+def test_a_missing_subscription(pubsub: str) -> None:
+    """The error is one line, before anything is pulled."""
     with pytest.raises(ServerProblem) as raised:
         Backlog(NOWHERE)
     assert str(raised.value) == f"subscription {NOWHERE} does not exist"
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens, nobody waits for it."""
+def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused connection fails at once."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
     with pytest.raises(ServerProblem, match=f"^subscription {NOWHERE}: the server cannot be reached: "):
         Backlog(NOWHERE)
@@ -204,7 +202,7 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["dead-letters", "projects/p/topics/t", "projects/p/subscriptions/a b", ""])
 def test_a_subscription_is_named_by_its_full_path(text: str) -> None:
-    """Anything else is told in a line, with the form that it should have."""
+    """The error shows the expected format."""
     with pytest.raises(ValueError, match=r"^subscription .* is not a full path; write projects/PROJECT/subscriptions/"):
         Backlog(text)
     assert subscription_path(NOWHERE) == NOWHERE

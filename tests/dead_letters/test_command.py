@@ -1,4 +1,4 @@
-"""Looking at dead letters shows what they are, and leaves them where they are."""
+"""``list`` and ``show`` report dead letters and leave them on the subscription."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def lines(result):
 
 
 def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
-    """The biggest group is first; each has its count, its oldest and newest, and an example."""
+    """The largest group is first; each has a count, its oldest and newest time, and an example."""
     publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("a"), of_sensor("b"), FOREIGN])
     publish(inbox, refused(Message(b"\xff", {})))
     first, *others = lines(command("list", inbox, "--json"))
@@ -55,8 +55,8 @@ def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
     assert len(waiting(inbox, 5)) == 5
 
 
-def test_list_for_a_person(inbox: Inbox) -> None:
-    """A row a group, and how many there are; what others sent has the reason none."""
+def test_list_as_a_table(inbox: Inbox) -> None:
+    """One row per group, then the total; foreign messages have the reason none."""
     publish(inbox, [of_sensor("a"), of_sensor("a"), of_sensor("[red]b\x1b"), FOREIGN])
     result = command("list", inbox)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -78,13 +78,13 @@ def test_list_for_a_person(inbox: Inbox) -> None:
     ],
 )
 def test_filters(inbox: Inbox, filters: list[str], sensors: list[str]) -> None:
-    """Every command looks only at those of these reasons, of these sensors, and of this time."""
+    """Every command selects by reason, sensor and time."""
     publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("b"), of_sensor("c", Reason.UNPARSEABLE)])
     assert [group["sensor_id"] for group in lines(command("list", inbox, "--json", *filters))] == sensors
     assert sorted(one["events"][0]["sensor_id"] for one in lines(command("show", inbox, "--json", *filters))) == sensors
 
 
-def test_show_tells_everything(inbox: Inbox) -> None:
+def test_show_prints_everything(inbox: Inbox) -> None:
     """What was wrong, which message it was, with its own attributes, and the event in it."""
     event = sensor_event("a", T + 1, {"x": float("nan"), "y": 1.5}, {"location": "north"}, "e-1")
     data = event.SerializeToString()
@@ -128,37 +128,37 @@ def test_show_tells_everything(inbox: Inbox) -> None:
     ],
 )
 def test_show_dumps_what_it_cannot_decode(inbox: Inbox, data: bytes, shown: str) -> None:
-    """As text where it is text, else in hexadecimal: the beginning of it."""
+    """Prints the beginning, as text if it is text, otherwise in hexadecimal."""
     publish(inbox, refused(Message(data, {"message_type": "other"})))
     assert f"\n  bytes         {shown}\n" in command("show", inbox).stdout
 
 
 def test_show_takes_no_more_than_the_limit(inbox: Inbox) -> None:
-    """Ten, unless it is told; and the others are not even leased."""
+    """The limit is ten by default."""
     publish(inbox, [of_sensor(f"s-{n}") for n in range(30)])
     assert len(lines(command("show", inbox, "--json"))) == 10
     assert len(lines(command("show", inbox, "--json", "--limit", "3", "--reason", "NO_READINGS"))) == 3
 
 
-def test_the_bound_is_told(inbox: Inbox) -> None:
-    """Where --max ends the look, nobody takes that for all there is."""
+def test_max_is_reported(inbox: Inbox) -> None:
+    """If --max ends the scan, standard error says that there may be more."""
     publish(inbox, [of_sensor("a") for _ in range(5)])
     result = command("list", inbox, "--max", "3")
     assert result.exit_code == 0
-    assert result.stderr == "looked at 3 dead letters, the most that --max allows: there may be more\n"
+    assert result.stderr == "read 3 dead letters, the limit set by --max; there may be more\n"
 
 
 def test_nothing_waits(inbox: Inbox) -> None:
-    """That is no error, and one line."""
+    """An empty backlog is not an error; one line reports it."""
     result = command("list", inbox)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"nothing came from {inbox.subscription} in 1s\n"
+    assert result.stderr == f"no message from {inbox.subscription} within 1s\n"
     publish(inbox, [of_sensor("a")])
-    assert command("show", inbox, "--sensor", "b").stderr == "none of 1 dead letter is wanted\n"
+    assert command("show", inbox, "--sensor", "b").stderr == "none of 1 dead letter matches\n"
 
 
-def test_policies_are_told(inbox: Inbox) -> None:
-    """A look is not without consequences on a subscription with a dead-letter policy, or with a retry policy."""
+def test_policies_are_reported(inbox: Inbox) -> None:
+    """Standard error warns of a dead-letter policy and of a retry policy."""
     inbox.subscription += "-strict"
     subscriber_client().create_subscription(
         {
@@ -169,18 +169,18 @@ def test_policies_are_told(inbox: Inbox) -> None:
         }
     )
     first, second = command("list", inbox).stderr.splitlines()
-    assert "each look is one of the 5 deliveries" in first
-    assert second.endswith("held back for 10s to 10m, says its retry policy")
+    assert "counts as one of the 5 deliveries" in first
+    assert second.endswith("its retry policy delays messages read before by 10s to 10m")
 
 
-def test_a_subscription_that_is_not_there(pubsub: str) -> None:
-    """One line, and exit code 1."""
+def test_a_missing_subscription(pubsub: str) -> None:
+    """The error is one line, with exit code 1."""
     result = CliRunner().invoke(main, ["dead-letters", "list", "--subscription", NOWHERE])
     assert (result.exit_code, result.output) == (1, f"Error: subscription {NOWHERE} does not exist\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "Missing option '--subscription'"),
         (["--subscription", "s"], "write projects/PROJECT/subscriptions/SUBSCRIPTION"),
@@ -192,15 +192,15 @@ def test_a_subscription_that_is_not_there(pubsub: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["list", "show"])
-def test_a_wrong_command_line_is_a_usage_error(name: str, arguments: list[str], says: str) -> None:
-    """Exit code 2 says that nothing was tried."""
+def test_a_wrong_command_line_is_a_usage_error(name: str, arguments: list[str], message: str) -> None:
+    """The exit code is 2."""
     result = CliRunner().invoke(main, ["dead-letters", name, *arguments])
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert message in result.stderr
 
 
-def test_an_interrupt_shows_what_came_and_gives_it_back(inbox: Inbox) -> None:
-    """Ctrl-C ends the look with 130, and nothing stays leased."""
+def test_an_interrupt_prints_and_returns_messages(inbox: Inbox) -> None:
+    """Ctrl-C exits with 130, and nothing stays leased."""
     publish(inbox, [of_sensor("a")])
     process = subprocess.Popen(
         [
@@ -211,7 +211,7 @@ def test_an_interrupt_shows_what_came_and_gives_it_back(inbox: Inbox) -> None:
         stderr=subprocess.PIPE,
         env=os.environ,
     )
-    eventually(lambda: not waiting(inbox, 1))  # the process has it then
+    eventually(lambda: not waiting(inbox, 1))  # the process has leased it
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (130, b"interrupted after 1 dead letter\n")
@@ -219,8 +219,8 @@ def test_an_interrupt_shows_what_came_and_gives_it_back(inbox: Inbox) -> None:
     assert len(waiting(inbox, 1)) == 1
 
 
-def test_the_help_says_what_a_look_means() -> None:
-    """Giving back is a failed delivery to Pub/Sub, and a person should know."""
+def test_the_help_explains_failed_deliveries() -> None:
+    """The help says that returning a message is a failed delivery, and what follows from that."""
     text = CliRunner().invoke(main, ["dead-letters", "--help"]).stdout
     for words in ("dead-letter policy", "retry policy", "ordering key", "failed delivery"):
         assert words in text

@@ -1,4 +1,4 @@
-"""An export holds everything of the dead letters, and takes them away only once it does."""
+"""An export contains complete dead letters, and acknowledges them only once the file is complete."""
 
 import base64
 import gzip
@@ -24,8 +24,8 @@ def inbox(pubsub: str) -> Inbox:
     return Inbox()
 
 
-def test_an_export_holds_everything(inbox: Inbox, tmp_path: Path) -> None:
-    """A line a message, with its payload, attributes, reason, and event; and they stay where they are."""
+def test_an_export_contains_everything(inbox: Inbox, tmp_path: Path) -> None:
+    """One line per message, with payload, attributes, reason and event; the messages stay."""
     publish(inbox, [of_sensor("a"), *refused(Message(b"\xff", {"site": "x"})), FOREIGN])
     file = tmp_path / "letters.ndjson"
     result = command("export", inbox, str(file))
@@ -39,16 +39,16 @@ def test_an_export_holds_everything(inbox: Inbox, tmp_path: Path) -> None:
     assert len(waiting(inbox, 3)) == 3
 
 
-def test_it_is_gzipped_where_its_name_says_so(inbox: Inbox, tmp_path: Path) -> None:
-    """By the extension, as publish reads it."""
+def test_a_gz_file_is_compressed(inbox: Inbox, tmp_path: Path) -> None:
+    """The extension decides, in any case."""
     publish(inbox, [of_sensor("a")])
     file = tmp_path / "letters.ndjson.GZ"
     assert command("export", inbox, str(file)).exit_code == 0
     assert json.loads(gzip.decompress(file.read_bytes()))["reason"] == "NO_READINGS"
 
 
-def test_acknowledged_where_that_is_said(inbox: Inbox, tmp_path: Path) -> None:
-    """What is in the file is taken off the subscription, and nothing else is."""
+def test_ack(inbox: Inbox, tmp_path: Path) -> None:
+    """--ack acknowledges what is in the file, and nothing else."""
     publish(inbox, [of_sensor("a"), of_sensor("a"), of_sensor("b")])
     file = tmp_path / "letters.ndjson"
     result = command("export", inbox, str(file), "--ack", "--sensor", "a")
@@ -58,7 +58,7 @@ def test_acknowledged_where_that_is_said(inbox: Inbox, tmp_path: Path) -> None:
 
 
 def test_to_standard_output(inbox: Inbox) -> None:
-    """There are lines of JSON alone; what else there is to say is on standard error."""
+    """Standard output has only JSON lines; the summary is on standard error."""
     publish(inbox, [of_sensor("a"), of_sensor("b")])
     result = command("export", inbox, "-", "--ack", "--limit", "1")
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
@@ -68,13 +68,13 @@ def test_to_standard_output(inbox: Inbox) -> None:
 
 
 def test_a_file_is_not_overwritten(inbox: Inbox, tmp_path: Path) -> None:
-    """Unless --force says so; then the old one is there until the new one is complete."""
+    """--force replaces a file once the new one is complete."""
     publish(inbox, [of_sensor("a")])
     file = tmp_path / "letters.ndjson"
     file.write_text("precious")
     result = command("export", inbox, str(file), "--ack")
     assert result.exit_code == 2
-    assert f"{file} is there already; --force replaces it" in result.stderr
+    assert f"{file} exists; set --force to replace it" in result.stderr
     assert file.read_text() == "precious"
     assert command("export", inbox, str(file), "--force").exit_code == 0
     assert json.loads(file.read_text())["reason"] == "NO_READINGS"
@@ -83,7 +83,7 @@ def test_a_file_is_not_overwritten(inbox: Inbox, tmp_path: Path) -> None:
 def test_without_a_complete_file_nothing_is_acknowledged(
     inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full leaves no file, the old one as it was, and every message where it is."""
+    """A full disk leaves no new file, the old one unchanged, and every message on the subscription."""
     publish(inbox, [of_sensor("a")])
     file = tmp_path / "letters.ndjson"
     file.write_text("precious")
@@ -102,8 +102,8 @@ def test_without_a_complete_file_nothing_is_acknowledged(
     assert len(waiting(inbox, 1)) == 1
 
 
-def test_what_could_not_be_acknowledged_is_told(inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is there; how many are off the subscription is said."""
+def test_failed_acknowledgements_are_reported(inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file exists, and the summary counts the acknowledged messages."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("subscription s: away")
@@ -118,22 +118,26 @@ def test_what_could_not_be_acknowledged_is_told(inbox: Inbox, tmp_path: Path, mo
 
 
 def test_nothing_to_export(inbox: Inbox, tmp_path: Path) -> None:
-    """An empty file, and a line that says why."""
+    """The file is empty, and one line says why."""
     file = tmp_path / "letters.ndjson"
     result = command("export", inbox, str(file))
     assert result.exit_code == 0
     assert result.stdout == f"0 dead letters written to {file}\n"
-    assert result.stderr == f"nothing came from {inbox.subscription} in 1s\n"
+    assert result.stderr == f"no message from {inbox.subscription} within 1s\n"
     assert file.read_bytes() == b""
 
 
 @pytest.mark.parametrize(
-    ("file", "says"),
-    [("/dev/null", "is no regular file"), ("nowhere/letters.ndjson", "nowhere is no directory"), ("/", "is a dir")],
+    ("file", "message"),
+    [
+        ("/dev/null", "is not a regular file"),
+        ("nowhere/a.ndjson", "nowhere is not a directory"),
+        ("/", "is a dir"),
+    ],
 )
-def test_a_place_where_no_file_can_be(file: str, says: str) -> None:
-    """Exit code 2 says that nothing was tried, whatever is forced."""
+def test_an_impossible_path(file: str, message: str) -> None:
+    """The exit code is 2, even with --force."""
     subscription = "projects/test-project/subscriptions/s"
     result = CliRunner().invoke(main, ["dead-letters", "export", file, "--force", "--subscription", subscription])
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert message in result.stderr

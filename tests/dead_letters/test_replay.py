@@ -1,4 +1,4 @@
-"""A dead letter that is replayed is the original message again, and is on the subscription until it is that."""
+"""A replayed dead letter is the original message again. It stays on the subscription until it is published."""
 
 import json
 import os
@@ -30,13 +30,13 @@ FOREIGN = Message(b"hello", {"colour": "red"})
 
 @pytest.fixture
 def letters(pubsub: str) -> Inbox:
-    """Where dead letters go and wait."""
+    """The dead-letter topic and its subscription."""
     return Inbox()
 
 
 @pytest.fixture
 def job(pubsub: str) -> Inbox:
-    """What the job reads."""
+    """The job's input."""
     return Inbox(ordered=True)
 
 
@@ -47,7 +47,7 @@ def replay(letters: Inbox, job: Inbox, *arguments: str, code: int = 0) -> dict:
 
 
 def test_a_full_circle(letters: Inbox, job: Inbox) -> None:
-    """What was refused, of every kind, is listed, and arrives as what it was; nothing is left."""
+    """Refused messages of every kind are listed and arrive as their originals; nothing is left."""
     event = sensor_event("a", T + 1, {"x": 1.5}, {"location": "north"}, "e-1")
     others = [sensor_event("b", T, {"x": 1.0}, {}), sensor_event("b", T + 2, {"x": 2.0}, {})]
     messages = [
@@ -81,8 +81,8 @@ def test_a_full_circle(letters: Inbox, job: Inbox) -> None:
     assert waiting(letters, 0) == []
 
 
-def test_a_message_is_replayed_so_often_and_no_more(letters: Inbox, job: Inbox) -> None:
-    """A message that is refused again and again is replayed three times, or as often as it is said, and then stays."""
+def test_at_most(letters: Inbox, job: Inbox) -> None:
+    """A message that is refused repeatedly is replayed --at-most times, by default three, and then stays."""
     publish(letters, refused(Message(b"\xff", {"site": "x"})))
     for replays in ("1", "2", "3"):
         assert replay(letters, job)["replayed"] == 1
@@ -94,23 +94,23 @@ def test_a_message_is_replayed_so_often_and_no_more(letters: Inbox, job: Inbox) 
     assert len(waiting(letters, 1)) == 1
     result = command("replay", letters, "--topic", job.topic)
     assert "0 dead letters replayed" in result.stdout
-    assert "left where they are: 1 replayed 3 times already" in result.stdout
+    assert "left on the subscription: 1 already replayed 3 times" in result.stdout
     assert replay(letters, job, "--at-most", "4")["replayed"] == 1
 
 
-def test_others_messages_are_left(letters: Inbox, job: Inbox) -> None:
-    """What is no dead letter of ours is counted, told, and stays."""
+def test_foreign_messages_stay(letters: Inbox, job: Inbox) -> None:
+    """Messages that are not dead letters of Tidetable are counted, reported, and stay."""
     publish(letters, [FOREIGN, of_sensor("a")])
     result = command("replay", letters, "--topic", job.topic)
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        f"1 dead letter replayed to {job.topic}; left where they are: 1 no dead letters of Tidetable's; "
+        f"1 dead letter replayed to {job.topic}; left on the subscription: 1 not dead letters of Tidetable; "
     )
     assert [message.data for message in waiting(letters, 1)] == [b"hello"]
 
 
 def test_filters_and_a_limit(letters: Inbox, job: Inbox) -> None:
-    """What is not wanted stays, and so does what is beyond the limit."""
+    """Messages that are not selected, or beyond the limit, stay."""
     publish(letters, [*(of_sensor("a") for _ in range(3)), of_sensor("b"), of_sensor("a", Reason.UNPARSEABLE)])
     summary = replay(letters, job, "--sensor", "a", "--reason", "NO_READINGS", "--limit", "2")
     assert summary["replayed"] == 2
@@ -121,27 +121,27 @@ def test_filters_and_a_limit(letters: Inbox, job: Inbox) -> None:
 
 
 def test_a_dry_run_changes_nothing(letters: Inbox, job: Inbox) -> None:
-    """It says what would be replayed, by reason and sensor."""
+    """A dry run reports what would be replayed, by reason and sensor."""
     publish(letters, [of_sensor("a"), of_sensor("a"), of_sensor("b"), FOREIGN])
     assert replay(letters, job, "--dry-run", "--sensor", "a")["replayed"] == 2
     result = command("replay", letters, "--topic", job.topic, "--dry-run")
     assert result.exit_code == 0
     assert ["NO_READINGS", "a", "2"] in [line.split()[:3] for line in result.stdout.splitlines()]
-    assert f"3 dead letters would be replayed to {job.topic}; left where they are: 1 no dead" in result.stdout
+    assert f"3 dead letters would be replayed to {job.topic}; left on the subscription: 1 not dead" in result.stdout
     assert waiting(job, 0) == []
     assert len(waiting(letters, 4)) == 4
 
 
 def test_many_in_a_few_requests(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands are replayed once each, those of an ordering key in a request of their own."""
+    """Thousands are replayed once each; a request has a single ordering key."""
     requests = []
     send = Publisher.send_at_once
 
-    def counted(publisher: Publisher, messages: list[Message]) -> None:
+    def recorded(publisher: Publisher, messages: list[Message]) -> None:
         requests.append(listed := list(messages))
         send(publisher, listed)
 
-    monkeypatch.setattr(Publisher, "send_at_once", counted)
+    monkeypatch.setattr(Publisher, "send_at_once", recorded)
     publish(letters, [refused(Message(b"%d\xff" % n, {}, ordering_key=f"k-{n % 2}"))[0] for n in range(2500)])
     assert replay(letters, job)["replayed"] == 2500
     assert all(len({message.ordering_key for message in request}) == 1 for request in requests)
@@ -150,7 +150,7 @@ def test_many_in_a_few_requests(letters: Inbox, job: Inbox, monkeypatch: pytest.
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Message], bool], problem: type[ServerProblem]) -> None:
-    """Makes every request fail that has a bad message in it, as if the topic had refused it."""
+    """Makes every request with a bad message fail, as if the topic had refused it."""
     send = Publisher.send_at_once
 
     def send_at_once(publisher: Publisher, messages: list[Message]) -> None:
@@ -162,23 +162,23 @@ def refusing(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Message], bool], pr
     monkeypatch.setattr(Publisher, "send_at_once", send_at_once)
 
 
-def test_a_message_that_the_topic_refuses_stays_alone(
-    letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others of its request are replayed all the same; it is told why, and the exit code is 1."""
+def test_a_message_refused_by_the_topic_stays(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other messages of its request are replayed; standard error says why, and the exit code is 1."""
     publish(letters, [of_sensor("a"), of_sensor("bad"), of_sensor("c")])
     refusing(monkeypatch, lambda message: b"bad" in message.data, UnacceptableMessage)
     result = command("replay", letters, "--topic", job.topic)
     assert result.exit_code == 1
-    assert result.stdout.startswith(f"2 dead letters replayed to {job.topic}; left where they are: 1 refused by the")
+    assert result.stdout.startswith(
+        f"2 dead letters replayed to {job.topic}; left on the subscription: 1 refused by the"
+    )
     assert f"refused: topic {job.topic}: no good\n" in result.stderr
     assert len(job.take(2)) == 2
     [left] = waiting(letters, 1)
     assert b"bad" in left.data
 
 
-def test_a_server_that_fails_ends_it_with_counts(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what was published is acknowledged: the rest is still there, and the exit code is 1."""
+def test_a_failing_server_ends_with_counts(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only published messages are acknowledged; the rest stay, and the exit code is 1."""
     publish(letters, [of_sensor(sensor) for sensor in "abcde"])
     sent: list[Message] = []
     refusing(monkeypatch, lambda message: len(sent) >= 2 or sent.append(message) is not None, ServerProblem)
@@ -190,8 +190,8 @@ def test_a_server_that_fails_ends_it_with_counts(letters: Inbox, job: Inbox, mon
     assert len(waiting(letters, 3)) == 3
 
 
-def test_what_could_not_be_acknowledged_is_told(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was published and would be again: that is for a person to know."""
+def test_failed_acknowledgements_are_reported(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error warns that a published message may be replayed again."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("subscription s: away")
@@ -201,12 +201,12 @@ def test_what_could_not_be_acknowledged_is_told(letters: Inbox, job: Inbox, monk
     result = command("replay", letters, "--topic", job.topic)
     assert result.exit_code == 1
     assert result.stdout.startswith("1 dead letter replayed")
-    assert "1 dead letter was published and may still be on the subscription: acknowledging failed\n" in result.stderr
+    assert "acknowledging failed: 1 dead letter was published and may still be on the subscription\n" in result.stderr
     assert result.stderr.endswith("Error: subscription s: away\n")
 
 
-def test_what_dataflow_would_drop_is_told(letters: Inbox, job: Inbox) -> None:
-    """An id that was seen in the last ten minutes is a duplicate to a job that removes them."""
+def test_messages_that_dataflow_would_drop_are_reported(letters: Inbox, job: Inbox) -> None:
+    """A job with --id_attribute drops an id seen in the last ten minutes."""
     message = message_of([sensor_event("a", T, {}, {})])
     publish(letters, [*refused(message, datetime.now(UTC)), *refused(message), *refused(Message(b"\xff", {}))])
     result = command("replay", letters, "--topic", job.topic)
@@ -214,8 +214,8 @@ def test_what_dataflow_would_drop_is_told(letters: Inbox, job: Inbox) -> None:
     assert result.stderr.startswith("1 dead letter with an event_id, refused less than ten minutes ago: ")
 
 
-def test_the_rate_is_held(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every event waits its turn, a few in a request."""
+def test_the_rate_limits_events(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are small, and each waits for all its events."""
     waited = []
     monkeypatch.setattr(Pacer, "wait", lambda pacer, events: waited.append((pacer._rate, events)))
     publish(letters, [of_sensor("a") for _ in range(10)])
@@ -226,18 +226,16 @@ def test_the_rate_is_held(letters: Inbox, job: Inbox, monkeypatch: pytest.Monkey
 
 
 def test_the_topic_of_the_dead_letters_is_refused(letters: Inbox) -> None:
-    """They would go in a circle, and lose the reason on the way."""
+    """They would circulate, and lose their reason."""
     publish(letters, [of_sensor("a")])
     result = command("replay", letters, "--topic", letters.topic)
     assert result.exit_code == 2
-    assert f"{letters.topic} is where these dead letters come from" in result.stderr
+    assert f"--topic is {letters.topic}, the dead-letter topic itself" in result.stderr
     assert len(waiting(letters, 1)) == 1
 
 
-def test_where_the_topic_cannot_be_known_it_is_told(
-    letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An account that may only receive can replay; a person has to know where the dead letters come from."""
+def test_an_unknown_topic_is_reported(letters: Inbox, job: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account that may only receive can replay; standard error asks to check the topic."""
 
     def refuse(*_: object, **__: object) -> None:
         raise exceptions.PermissionDenied("not for you to see")
@@ -246,11 +244,11 @@ def test_where_the_topic_cannot_be_known_it_is_told(
     publish(letters, [of_sensor("a")])
     result = command("replay", letters, "--topic", job.topic)
     assert result.exit_code == 0
-    assert result.stderr.startswith(f"{letters.subscription}: may not be looked at; make sure that its topic is not ")
+    assert result.stderr.startswith(f"no permission to read {letters.subscription}; make sure that its topic is not ")
 
 
-def test_a_topic_that_is_not_there_takes_nothing_away(letters: Inbox) -> None:
-    """One line, and exit code 1."""
+def test_a_missing_topic_removes_nothing(letters: Inbox) -> None:
+    """The error is one line, with exit code 1."""
     publish(letters, [of_sensor("a")])
     result = command("replay", letters, "--topic", NO_TOPIC)
     assert (result.exit_code, result.output) == (1, f"Error: topic {NO_TOPIC} does not exist\n")
@@ -258,7 +256,7 @@ def test_a_topic_that_is_not_there_takes_nothing_away(letters: Inbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "Missing option '--topic'"),
         (["--topic", "events"], "write projects/PROJECT/topics/TOPIC"),
@@ -267,16 +265,16 @@ def test_a_topic_that_is_not_there_takes_nothing_away(letters: Inbox) -> None:
         (["--topic", NO_TOPIC, "--limit", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], says: str) -> None:
-    """Exit code 2 says that nothing was tried."""
+def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], message: str) -> None:
+    """The exit code is 2."""
     subscription = "projects/test-project/subscriptions/s"
     result = CliRunner().invoke(main, ["dead-letters", "replay", "--subscription", subscription, *arguments])
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_an_interrupt_leaves_the_rest(letters: Inbox, job: Inbox) -> None:
-    """Ctrl-C ends it with 130: what the summary counts has arrived, and everything else is still there."""
+    """Ctrl-C exits with 130: what the summary counts has arrived, and everything else stays."""
     publish(letters, [of_sensor("a") for _ in range(100)])
     process = subprocess.Popen(
         [

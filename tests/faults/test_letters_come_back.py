@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 
-from pipeline.core.dead_letters import MOST_RETURNS, replays_of
+from pipeline.core.dead_letters import MAX_RETURNS, replays_of
 from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
@@ -45,9 +45,9 @@ def test_letters_come_back(resources, log):
         resources.publish([foreign, message_of([good, bad, other])])
         eventually(lambda: job.log.count(" is dropped: ") == 3, seconds=90)
         assert job.stop() == 0
-    expected = Counter(range(MOST_RETURNS + 1))
+    expected = Counter(range(MAX_RETURNS + 1))
     for reason in ("UNPARSEABLE", "NO_READINGS", "INVALID_SENSOR_ID"):
         assert Counter(replays_of(each) for each in met if each.attributes["dead_letter_reason"] == reason) == expected
     counters = job.counters()
-    assert counters["dead_letters"] == len(met) == 3 * (MOST_RETURNS + 1)
+    assert counters["dead_letters"] == len(met) == 3 * (MAX_RETURNS + 1)
     assert (counters["letters_dropped"], counters["events"]) == (3, 1)

@@ -213,8 +213,8 @@ def test_golden_steps():
     steps = graph_of()
     assert steps == json.loads(GOLDEN.read_text()), (
         "The graph has changed, so jobs that are running can't be updated in place: they have to be drained and "
-        "started again, or their steps mapped with --transform_name_mapping (templates/README.md). If that is meant, "
-        "say so in the release notes and write the new graph to the golden file: "
+        "started again, or their steps mapped with --transform_name_mapping (docs/operations.md). If you intend that, "
+        "note it in CHANGELOG.md and write the new graph to the golden file: "
         "python -m tests.job.test_dataflow"
     )
 

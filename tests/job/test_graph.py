@@ -222,7 +222,7 @@ def test_the_clock_decides_what_is_in_the_future():
 
 def test_a_window_of_too_many_metrics(monkeypatch):
     """A window that no row holds is listed, and its row stays as it was; raw rows are written, other windows too."""
-    monkeypatch.setattr("pipeline.core.accumulator.MOST_METRICS", 3)
+    monkeypatch.setattr("pipeline.core.accumulator.MAX_METRICS", 3)
     script = Script().arrive(event_at(0)).watermark(HOUR)
     for second in range(1, 5):
         script.arrive(event_at(second, metric=f"m{second}"))

@@ -327,8 +327,9 @@ def test_events_too_old_for_a_table_need_a_word(bigtable: str, inbox: Inbox, tmp
     result = publish(file, NO_TOPIC, *of_table)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"Error: 1 of 2 events are older than table {table} keeps readings (raw: maxage=90d): Bigtable collects them "
-        "soon after they are written; nothing was published: give --accept-expired to publish them all the same\n"
+        f"Error: 1 of 2 events are older than the readings that table {table} keeps (raw: maxage=90d): Bigtable "
+        "collects them soon after they are written; nothing was published; set "
+        "--accept-expired to publish them anyway\n"
     )
     result = publish(file, inbox.topic, *of_table, "--accept-expired")
     assert result.stdout.startswith("2 events in 2 messages published")
@@ -341,4 +342,4 @@ def test_a_table_is_told_whole(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(HEADER)
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2
-    assert "--project, --instance and --table tell a table together: give all, or none" in result.stderr
+    assert "--project, --instance and --table name a table together: set all three or none" in result.stderr

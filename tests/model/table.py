@@ -67,10 +67,9 @@ class Table(Memory):
         for key in list(keys):
             self._delete(key, lambda cell: (cell.family, cell.qualifier) == (family, qualifier))
 
-    # As pipeline.cloud.row_reader.RowReader, with filters that are what is wanted and a pattern
+    # As pipeline.cloud.row_reader.RowReader
 
-    def read(self, key_range, filtered, *, page_rows=None, reverse=False):
-        wanted, pattern = filtered
+    def read_selection(self, key_range, wanted, pattern=None, page_rows=None, *, reverse=False):
         return self(key_range, wanted, pattern, page_rows, reverse=reverse)
 
     @contextmanager

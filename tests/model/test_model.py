@@ -288,3 +288,21 @@ def test_an_event_as_far_ahead_as_may_be():
     state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
     state.more_of(which=0, more=("h", "u"), flow=3)
     state.teardown()
+
+
+def test_a_shorter_tier_that_a_job_without_deduplication_begins():
+    """Its windows have no row yet: the longer window, computed of them, keeps what it counts."""
+    kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
+    policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
+    state = Tables()
+    state.begin(of=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
+    job = {"which": (0,), "deduplicate": False, "checks_on": True, "attribute": False}
+    for offset in (1, 0):
+        state.backfill(batch=[("a", (0, offset), ("t",), "", "", "")], how="", old=0, which=0)
+        state.launch(lateness=timedelta(minutes=30), late_firing=timedelta(0), **job)
+        state.drain()
+    state.add_tier(policy="never", text="15m", which=0)
+    state.launch(lateness=timedelta(minutes=30), late_firing=timedelta(0), **job)
+    state.again(flow=0, which=0)
+    state.drain()
+    state.teardown()

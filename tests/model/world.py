@@ -31,6 +31,7 @@ from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
+from pipeline.core.work_list import work_row
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import run as repair
@@ -96,12 +97,8 @@ class World(Judge):
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
         patches = [
-            *((module, "RowReader", rows) for module in (reading, repairing, repair)),
+            *((module, "RowReader", rows) for module in (reading, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
-            *(
-                (module, "row_filter", lambda wanted, pattern=None: (wanted, pattern))
-                for module in (reading, repairing, repair)
-            ),
             *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
             *((module, "time", clock) for module in (kept, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),
@@ -111,7 +108,7 @@ class World(Judge):
             (kept, "_noted", lambda name: self.tables[name].noted),
             (kept, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
             (repair, "sampled_keys", lambda _: []),
-            (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
+            (repair, "runs_here", lambda _: True),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
             (repair, "_inspect", self._inspect),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
@@ -273,7 +270,8 @@ class World(Judge):
                 outputs += fn.process(element, *more, window=window)
             outputs += fn.finish_bundle()
             fn.teardown()
-            self.tables[name].write_rows(out.value.value for out in outputs if isinstance(out, TaggedOutput))
+            listed = [out.value.value for out in outputs if isinstance(out, TaggedOutput)]
+            self.tables[name].write_rows(work_row(schema.tiers[0], *each) for each in listed)
             windows = [out.value for out in outputs if not isinstance(out, TaggedOutput)]
             before = tier
 

@@ -262,7 +262,7 @@ def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_o
 
 BETWEEN = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"
 LONG_AGO = ["--from", "2025-02-17", "--to", "2025-02-18"]
-FOUND_BY_SENSOR = "Error: aggregates are found by the sensor alone; leave --metadata out\n"
+LOCATED_BY_SENSOR = "Error: aggregates are located by the sensor alone; remove --metadata\n"
 THEN = "between 2025-02-17T00:00:00Z and 2025-02-18T00:00:00Z"
 
 
@@ -277,20 +277,20 @@ def told(name: TableName, *command: str) -> str:
 def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
     """One line on standard error says that it has nothing at all, and the exit code is 0."""
     for command, line in (
-        (["range", "s", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
-        (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, nor at any other time"),
+        (["range", "s", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
+        (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, or at any other time"),
         (
             ["prefix", "--sensors", "s", *DAY],
-            f"no readings of sensors whose ids begin with s {BETWEEN}, nor at any other time",
+            f"no readings of sensors whose ids begin with s {BETWEEN}, or at any other time",
         ),
         (
             ["aggregates", "s", *DAY],
-            f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time",
+            f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time",
         ),
-        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, nor at any other time"),
+        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time"),
         (["sensors"], f"no sensors in table {name}"),
         (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
-        (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, nor at any other time"),
+        (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
     ):
         assert told(name, *command, *json_option) == f"{line}\n"
 
@@ -300,7 +300,7 @@ def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[
     """Of a sensor that has readings at other times, the line says when the newest was."""
     write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     write_hour(name, HOURLY, {"t": 1.0})
-    newest = "its newest is of 2026-02-17T10:30:00.250Z"
+    newest = "its newest event is at 2026-02-17T10:30:00.250Z"
     for command, line in (
         (["range", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
         (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
@@ -340,7 +340,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
     assert (result.exit_code, result.stderr) == (1, "Error: no readings of a\nError: no readings of b\n")
     assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == ["s"]
     result = run(name, "range", "s", "b", *DAY)
-    assert (result.exit_code, result.stderr) == (0, f"no readings of b {BETWEEN}, nor at any other time\n")
+    assert (result.exit_code, result.stderr) == (0, f"no readings of b {BETWEEN}, or at any other time\n")
     assert run(name, "range", "s", "b", *DAY, "--limit", "1").stderr == ""
     result = run(name, "aggregates", "s", "b", *DAY)
     assert (result.exit_code, result.stdout.count("2026-02-17T10")) == (0, 1)
@@ -361,8 +361,8 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["prefix", "--sensors", "s", "--from", "2026-02-18", "--to", "2026-02-18"], "is not before 2026-02-18T"),
         (["aggregates", "s", "--from", "2026-02-18", "--to", "2026-02-17"], "is not before 2026-02-17T"),
         (["plot", "s", "--metric", "t", "--from", "2026-02-17T10:30", "--to", "2026-02-17T10:10"], "is not before"),
-        (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 of UTC"),
-        (["hourly", "s", *DAY, "--window", "7m"], "'--window': a window of 7m does not divide a day"),
+        (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 in UTC"),
+        (["hourly", "s", *DAY, "--window", "7m"], "'--tier' / '--window': a window of 7m does not divide a day"),
         (["hourly", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
         (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
@@ -370,18 +370,24 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
         (["latest"], "Missing argument 'SENSOR...'"),
         (["latest", "s", "--metric", ""], "metrics names none"),
-        (["latest", "s", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
-        (["latest", "s", "--metadata", "north"], "it takes NAME=VALUE, as in location=us-west2"),
-        (["latest", "s", "--metadata", "location=a#b"], "what row keys are made of can't hold '#'"),
-        (["sensors", "--metadata", "location=north"], "sensors of this table are not found by it; leave it out"),
-        (["aggregates", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
-        (["hourly", "s", *DAY, "--metadata", "location=north"], FOUND_BY_SENSOR),
-        (["prefix", *DAY], "say which sensors: --sensors balloon-, or --metadata"),
+        (
+            ["latest", "s", "--metadata", "location=north"],
+            "location does not locate sensors in this table; remove it",
+        ),
+        (["latest", "s", "--metadata", "north"], "'north' is not NAME=VALUE, such as location=us-west2"),
+        (["latest", "s", "--metadata", "location=a#b"], "contains '#', which row keys can't hold"),
+        (
+            ["sensors", "--metadata", "location=north"],
+            "location does not locate sensors in this table; remove it",
+        ),
+        (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
+        (["hourly", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
+        (["prefix", *DAY], "set --sensors to an id prefix such as balloon-, or --metadata"),
         (["prefix", *DAY, "--sensors", "s#8"], "no sensor's id has '#' in it"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
-        (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg has to end in .png"),
-        (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "there is no folder /nonexistent"),
-        (["plot", "s", "--metric", "t", *DAY, "-o", "-"], "- has to end in .png"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "folder /nonexistent does not exist"),
+        (["plot", "s", "--metric", "t", *DAY, "-o", "-"], "- must end in .png"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_read(name: TableName, command: list[str], told: str) -> None:
@@ -417,21 +423,21 @@ def test_a_server_that_is_away_is_told_in_a_line(
 
 
 def test_the_help_says_what_a_command_costs() -> None:
-    """Bounded scans, a seek a sensor, the order, and the exit codes are in the help."""
-    told = {
-        (): ["never the whole table", "Exit codes: 0", "1 where latest finds no reading", "2 for wrong usage"],
-        ("latest",): ["Reads one row", "exit code 1"],
-        ("range",): ["Scans the rows of that range alone", "no more than this many, the newest."],
+    """The help describes the scans, seeks, order and exit codes."""
+    expected = {
+        (): ["never the whole table", "Exit codes: 0 success", "1 latest found no reading", "2 wrong usage"],
+        ("latest",): ["Reads one row", "exit code is 1"],
+        ("range",): ["Scans only the rows of that range", "at most this many events, the newest."],
         ("prefix",): [
-            "One scan over all times of these sensors",
-            "no more than this many: the first, sensor by sensor.",
+            "Scans all rows of these sensors once",
+            "at most this many events, the first ones, sensor by sensor.",
         ],
-        ("aggregates",): ["Scans the rows of that range alone"],
-        ("hourly",): ["Scans the rows of that range alone"],
-        ("sensors",): ["one seek a sensor", "in the order of row keys"],
-        ("plot",): ["no more than 2,000", "over windows that are missing there is neither", "no file is written"],
+        ("aggregates",): ["Scans only the rows of that range", "the shortest that the table has"],
+        ("hourly",): ["an alias of `read aggregates --window 1h`", "[default: 1h]"],
+        ("sensors",): ["one seek per sensor", "in row key order"],
+        ("plot",): ["at most 2,000", "missing windows leave a gap", "no file is written"],
     }
-    for command, texts in told.items():
+    for command, texts in expected.items():
         printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())
         assert all(text in printed for text in texts), printed
 

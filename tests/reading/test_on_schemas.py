@@ -138,7 +138,7 @@ def test_prefix(schema: str) -> None:
         assert len(run_json(name, "prefix", *HOUR, *found_by)) == 18
         assert run(name, "prefix", *HOUR, "--metadata", "location=south").stderr == (
             "no readings of sensors with location=south between 2026-02-17T10:00:00Z and 2026-02-17T11:00:00Z, "
-            "nor at any other time\n"
+            "or at any other time\n"
         )
 
 
@@ -188,13 +188,13 @@ def test_metadata_is_asked_for(bigtable: str) -> None:
     ):
         result = run(name, *command)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert re.search(r"^Error: .*say --metadata location=… too$", result.stderr, re.MULTILINE)
+        assert re.search(r"^Error: .*add --metadata location=…$", result.stderr, re.MULTILINE)
     result = run(name, "latest", "cellar", "--metadata", "model=m1")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--metadata model: sensors of this table are not found by it, but by location" in result.stderr
+    assert "--metadata model does not locate sensors in this table; location does" in result.stderr
     result = run(name, "latest", "cellar", *NORTH, *NORTH)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "each field can be said once" in result.stderr
+    assert "a field can be set only once" in result.stderr
     assert run(name, "latest", "cellar", "--metadata", "location=south").stderr == (
         "Error: no readings of cellar with location=south\n"
     )

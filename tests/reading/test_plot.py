@@ -71,13 +71,13 @@ def test_windows_and_events(name: TableName) -> None:
 
 def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside aggregates they are left out; alone, the newest are drawn; one fewer, and all are."""
-    monkeypatch.setattr(read_plot, "_MOST_EVENTS", 10)
+    monkeypatch.setattr(read_plot, "_MAX_EVENTS", 10)
     name = created(WITH_TIERS)
     write(name, [*events(11), window_row(HOURLY, T, 0.0, 5.0)])
     result = run(name, *PLOT, *DAY)
     assert "event" not in result.stdout
     assert result.stderr == (
-        "drawn: 1 window of 1h, the shortest that the table has; no events, for there are more than 10\n"
+        "drawn: 1 window of 1h, the shortest that the table has; no events (there are more than 10)\n"
     )
     but_one = ["--from", "2026-02-17T10:01", "--to", "2026-02-18"]
     assert "; 10 events\n" in run(name, *PLOT, *but_one).stderr
@@ -85,7 +85,7 @@ def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPat
     write(alone, events(11))
     result = run(alone, *PLOT, *DAY, "--json")
     assert [json.loads(line)["value"] for line in result.stdout.splitlines()] == [i / 2 for i in range(1, 11)]
-    assert result.stderr == "drawn: the table has no aggregates; the newest 10 events alone, for there are more\n"
+    assert result.stderr == "drawn: the table has no aggregates; only the newest 10 events (there are more)\n"
 
 
 def test_a_table_without_tiers(bigtable: str) -> None:
@@ -108,7 +108,7 @@ def test_windows_that_reach_into_the_range(name: TableName) -> None:
     assert len(records) == 11
     result = run(name, *PLOT, *minutes, "--tier", "1d")
     assert "mean of 1d" in result.stdout
-    assert result.stderr == "drawn: 1 window of 1d, as was asked for; 10 events\n"
+    assert result.stderr == "drawn: 1 window of 1d, as requested; 10 events\n"
 
 
 def test_aggregates_outlive_events(name: TableName) -> None:
@@ -148,7 +148,7 @@ def test_nothing_to_draw_writes_no_file(name: TableName, tmp_path: Path) -> None
     result = run(name, *PLOT, "--from", "2025-01-01", "--to", "2025-01-02", "-o", str(path))
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == (
-        "no t of s between 2025-01-01T00:00:00Z and 2025-01-02T00:00:00Z; its newest is of 2026-02-17T10:59:00Z\n"
+        "no t of s between 2025-01-01T00:00:00Z and 2025-01-02T00:00:00Z; its newest event is at 2026-02-17T10:59:00Z\n"
     )
     assert not path.exists()
 
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written(name: TableName, tmp_path: Path, monkeypa
     monkeypatch.setattr(read_plot, "save_chart", full)
     result = run(name, *PLOT, *DAY, "-o", str(tmp_path / "plot.png"))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"Error: {tmp_path / 'plot.png'} can't be written: No space left on device\n"
+    assert result.stderr == f"Error: cannot write {tmp_path / 'plot.png'}: No space left on device\n"
 
 
 def test_events_of_one_metric_are_read(name: TableName) -> None:

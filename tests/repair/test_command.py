@@ -282,7 +282,7 @@ def test_interrupted_and_run_again(written, monkeypatch):
         patched.setattr(job.bounded, "run", failing)
         result = run(name, *TWO_DAYS)
     assert result.exit_code == 130
-    assert "what was repaired by now stays" in result.stderr
+    assert "repaired windows stay repaired" in result.stderr
     assert work_key(HOURLY, "a", T) not in rows_of(name)
     assert work_key(HOURLY, "b", T + DAY) in rows_of(name)
     findings, sums = repaired(name, *TWO_DAYS)
@@ -344,7 +344,7 @@ def test_every_schema(bigtable, kind, monkeypatch):
     write(name, [*raw, *aggregates(schema, events())])
     spoil(name, schema)
     keys = sorted(rows_of(name))
-    monkeypatch.setattr(job, "cuts", lambda _: keys[5::20])
+    monkeypatch.setattr(job, "split_points", lambda _: keys[5::20])
     findings, _ = repaired(name, *TWO_DAYS, "--sensor", "b")
     assert sorted(of(findings)) == sorted(wrong for wrong in WRONG if wrong[0] == "b")
     assert sorted(of(repaired(name, *TWO_DAYS)[0])) == sorted(wrong for wrong in WRONG if wrong[0] == "a")
@@ -526,8 +526,8 @@ def test_many_slices_are_the_same(written, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "say which windows: --from and --to, or --listed"),
-        (["--listed", "--from", "2026-02-17"], "leave --from and --to out"),
+        ([], "choose the windows: pass --from and --to, or --listed"),
+        (["--listed", "--from", "2026-02-17"], "omit --from and --to"),
         (["--from", "2026-02-18", "--to", "2026-02-17"], "is not before --to"),
         ([*TWO_DAYS, "--sensor", "a#b"], "can't be a sensor's id"),
         ([*TWO_DAYS, "--", "--rgion=x"], "unknown argument --rgion=x; did you mean --region?"),
@@ -535,7 +535,7 @@ def test_many_slices_are_the_same(written, monkeypatch):
         (
             [*TWO_DAYS, "--", "--runner=DataflowRunner", "--region=europe-west4", "--temp_location=gs://bucket/t",
              "--sdk_container_image=i"],
-            "--report is needed on Dataflow",
+            "--report is required on Dataflow",
         ),
     ],
 )  # fmt: skip
@@ -556,7 +556,7 @@ def test_problems_are_one_line(bigtable):
     name, _ = table_of("[tiers]")
     result = run(name, *TWO_DAYS)
     assert result.exit_code == 1
-    assert result.stderr.endswith("has no aggregates that could be repaired: its schema has no tiers\n")
+    assert result.stderr.endswith("has no aggregates to repair: its schema has no tiers\n")
 
 
 ODD_KEYS = [
@@ -651,10 +651,10 @@ def test_windows_of_foreign_rows_are_listed(written):
     assert sums["work_list"] == {"settled": 0, "left": 0}
     lines = run(name, *TWO_DAYS).stdout.splitlines()
     assert lines == [
-        "a 1d 2026-02-17T00:00:00Z foreign raw rows: not touched",
-        "a 1h 2026-02-17T00:00:00Z foreign raw rows: not touched",
+        "a 1d 2026-02-17T00:00:00Z foreign raw rows: left as it is",
+        "a 1h 2026-02-17T00:00:00Z foreign raw rows: left as it is",
         "52 windows checked, 0 wrong, 0 rewritten",
-        "1 foreign rows; 2 windows not touched, which they may be part of",
+        "1 foreign rows; 2 windows left as they are, since foreign rows may belong to them",
         "work list: 0 windows settled, 1 left",
     ]
     assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells
@@ -682,7 +682,7 @@ def test_foreign_rows_of_every_schema(bigtable, kind, monkeypatch):
     write(name, [Row(row.key, [cell._replace(qualifier=qualifier, value=value)])])
     write(name, [Row(key, [Cell("raw", b"t", 0, b"1")]) for key in ODD_KEYS])
     keys = sorted(rows_of(name))
-    monkeypatch.setattr(job, "cuts", lambda _: keys[5::20])
+    monkeypatch.setattr(job, "split_points", lambda _: keys[5::20])
     result = run(name, *TWO_DAYS, "--json")
     assert result.exit_code == 1
     *found, sums = map(json.loads, result.stdout.splitlines())

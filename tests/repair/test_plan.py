@@ -20,7 +20,7 @@ from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY
-from pipeline.repair.plan import past, settled, slices_of, spans_of
+from pipeline.repair.plan import aggregates_expired, settles, slices_of, spans_of
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
 TIERS = (HOURS, DAYS)
@@ -149,18 +149,18 @@ def test_the_spans_of_a_work_list():
     ]
 
 
-def test_settled():
+def test_settles():
     """A listed hour is settled when its day is."""
     extents = [Extent(HOURS, T, T + 30 * HOUR), Extent(DAYS, T, T + DAY)]
-    assert settled(T + HOUR, extents, None)
-    assert not settled(T + DAY, extents, None)
-    assert not settled(T - HOUR, extents, None)
+    assert settles(T + HOUR, extents, None)
+    assert not settles(T + DAY, extents, None)
+    assert not settles(T - HOUR, extents, None)
     bounds = {HOURS: Bounds(0, T, T + DAY), DAYS: Bounds(0, 0, T + DAY)}
-    assert not settled(T - HOUR, extents, bounds)  # its day is not looked at
-    assert settled(
+    assert not settles(T - HOUR, extents, bounds)  # its day is not looked at
+    assert settles(
         T + HOUR,
         [Extent(HOURS, T + 2 * HOUR, T + DAY), Extent(DAYS, T, T + DAY)],
         {**bounds, HOURS: Bounds(0, T + 2 * HOUR, 0)},
     )
-    assert past(T - HOUR, TIERS, dict.fromkeys(TIERS, Bounds(0, T, 0)))
-    assert not past(T - HOUR, TIERS, bounds)
+    assert aggregates_expired(T - HOUR, TIERS, dict.fromkeys(TIERS, Bounds(0, T, 0)))
+    assert not aggregates_expired(T - HOUR, TIERS, bounds)

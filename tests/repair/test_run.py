@@ -92,12 +92,12 @@ def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("report", [None, "/tmp/report"])  # noqa: S108 (refused, not used)
 def test_findings_need_a_bucket(request_of, dataflow, report):  # noqa: F811
     """What workers elsewhere find has to be put where it can be read."""
-    with pytest.raises(BadFlag, match="--report is needed on Dataflow"):
+    with pytest.raises(BadFlag, match="--report is required on Dataflow"):
         plan(request_of(report=report), dataflow.options)
 
 
 def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):  # noqa: F811
     """It would not fit in a job's graph, and the line says what to do."""
     monkeypatch.setattr(repair, "_MOST_LISTED", 0)
-    with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; say --from and --to around them"):
+    with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; pass --from and --to instead"):
         plan(request_of(listed=True, start_us=0), dataflow.options)

@@ -26,7 +26,7 @@ FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
 NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What somebody's own program writes, without a line of ours: keys and cells by the README alone.
+# What another program writes without our code: keys and cells as docs/schemas.md describes them.
 Cells = dict[tuple[str, str], tuple[str, datetime]]
 
 
@@ -203,11 +203,11 @@ MISFITS = {
     "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key is not one"),
     "a value that is no number": (
         {"s1#8228676000000000": {("raw", "t"): ("warm", EPOCH)}},
-        "its cells are not read as wide: b'warm' is no number",
+        "its cells are not read as wide: b'warm' is not a number",
     ),
     "a value that is not finite": (
         {"s1#8228676000000000": {("raw", "t"): ("nan", EPOCH)}},
-        "'s1#8228676000000000': its cells are not read as wide: b'nan' is no finite decimal number",
+        "'s1#8228676000000000': its cells are not read as wide: b'nan' is not a finite decimal number",
     ),
     "the time of writing": (
         {"s1#8228676000000000": {("raw", "t"): ("1", at(0))}},
@@ -215,7 +215,8 @@ MISFITS = {
     ),
     "a column that is no metric": (
         {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
-        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is no name",
+        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is not a name: "
+        "it does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}",
     ),
     "a reading among aggregates": (
         {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},

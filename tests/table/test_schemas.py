@@ -67,7 +67,7 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
         ('colour = "red"', "colour: there is no such key; there are key, layout"),
         ('layout = "square"', "layout: 'square' is none of wide, tall"),
-        ('key = "{sensor}#{reverse_us}"', "key: {sensor} is no token; there are {sensor_id}"),
+        ('key = "{sensor}#{reverse_us}"', "key: {sensor} is not a token; there are {sensor_id}"),
         ("metrics.raw = []", "metrics.raw: takes a list of globs"),
         ("tiers.7m = 'x'", "tiers.7m: a window of 7m does not divide a day"),
         ("policies.raw = 'maxage=1y'", "policies.raw: policy 'maxage=1y': an age"),

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
-import sys
+import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.job.google_cloud import BUCKET, running_storage
 from tests.templates.dockerfile import ROOT, environment, instructions
@@ -32,14 +35,21 @@ VALUES = {
 }
 
 
+INSTALL = "pip install --require-hashes -r requirements.txt"
+
+
 class Image:
-    """The Dockerfile carried out in a folder instead of a container, in a virtual environment of its own."""
+    """The Dockerfile carried out in a folder instead of a container, in a virtual environment of its own.
+
+    The pinned requirements are linked from this environment instead of installed again, which takes a minute: it has
+    the same ones, by the same hashes. A requirement that is missing from the file is missing there too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
         self._bin = folder / "venv" / "bin"
         self._workdir = self.root
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        venv.create(folder / "venv")
         for keyword, text in instructions():
             step = {"WORKDIR": self._change, "COPY": self._copy, "RUN": self._run}.get(keyword)
             if step:
@@ -73,7 +83,26 @@ class Image:
             else:
                 shutil.copyfile(ROOT / source, destination)
 
+    def _link_requirements(self) -> None:
+        (packages,) = self._bin.parent.glob("lib/python*/site-packages")
+        for line in re.findall(r"^([a-z0-9].*?) *\\?$", self.path("requirements.txt").read_text(), re.MULTILINE):
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate():
+                distribution = metadata.distribution(requirement.name)
+                assert distribution.version in requirement.specifier
+                for file in distribution.files or ():
+                    if ".." not in file.parts and file.suffix != ".pyc":
+                        target = packages / file
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.symlink_to(distribution.locate_file(file))
+        pip = self._bin / "pip"
+        pip.write_text(f"#!{self._bin}/python\nimport runpy\nrunpy.run_module('pip', run_name='__main__')\n")
+        pip.chmod(0o755)
+
     def _run(self, command: str) -> None:
+        if command == INSTALL:
+            self._link_requirements()
+            return
         done = subprocess.run(
             ["/bin/sh", "-c", command], cwd=self._workdir, env=self.env(), capture_output=True, text=True, check=False
         )
@@ -140,7 +169,6 @@ def parameters():
     } | {"bigtable_writer": "bulk"}  # which alone has an app profile
 
 
-@pytest.mark.timeout(600)  # it installs everything anew
 def test_a_launch_stages_the_job(image):
     """The installed image, run by the launcher's command with every parameter, stages a job for that image."""
     with running_storage() as storage:
@@ -162,7 +190,6 @@ def test_a_launch_stages_the_job(image):
     assert images == [IMAGE]
 
 
-@pytest.mark.timeout(600)
 def test_a_launch_refuses(image):
     """What no regex of the metadata can say is refused by the launch in one line, and nothing is staged."""
     with running_storage() as storage:

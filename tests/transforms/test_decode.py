@@ -63,10 +63,10 @@ def test_dead_letter_says_where_and_when():
 
 
 UNFIT = {
-    "MISSING_KEY_FIELD": ({}, "metadata place is missing or empty; the table's row keys are made of it"),
-    "INVALID_KEY_FIELD": ({"place": "a#b"}, "metadata place is 'a#b'; what row keys are made of can't hold '#'"),
+    "MISSING_KEY_FIELD": ({}, "metadata place is missing or empty, but part of the table's row keys"),
+    "INVALID_KEY_FIELD": ({"place": "a#b"}, "metadata place is 'a#b'; a field of row keys can't contain '#'"),
     "KEY_TOO_LONG": ({"place": "x" * 4096}, "the row key has 4115 bytes, at most 4096"),
-    "RESERVED_KEY": ({"place": "agg"}, "the row key begins with agg#, as the table's own rows do"),
+    "RESERVED_KEY": ({"place": "agg"}, "the row key begins with the reserved prefix agg#"),
     "NO_FAMILY": ({"place": "north", "owner": "me"}, "metadata owner is taken by none of the table's families"),
 }
 

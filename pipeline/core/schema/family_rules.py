@@ -22,15 +22,15 @@ class FamilyRules:
         return any("*" in globs for _, globs in self.globs)
 
     @cached_property
-    def takes_all(self) -> str | None:
+    def catch_all(self) -> str | None:
         """The family that takes everything, being the first; None where names decide."""
         return self.globs[0][0] if self.globs and "*" in self.globs[0][1] else None
 
     def family_of(self, name: str) -> str | None:
         """The family that takes what is called so; None where none does."""
-        return self.takes_all or _family_of(self.globs, name)
+        return self.catch_all or _family_of(self.globs, name)
 
 
 @lru_cache(maxsize=1 << 14)
-def _family_of(routes: tuple[tuple[str, tuple[str, ...]], ...], name: str) -> str | None:
-    return next((family for family, globs in routes if any(fnmatchcase(name, glob) for glob in globs)), None)
+def _family_of(rules: tuple[tuple[str, tuple[str, ...]], ...], name: str) -> str | None:
+    return next((family for family, globs in rules if any(fnmatchcase(name, glob) for glob in globs)), None)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pipeline.core.rows import Row
 from pipeline.core.schema.template import RawKey
 
-_MOST_SHOWN = 200  # characters of a row's key, and of what is wrong with the row
-_MOST_TOLD_APART = 1000
+_MAX_SHOWN = 200  # characters of a row's key, and of what is wrong with the row
+_MAX_TOLD_APART = 1000
 
 
 class ForeignRow(Exception):
@@ -28,7 +28,7 @@ OnForeign = Callable[[ForeignRow], object]
 """What is told of a row that the schema does not write: it raises, or the row is left out."""
 
 
-def raised(problem: ForeignRow) -> None:
+def raise_foreign(problem: ForeignRow) -> None:
     """Lets no row be left out."""
     raise problem
 
@@ -42,26 +42,26 @@ class ForeignRows:
 
     def __init__(self) -> None:
         self.count = 0
-        self._told: dict[bytes, str] = {}
+        self._messages: dict[bytes, str] = {}
         self._lock = threading.Lock()
 
     def add(self, problem: ForeignRow) -> bool:
         """Adds a row. Returns whether it is one of the first, and new."""
         with self._lock:
-            if problem.key in self._told:
+            if problem.key in self._messages:
                 return False
             self.count += 1
-            if len(self._told) == _MOST_TOLD_APART:
+            if len(self._messages) == _MAX_TOLD_APART:
                 return False
-            self._told[problem.key] = str(problem)
+            self._messages[problem.key] = str(problem)
             return True
 
     @property
-    def told(self) -> dict[bytes, str]:
+    def messages(self) -> dict[bytes, str]:
         """The first 1,000 rows by their keys, each with the line that says how it is foreign."""
         with self._lock:
-            return dict(self._told)
+            return dict(self._messages)
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

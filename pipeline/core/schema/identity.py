@@ -33,23 +33,23 @@ class Identity:
     def of_event(self, event: Event) -> tuple[int, str]:
         """The time in µs, floored to the grain, and what else tells the event apart: "" where nothing does."""
         time_us = event[1]
-        return time_us - time_us % self.grain_us, self._apart(event[3], event[4])
+        return time_us - time_us % self.grain_us, self._distinguishing_text(event[3], event[4])
 
     def of_record(self, record: RawRecord) -> tuple[int, str]:
         """The same of an event that was read back."""
         time_us = record.event_time_us
-        return time_us - time_us % self.grain_us, self._apart(record.metadata, record.event_id)
+        return time_us - time_us % self.grain_us, self._distinguishing_text(record.metadata, record.event_id)
 
     def order(self, record: RawRecord) -> tuple[int, str]:
         """What events of one sensor are sorted by: the newest first."""
-        return -record.event_time_us, self._apart(record.metadata, record.event_id)
+        return -record.event_time_us, self._distinguishing_text(record.metadata, record.event_id)
 
     def merged(self, parts: Iterable[RawRecord]) -> list[RawRecord]:
         """Events put together from their parts, the newest first; where two parts have the same, the first counts."""
         whole = merge_parts(parts, lambda part: (part.sensor_id, *self.of_record(part)))
         return sorted(whole, key=self.order)
 
-    def _apart(self, metadata: Mapping[str, str], event_id: str) -> str:
+    def _distinguishing_text(self, metadata: Mapping[str, str], event_id: str) -> str:
         texts = [metadata.get(name, "") for name in self.metadata]
         if self.event_id:
             texts.append(event_id)

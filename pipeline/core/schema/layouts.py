@@ -21,7 +21,7 @@ from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
 from pipeline.core.values import Values
 
-_MOST_COLUMNS = 1 << 14  # that are remembered
+_MAX_COLUMNS = 1 << 14  # that are remembered
 _new = tuple.__new__  # makes a Cell in half the time that its own constructor takes
 
 
@@ -40,35 +40,35 @@ class LayoutContext:
         return self.values.pack
 
     @cached_property
-    def of_metrics(self) -> "_OfMetrics[tuple[str, bytes]]":
+    def metric_columns(self) -> "_ColumnsByMetric[tuple[str, bytes]]":
         """The family and the qualifier of a metric's column."""
-        return _OfMetrics(self.metrics, _column)
+        return _ColumnsByMetric(self.metrics, _column)
 
     @cached_property
-    def encoded_metrics(self) -> "_OfMetrics[ColumnBytes]":
+    def encoded_metric_columns(self) -> "_ColumnsByMetric[ColumnBytes]":
         """The same, encoded."""
-        return _OfMetrics(self.metrics, ColumnBytes)
+        return _ColumnsByMetric(self.metrics, ColumnBytes)
 
 
 _Column = TypeVar("_Column")
 
 
-class _OfMetrics(dict[str, _Column]):
+class _ColumnsByMetric(dict[str, _Column]):
     """Columns by metric, worked out once for each of them as long as there are not too many."""
 
-    def __init__(self, routes: FamilyRules, column: Callable[[str, bytes], _Column]) -> None:
+    def __init__(self, rules: FamilyRules, column: Callable[[str, bytes], _Column]) -> None:
         super().__init__()
-        self._routes = routes
+        self._rules = rules
         self._column = column
 
     def __missing__(self, metric: str) -> _Column:
-        column = self._column(self._routes.family_of(metric) or "", metric.encode())
-        if len(self) < _MOST_COLUMNS:
+        column = self._column(self._rules.family_of(metric) or "", metric.encode())
+        if len(self) < _MAX_COLUMNS:
             self[metric] = column
         return column
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _OfMetrics, (self._routes, self._column)
+        return _ColumnsByMetric, (self._rules, self._column)
 
 
 def _column(family: str, qualifier: bytes) -> tuple[str, bytes]:
@@ -91,63 +91,63 @@ class Layout:
 
     Attributes:
         name: as it stands in a schema.
-        row_a_metric: whether the key needs ``{metric}``.
+        row_per_metric: whether the key needs ``{metric}``.
         bucketed: whether a row holds the events of a span of time, and so must not be told by its key alone.
         serializes: whether events are kept as protobuf, in one family.
     """
 
     name: ClassVar[str]
-    row_a_metric: ClassVar[bool] = False
+    row_per_metric: ClassVar[bool] = False
     bucketed: ClassVar[bool] = False
     serializes: ClassVar[bool] = False
 
-    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
+    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         """The rows of an event that has passed the schema's check."""
         raise NotImplementedError
 
-    def encoded_rows(self, columns: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
+    def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
         """The rows of all of these, encoded."""
-        return [encoded(row) for event in events for row in self.rows(columns, event)]
+        return [encoded(row) for event in events for row in self.rows(context, event)]
 
-    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+    def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         """The events in a row, or what of them lies in it: each once, in no order.
 
         Where two cells have the same reading, the first counts. Raises ValueError for cells of another layout.
         """
         raise NotImplementedError
 
-    def wanted(
-        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    def selection(
+        self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
         """The cells of events from ``start_us`` to ``end_us``, exclusive, at most the ``limit`` newest of each column.
 
         With ``metrics``, the cells of these alone, and no metadata.
         """
-        families = columns.metrics.families + (columns.metadata.families if metrics is None else ())
+        families = context.metrics.families + (context.metadata.families if metrics is None else ())
         qualifiers = None if metrics is None else tuple(metric.encode() for metric in metrics)
-        if self.selected_by_key_only(columns):
+        if self.selected_by_key_only(context):
             return CellSelection(families, qualifiers, versions=1)
         return CellSelection(families, qualifiers, times_us=(_up_to_ms(start_us), _up_to_ms(end_us)), versions=limit)
 
-    def selected_by_key_only(self, columns: LayoutContext) -> bool:
+    def selected_by_key_only(self, context: LayoutContext) -> bool:
         """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
-        return not self.bucketed and columns.key.grain_us == 1
+        return not self.bucketed and context.key.grain_us == 1
 
-    def grain_us(self, columns: LayoutContext) -> int:
+    def grain_us(self, context: LayoutContext) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
-        return 1 if self.selected_by_key_only(columns) else 1000
+        return 1 if self.selected_by_key_only(context) else 1000
 
-    def identity(self, columns: LayoutContext) -> Identity:
+    def identity(self, context: LayoutContext) -> Identity:
         """What rows and their cells tell the events of a sensor apart by."""
-        key = columns.key
-        return Identity(self.grain_us(columns), tuple(sorted(key.metadata_names)), key.distinguishes_events)
+        key = context.key
+        return Identity(self.grain_us(context), tuple(sorted(key.metadata_names)), key.distinguishes_events)
 
-    def versions_are_events(self, columns: LayoutContext) -> bool:
+    def versions_are_events(self, context: LayoutContext) -> bool:
         """Whether a cell may have a version for each of several events."""
-        return columns.key.grain_us > 1000
+        return context.key.grain_us > 1000
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return layout_called, (self.name,)
+        return layout_named, (self.name,)
 
     def __repr__(self) -> str:
         return self.name
@@ -158,17 +158,17 @@ class Wide(Layout):
 
     name = "wide"
 
-    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
+    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        pack, of_metric = columns.pack, columns.of_metrics
-        cells = [_new(Cell, (*of_metric[name], timestamp_us, pack(x))) for name, x in event.readings.items()]
+        pack, column_of = context.pack, context.metric_columns
+        cells = [_new(Cell, (*column_of[name], timestamp_us, pack(x))) for name, x in event.readings.items()]
         if event.metadata:
-            cells += _metadata_cells(columns, event, timestamp_us)
-        return [_new(Row, (columns.key.render(event), cells))]
+            cells += _metadata_cells(context, event, timestamp_us)
+        return [_new(Row, (context.key.render(event), cells))]
 
-    def encoded_rows(self, columns: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
+    def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
         # Without rows and cells on the way: in half the time. And part by part, which is faster than four together.
-        pack, of_metric, key_of = columns.pack, columns.encoded_metrics, columns.key.renderer
+        pack, column_of, key_of = context.pack, context.encoded_metric_columns, context.key.renderer
         rows: list[EncodedRow] = []
         for event in events:
             readings, timestamp_us = event[2], event[1] - event[1] % 1000
@@ -176,41 +176,41 @@ class Wide(Layout):
             parts: list[bytes] = []
             for name, x in readings.items():
                 value = pack(x)
-                before, between = of_metric[name][len(value)]
+                before, between = column_of[name][len(value)]
                 parts.append(before)
                 parts.append(time)
                 parts.append(between)
                 parts.append(value)
             cells = len(readings)
             if event[3]:
-                metadata = _metadata_cells(columns, event, timestamp_us)
+                metadata = _metadata_cells(context, event, timestamp_us)
                 parts.append(mutations_of(metadata))
                 cells += len(metadata)
             rows.append(_new(EncodedRow, (key_of(event, ""), b"".join(parts), cells)))
         return rows
 
-    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        parts = {key.time_us: cells} if self.selected_by_key_only(columns) else _by_timestamp(cells)
-        return [_record(columns, key, time_us, of_event) for time_us, of_event in parts.items()]
+    def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        parts = {key.time_us: cells} if self.selected_by_key_only(context) else _by_timestamp(cells)
+        return [_record(context, key, time_us, of_event) for time_us, of_event in parts.items()]
 
 
 class Tall(Wide):
     """A row an event and metric, with one reading."""
 
     name = "tall"
-    row_a_metric = True
+    row_per_metric = True
 
     encoded_rows = Layout.encoded_rows
 
-    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
+    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        metadata = _metadata_cells(columns, event, timestamp_us)
+        metadata = _metadata_cells(context, event, timestamp_us)
         return [
             Row(
-                columns.key.render(event, metric),
+                context.key.render(event, metric),
                 [
                     Cell(
-                        columns.metrics.family_of(metric) or "", metric.encode(), timestamp_us, columns.values.pack(x)
+                        context.metrics.family_of(metric) or "", metric.encode(), timestamp_us, context.values.pack(x)
                     ),
                     *metadata,
                 ],
@@ -230,34 +230,34 @@ class Serialized(Layout):
     name = "serialized"
     serializes = True
 
-    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
-        qualifier = f"{self._called(columns, event.event_time_us)}#{_digest(tuple(event.readings))}".encode()
+    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
+        qualifier = f"{self._qualifier_start(context, event.event_time_us)}#{_digest(tuple(event.readings))}".encode()
         timestamp_us = _to_ms(event.event_time_us)
-        cell = Cell(columns.metrics.families[0], qualifier, timestamp_us, serialized(event))
-        return [Row(columns.key.render(event), [cell])]
+        cell = Cell(context.metrics.families[0], qualifier, timestamp_us, serialized(event))
+        return [Row(context.key.render(event), [cell])]
 
-    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
+    def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
         return merge_parts(
             (_deserialized_record(cell.value) for cell in cells),
             lambda part: (part.sensor_id, part.event_time_us),  # a row's key is of one event at any time
         )
 
-    def wanted(
-        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    def selection(
+        self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
-        wanted = super().wanted(columns, metrics, start_us, end_us, limit)
+        selection = super().selection(context, metrics, start_us, end_us, limit)
         # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too, one of
         # the last may not, and whether it has a metric nobody knows before it is read.
-        times_us = wanted.times_us and (_to_ms(start_us), wanted.times_us[1])
-        versions = wanted.versions if self.selected_by_key_only(columns) else limit and metrics is None and limit + 1
-        return wanted._replace(qualifiers=None, times_us=times_us, versions=versions or None)
+        times_us = selection.times_us and (_to_ms(start_us), selection.times_us[1])
+        versions = selection.versions if self.selected_by_key_only(context) else limit and metrics is None and limit + 1
+        return selection._replace(qualifiers=None, times_us=times_us, versions=versions or None)
 
-    def grain_us(self, columns: LayoutContext) -> int:  # noqa: ARG002
+    def grain_us(self, context: LayoutContext) -> int:  # noqa: ARG002
         return 1
 
-    def _called(self, columns: LayoutContext, time_us: int) -> str:
+    def _qualifier_start(self, context: LayoutContext, time_us: int) -> str:
         """What an event's column begins with: what neither the key nor the timestamp tells of its time."""
-        return "event" if self.selected_by_key_only(columns) else f"event.{time_us % 1000:03}"
+        return "event" if self.selected_by_key_only(context) else f"event.{time_us % 1000:03}"
 
 
 class BucketCells(Wide):
@@ -271,35 +271,35 @@ class BucketColumns(Layout):
     """A row a sensor, metric and bucket; the value is the column, the cell is empty: new columns for new events."""
 
     name = "bucket_columns"
-    row_a_metric = True
+    row_per_metric = True
     bucketed = True
 
-    def rows(self, columns: LayoutContext, event: Event) -> list[Row]:
+    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        metadata = _metadata_cells(columns, event, timestamp_us)
+        metadata = _metadata_cells(context, event, timestamp_us)
         return [
             Row(
-                columns.key.render(event, metric),
+                context.key.render(event, metric),
                 [
-                    Cell(columns.metrics.family_of(metric) or "", columns.values.pack(value), timestamp_us, b""),
+                    Cell(context.metrics.family_of(metric) or "", context.values.pack(value), timestamp_us, b""),
                     *metadata,
                 ],
             )
             for metric, value in event.readings.items()
         ]
 
-    def records(self, columns: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        metric, in_metadata = key.metric.encode(), columns.metadata.families
+    def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
+        metric, in_metadata = key.metric.encode(), context.metadata.families
         named = (
             cell if cell.family in in_metadata else cell._replace(qualifier=metric, value=cell.qualifier)
             for cell in cells
         )
-        return [_record(columns, key, time_us, of_event) for time_us, of_event in _by_timestamp(named).items()]
+        return [_record(context, key, time_us, of_event) for time_us, of_event in _by_timestamp(named).items()]
 
-    def wanted(
-        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    def selection(
+        self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
-        return super().wanted(columns, metrics, start_us, end_us, limit)._replace(qualifiers=None)
+        return super().selection(context, metrics, start_us, end_us, limit)._replace(qualifiers=None)
 
 
 class BucketSerialized(Serialized):
@@ -308,17 +308,17 @@ class BucketSerialized(Serialized):
     name = "bucket_serialized"
     bucketed = True
 
-    def versions_are_events(self, columns: LayoutContext) -> bool:  # noqa: ARG002
+    def versions_are_events(self, context: LayoutContext) -> bool:  # noqa: ARG002
         return False  # each event has a column of its own
 
-    def wanted(
-        self, columns: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
+    def selection(
+        self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
         start, end = (ISO_US.render(time_us).encode() for time_us in (start_us, end_us))
-        wanted = super().wanted(columns, metrics, start_us, end_us, limit)
-        return wanted._replace(qualifier_range=(start, end), times_us=None, versions=1)
+        selection = super().selection(context, metrics, start_us, end_us, limit)
+        return selection._replace(qualifier_range=(start, end), times_us=None, versions=1)
 
-    def _called(self, columns: LayoutContext, time_us: int) -> str:  # noqa: ARG002
+    def _qualifier_start(self, context: LayoutContext, time_us: int) -> str:  # noqa: ARG002
         return ISO_US.render(time_us)
 
 
@@ -327,14 +327,14 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def layout_called(name: str) -> Layout:
+def layout_named(name: str) -> Layout:
     """The layout of that name. Raises KeyError where there is none."""
     return LAYOUTS[name]
 
 
-def _record(columns: LayoutContext, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
+def _record(context: LayoutContext, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
-    in_metadata, unpack = columns.metadata.families, columns.values.unpack
+    in_metadata, unpack = context.metadata.families, context.values.unpack
     families: dict[str, str] = {}  # that the readings are of
     for family, qualifier, _, value in cells:
         if family in in_metadata:
@@ -342,8 +342,8 @@ def _record(columns: LayoutContext, key: RawKey, time_us: int, cells: Iterable[C
         else:
             name, reading = name_of(qualifier), unpack(value)  # also of one that does not count: it may be foreign
             first = families.get(name)
-            # In two families where the routes have changed since: the family that takes it now has the later word.
-            if first is None or (first != family and columns.metrics.family_of(name) == family):
+            # In two families where the rules have changed since: the family that takes it now has the later word.
+            if first is None or (first != family and context.metrics.family_of(name) == family):
                 families[name] = family
                 readings[name] = reading
     return RawRecord(key.sensor_id, time_us, by_name(readings), by_name(metadata), key.event_id)
@@ -356,12 +356,12 @@ def _deserialized_record(data: bytes) -> RawRecord:
     )
 
 
-def _metadata_cells(columns: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
+def _metadata_cells(context: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
     """A column a field, but for those that the key has already."""
     return [
-        Cell(columns.metadata.family_of(name) or "", name.encode(), timestamp_us, text.encode())
+        Cell(context.metadata.family_of(name) or "", name.encode(), timestamp_us, text.encode())
         for name, text in event.metadata.items()
-        if name not in columns.key.metadata_names
+        if name not in context.key.metadata_names
     ]
 
 

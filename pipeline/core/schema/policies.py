@@ -19,10 +19,10 @@ from datetime import timedelta
 from typing import NamedTuple
 
 EXAMPLE = "maxage=30d || (maxage=3d && maxversions=100)"
-MOST_BYTES = (
+MAX_POLICY_BYTES = (
     500  # of a serialised policy: ColumnFamily.gc_rule in Bigtable's admin API; measured where it is serialised
 )
-TOO_LONG = f"the policy is too long: Bigtable stores at most {MOST_BYTES} bytes; an example: {EXAMPLE}"
+POLICY_TOO_LONG = f"the policy is too long: Bigtable stores at most {MAX_POLICY_BYTES} bytes; an example: {EXAMPLE}"
 
 _UNITS = {
     "d": timedelta(days=1),
@@ -33,8 +33,8 @@ _UNITS = {
 }
 _SHORTEST_AGE = timedelta(milliseconds=1)  # Bigtable's grain
 _LONGEST_AGE = timedelta(days=106_751)  # cbt counts nanoseconds in 64 bits
-_MOST_VERSIONS = 65_535  # cbt counts them in 16 bits
-_MOST_TOKENS = 150  # more than a useful policy has; keeps nesting within protobuf's 100 levels
+_MAX_VERSIONS = 65_535  # cbt counts them in 16 bits
+_MAX_TOKENS = 150  # more than a useful policy has; keeps nesting within protobuf's 100 levels
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def parse_policy(text: str) -> Policy:
     if text.strip() == "never":
         return Never()
     tokens = _tokens(text)
-    if len(tokens) > _MOST_TOKENS:
-        raise PolicyError(TOO_LONG)
+    if len(tokens) > _MAX_TOKENS:
+        raise PolicyError(POLICY_TOO_LONG)
     return simplified(_Parser(text, tokens).policy())
 
 
@@ -229,9 +229,9 @@ class _Parser:
         raise self._unexpected("an age (a whole number of ms, s, m, h or d, from 1ms to 106751d)")
 
     def _versions(self) -> int:
-        if re.fullmatch(r"[0-9]{1,19}", self._token.text) and 1 <= int(self._token.text) <= _MOST_VERSIONS:
+        if re.fullmatch(r"[0-9]{1,19}", self._token.text) and 1 <= int(self._token.text) <= _MAX_VERSIONS:
             return int(self._take())
-        raise self._unexpected(f"a number of versions (from 1 to {_MOST_VERSIONS})")
+        raise self._unexpected(f"a number of versions (from 1 to {_MAX_VERSIONS})")
 
     def _take(self) -> str:
         """The token at hand; the next one takes its place. Never asked of the end."""

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
-from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
+from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.scans import KeyBindings, Scan
 from pipeline.core.schema.table_schema import TableSchema
@@ -21,16 +21,16 @@ from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
 
 _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row holds the events of a whole span of time
-_MOST_PAGE_BUCKETS = 1000
-_ROWS_AN_EVENT = 8  # where there is a row a metric: a guess, so that a few events are had by one request
+_MAX_PAGE_BUCKETS = 1000
+_ROWS_PER_EVENT = 8  # where there is a row a metric: a guess, so that a few events are had by one request
 
 # With more coarse times than this before the fine one, those that have rows are looked up, one seek each.
-_MOST_RANGES = 100
+_MAX_RANGES = 100
 
 _KEY_ALONE = CellSelection(families=(), keys_only=True)
 
 _RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
-_MOST_SOUGHT = 1000  # rows of a page, where foreign ones are passed
+_MAX_SOUGHT = 1000  # rows of a page, where foreign ones are passed
 
 _T = TypeVar("_T")
 
@@ -39,13 +39,20 @@ class ReadRows(Protocol):
     """What rows are had by."""
 
     def __call__(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
+        self,
+        key_range: KeyRange,
+        selection: CellSelection,
+        pattern: str | None,
+        page_rows: int | None,
+        /,
+        *,
+        reverse: bool,
     ) -> Iterator[Row]:
         """The rows of a range in the order of keys, or against it, with the wanted cells.
 
         Args:
             key_range: which keys.
-            wanted: which of their cells; a row without any is left out.
+            selection: which of their cells; a row without any is left out.
             pattern: what the whole key has to match (RE2); None for any.
             page_rows: how many rows will probably be taken, where that is known; there may be more.
             reverse: whether from the last to the first.
@@ -72,7 +79,7 @@ class Query:
 
 
 def events_of(
-    schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, on_foreign: OnForeign = raised
+    schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
     """One sensor's events, the newest first; several parts of one event are put together.
 
@@ -91,7 +98,7 @@ def events_of(
 
 
 def events_of_prefix(
-    schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query, on_foreign: OnForeign = raised
+    schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
     """The events of all sensors whose ids begin so, by one scan: sensor by sensor, each the newest first.
 
@@ -104,7 +111,7 @@ def events_of_prefix(
     key, known = schema.key, KeyBindings(None, None, query.metadata)
     _check_before_sensor(schema, query.metadata)
     unknown = schema.keys.unknown(known)
-    if not key.prefix_scans or not isinstance(unknown, SensorToken):
+    if not key.supports_prefix_scan or not isinstance(unknown, SensorToken):
         raise ValueError(
             f"keys of {key} do not have these sensors side by side"
             + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
@@ -113,13 +120,13 @@ def events_of_prefix(
     prefix = schema.keys.prefix(known, sensor_prefix)
     if prefix == schema.keys.prefix(KeyBindings()):
         raise ValueError("a prefix is needed: the whole table is never read")
-    wanted = _wanted(schema, query)
-    if wanted.qualifier_range is None:
+    selection = _wanted(schema, query)
+    if selection.qualifier_range is None:
         start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
-        wanted = wanted._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
+        selection = selection._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
     known = replace(known, metrics=query.metrics or ())
     scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
-    return _as_asked_for(islice(_records(schema, read, scan, wanted, query, known, on_foreign), query.limit), query)
+    return _as_asked_for(islice(_records(schema, read, scan, selection, query, known, on_foreign), query.limit), query)
 
 
 def sensors_of(
@@ -127,7 +134,7 @@ def sensors_of(
     read: ReadRows,
     sensor_prefix: str,
     metadata: Mapping[str, str],
-    on_foreign: OnForeign = raised,
+    on_foreign: OnForeign = raise_foreign,
 ) -> Iterator[str]:
     """Every sensor that has a raw row and whose id begins so, each once, in the order of keys: one seek a sensor.
 
@@ -139,7 +146,7 @@ def sensors_of(
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     _check_before_sensor(schema, metadata)
-    keys = _distinct(schema, read, KeyBindings(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
+    keys = _first_keys(schema, read, KeyBindings(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
@@ -154,33 +161,33 @@ def seek(
     parse: Callable[[bytes], _T],
     on_foreign: OnForeign,
     *,
-    passed: Collection[bytes] = _RESERVED,
+    skip: Collection[bytes] = _RESERVED,
     reverse: bool = False,
 ) -> tuple[bytes, _T] | None:
-    """The first key of the range that can be parsed, or the last, and what it says; None where there is none.
+    """Returns the first key of the range that can be parsed, and what it parses to; None if there is none.
 
-    Costs one seek, and one more for each first segment that is jumped over. Foreign rows that stand before it are read
-    through, in pages that grow.
+    Costs one seek, and one more for each reserved prefix that it skips. Foreign rows before the key are read in pages
+    of growing size.
 
     Args:
-        read: what rows are had by.
-        key_range: where.
-        parse: reads a key; where it raises a ValueError, the row is a foreign one.
-        on_foreign: what is told of it.
-        passed: the first segments of rows of another kind, which are jumped over.
-        reverse: whether from the last to the first.
+        read: reads rows.
+        key_range: where to look.
+        parse: parses a key; a ValueError marks the row as foreign.
+        on_foreign: receives foreign rows.
+        skip: first key segments of rows of another kind, to be skipped.
+        reverse: whether to find the last key instead.
     """
     start, end = key_range
     page_rows = 1
     while not end or start < end:
         page = KeyRange(start, end)
         read_rows = 0
-        for read_rows, row in enumerate(  # noqa: B007 (it tells behind the loop whether there may be more)
+        for read_rows, row in enumerate(  # noqa: B007 (used after the loop: a full page means that there may be more)
             islice(read(page, _KEY_ALONE, None, page_rows, reverse=reverse), page_rows), 1
         ):
-            segment, parted, _ = row.key.partition(b"#")
-            if parted and segment in passed:
-                start, end = (start, segment + parted) if reverse else (after_prefix(segment + parted), end)
+            segment, separator, _ = row.key.partition(b"#")
+            if separator and segment in skip:
+                start, end = _beyond(KeyRange(start, end), segment + separator, reverse=reverse)
                 break
             try:
                 return row.key, parse(row.key)
@@ -190,8 +197,40 @@ def seek(
         else:
             if read_rows < page_rows:
                 return None
-            page_rows = min(page_rows * 8, _MOST_SOUGHT)
+            page_rows = min(page_rows * 8, _MAX_SOUGHT)
     return None
+
+
+def skip_scan(
+    read: ReadRows,
+    key_range: KeyRange,
+    parse: Callable[[bytes], _T],
+    prefix_of: Callable[[bytes, _T], bytes],
+    on_foreign: OnForeign,
+    *,
+    skip: Collection[bytes] = _RESERVED,
+    reverse: bool = False,
+) -> Iterator[tuple[bytes, _T]]:
+    """The first key of each prefix in the range, and what it parses to: one :func:`seek` per prefix, one for the end.
+
+    Args:
+        read: reads rows.
+        key_range: where to look.
+        parse: parses a key; a ValueError marks the row as foreign.
+        prefix_of: returns the prefix of a key, given the key and what it parses to; the scan goes on after all keys
+            with that prefix.
+        on_foreign: receives foreign rows.
+        skip: first key segments of rows of another kind, to be skipped.
+        reverse: whether to scan from the last prefix to the first, and to find the last key of each.
+    """
+    while found := seek(read, key_range, parse, on_foreign, skip=skip, reverse=reverse):
+        yield found
+        key_range = _beyond(key_range, prefix_of(*found), reverse=reverse)
+
+
+def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:
+    """What is left of the range once the scan has passed the prefix."""
+    return key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))
 
 
 def _each_once(texts: Iterable[str]) -> Iterator[str]:
@@ -211,7 +250,7 @@ def _check_texts(metadata: Mapping[str, str]) -> None:
 def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> None:
     """Many sensors are told by what stands before the sensor in keys, and by nothing else."""
     _check_texts(metadata)
-    if strange := metadata.keys() - set(schema.key.names_before_sensor):
+    if strange := metadata.keys() - set(schema.key.metadata_before_sensor):
         raise ValueError(
             f"keys of {schema.key} do not have metadata {', '.join(sorted(strange))} before the sensor, "
             "and so do not find sensors by it"
@@ -221,13 +260,13 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
 def _events_of(
     schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
 ) -> Iterator[RawRecord]:
-    wanted = _wanted(schema, query)
-    if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
+    selection = _wanted(schema, query)
+    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # between two milliseconds, where times are kept to the millisecond
     streams = [
         # No more than the limit of each: of the newest of all, none can come later in its own stream.
         islice(
-            _records(schema, read, _scan(schema, read, each, query, on_foreign), wanted, query, each, on_foreign),
+            _records(schema, read, _scan(schema, read, each, query, on_foreign), selection, query, each, on_foreign),
             query.limit,
         )
         for each in _by_metric(schema, read, known, query, on_foreign)
@@ -249,7 +288,7 @@ def _by_metric(
     elif query.metrics is not None:
         yield from (replace(known, metric=metric) for metric in query.metrics)
     else:
-        for raw_key in _distinct(schema, read, known, MetricToken, on_foreign):
+        for raw_key in _first_keys(schema, read, known, MetricToken, on_foreign):
             yield replace(known, metric=raw_key.metric)
 
 
@@ -257,21 +296,22 @@ def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query,
     """Where the events lie; where keys have a coarse time before the fine one, by looking up those that have rows."""
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
-    if coarse is None or (end_us - start_us) // coarse.grain_us <= _MOST_RANGES:
+    if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
         return schema.keys.scan(known, start_us, end_us)
 
+    def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
+        return key.prefix_through(TimeToken, last)
+
     def ranges() -> Iterator[KeyRange]:
-        least, most = schema.keys.coarse_range(known, start_us, end_us)
-        while found := seek(read, KeyRange(least, most), key.parse_key, on_foreign, reverse=True):
-            prefix = key.through(TimeToken, found[0])
-            first_us = coarse.parse(prefix[-len(coarse.render(0)) :].decode())
+        coarse_range = schema.keys.coarse_range(known, start_us, end_us)
+        for last, _ in skip_scan(read, coarse_range, key.parse_key, prefix_of, on_foreign, reverse=True):
+            first_us = coarse.parse(prefix_of(last)[-len(coarse.render(0)) :].decode())
             yield from schema.keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
-            most = prefix
 
     return schema.keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
 
 
-def _distinct(
+def _first_keys(
     schema: TableSchema,
     read: ReadRows,
     known: KeyBindings,
@@ -279,18 +319,19 @@ def _distinct(
     on_foreign: OnForeign,
     sensor_prefix: str = "",
 ) -> Iterator[RawKey]:
-    """The first key of each beginning that ends with a token of that kind: one seek each, and one for the end."""
-    start, end = prefix_range(schema.keys.prefix(known, sensor_prefix))
-    while found := seek(read, KeyRange(start, end), schema.key.parse_key, on_foreign):
-        yield found[1]
-        start = after_prefix(schema.key.through(kind, found[0]))
+    """The first key of each prefix that ends with a token of that kind: one seek per prefix, and one for the end."""
+    key_range = prefix_range(schema.keys.prefix(known, sensor_prefix))
+    found = skip_scan(
+        read, key_range, schema.key.parse_key, lambda key, _: schema.key.prefix_through(kind, key), on_foreign
+    )
+    return (raw_key for _, raw_key in found)
 
 
 def _records(
     schema: TableSchema,
     read: ReadRows,
     scan: Scan,
-    wanted: CellSelection,
+    selection: CellSelection,
     query: Query,
     known: KeyBindings,
     on_foreign: OnForeign,
@@ -300,8 +341,8 @@ def _records(
     page_rows = _page_rows(schema, query, known, together=together)
     asked_for = _asked_for(query)
     for key_range in scan.ranges:
-        rows = read(key_range, wanted, scan.pattern, page_rows, reverse=scan.reverse)
-        parsed = each_parsed(schema, rows, on_foreign)
+        rows = read(key_range, selection, scan.pattern, page_rows, reverse=scan.reverse)
+        parsed = parsed_rows(schema, rows, on_foreign)
         for parts in _side_by_side(schema, parsed) if together else _row_by_row(parsed):
             yield from filter(asked_for, parts)
 
@@ -310,24 +351,24 @@ def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, togethe
     """How many rows will probably be taken; None where nobody knows."""
     sizes = []
     if schema.layout.bucketed:
-        sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MOST_PAGE_BUCKETS))
+        sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MAX_PAGE_BUCKETS))
     if query.limit is not None:
-        an_event = _ROWS_AN_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
+        an_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
         sizes.append(query.limit * an_event + together)  # one more, to see where the last time ends
     return min(sizes, default=None)
 
 
-def each_parsed(
+def parsed_rows(
     schema: TableSchema, rows: Iterable[Row], on_foreign: OnForeign
 ) -> Iterator[tuple[RawKey, list[RawRecord]]]:
     """Raw rows with what their keys say, and the events, or parts of events, that they hold, in no order."""
-    parse_key, records_in, columns = schema.key.parse_key, schema.layout.records, schema.columns
-    selected_by_key_only = schema.layout.selected_by_key_only(columns) and not schema.layout.serializes
+    parse_key, records_in, context = schema.key.parse_key, schema.layout.records, schema.layout_context
+    selected_by_key_only = schema.layout.selected_by_key_only(context) and not schema.layout.serializes
     for row in rows:
         raw_key = None
         try:
             raw_key = parse_key(row.key)
-            records = records_in(columns, raw_key, row.cells)
+            records = records_in(context, raw_key, row.cells)
             if not selected_by_key_only:
                 _check_place(schema, raw_key, records)
         except ValueError as error:
@@ -381,4 +422,4 @@ def _some(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, fl
 
 
 def _wanted(schema: TableSchema, query: Query) -> CellSelection:
-    return schema.layout.wanted(schema.columns, query.metrics, query.start_us, query.end_us, query.limit)
+    return schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)

@@ -18,7 +18,7 @@ from pipeline.core.schema.tokens import (
     Token,
 )
 
-_MOST_PATTERN = 8192  # characters of metrics' names: Bigtable takes a filter of 20 kB
+_MAX_PATTERN = 8192  # characters of metrics' names: Bigtable takes a filter of 20 kB
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,6 @@ def _known_pattern(token: Token, known: KeyBindings) -> str | None:
     text = _of_known(token, known)
     if text is not None:
         return re.escape(text)
-    if isinstance(token, MetricToken) and known.metrics and sum(map(len, known.metrics)) < _MOST_PATTERN:
+    if isinstance(token, MetricToken) and known.metrics and sum(map(len, known.metrics)) < _MAX_PATTERN:
         return f"(?:{'|'.join(map(re.escape, known.metrics))})"
     return None

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipeline.core.rows import KeyRange, after_prefix, prefix_range
+from pipeline.core.rows import prefix_range
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.queries import ReadRows, seek
+from pipeline.core.schema.queries import ReadRows, skip_scan
 from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
@@ -62,11 +62,11 @@ class SensorLocator:
         return texts
 
     def _seek(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> Iterator[str]:
-        start, end = prefix_range(prefix)
-        while found := seek(self._read, KeyRange(start, end), self._schema.key.parse_key, _pass):
-            text = text_of(found[1])
-            yield text
-            start = after_prefix(prefix + f"{text}#".encode())
+        def prefix_of(_: bytes, key: RawKey) -> bytes:
+            return prefix + f"{text_of(key)}#".encode()
+
+        found = skip_scan(self._read, prefix_range(prefix), self._schema.key.parse_key, prefix_of, _pass)
+        return (text_of(key) for _, key in found)
 
 
 def _pass(problem: ForeignRow) -> None:

@@ -11,8 +11,8 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
-MOST_ROW_BYTES = 100_000_000  # that Bigtable's documentation recommends
-MOST_CELL_BYTES = 10_000_000
+MAX_ROW_BYTES = 100_000_000  # that Bigtable's documentation recommends
+MAX_CELL_BYTES = 10_000_000
 
 _NAME_BYTES = 16
 _VALUE_BYTES = 8
@@ -24,7 +24,7 @@ _BUCKETS_US = [WEEK_US, DAY_US] + [
 _TELLING_US = 1_000_000  # from which grain on events of one sensor are likely to share a row
 
 
-def refuse_sizes(schema: TableSchema) -> None:
+def check_sizes(schema: TableSchema) -> None:
     """Raises SchemaError for a schema whose rows or cells would be too large, or hold two events, at its rate."""
     rate = schema.rate
     if rate is None:
@@ -44,19 +44,19 @@ def refuse_sizes(schema: TableSchema) -> None:
             f"{layout.name} tells events apart by a cell's timestamp, 1ms, and there is one every {every}: "
             "two would fall on one cell; take bucket_serialized, or a row an event",
         )
-    if layout.serializes and _event_bytes(rate) > MOST_CELL_BYTES:
+    if layout.serializes and _event_bytes(rate) > MAX_CELL_BYTES:
         raise SchemaError(
             "rate.event_bytes",
-            f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MOST_CELL_BYTES)} that "
+            f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MAX_CELL_BYTES)} that "
             "Bigtable recommends at most; take a layout with a column a metric",
         )
     events = -(-grain_us // rate.every_us) if shares_rows and not schema.key.distinguishes_events else 1
-    row_bytes = events * _bytes_an_event(schema, rate)
-    if row_bytes > MOST_ROW_BYTES:
+    row_bytes = events * _bytes_per_event(schema, rate)
+    if row_bytes > MAX_ROW_BYTES:
         raise SchemaError(
             "key",
-            f"a row of {schema.key} would be {events:,} events × {_bytes_an_event(schema, rate):,} bytes = "
-            f"{_size(row_bytes)}, over the {_size(MOST_ROW_BYTES)} that Bigtable recommends at most; "
+            f"a row of {schema.key} would be {events:,} events × {_bytes_per_event(schema, rate):,} bytes = "
+            f"{_size(row_bytes)}, over the {_size(MAX_ROW_BYTES)} that Bigtable recommends at most; "
             f"{_bucket_that_fits(schema, rate)}",
         )
 
@@ -69,8 +69,8 @@ def warnings(schema: TableSchema) -> Iterator[str]:
             f"key: {key} begins with the time: all sensors write to one tablet at a time, and a sensor's range is "
             "searched among everybody's rows; put {sensor_id} first"
         )
-    if key.spread > 1:
-        yield f"key: {key} spreads sensors over {key.spread:,} ranges: a scan of several sensors takes as many"
+    if key.spread_factor > 1:
+        yield f"key: {key} spreads sensors over {key.spread_factor:,} ranges: a scan of several sensors takes as many"
     if not schema.metrics.exhaustive:
         yield 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others'
     if not schema.metadata.exhaustive and not layout.serializes:
@@ -89,26 +89,26 @@ def warnings(schema: TableSchema) -> Iterator[str]:
         yield "rate: is not declared; of two events of a sensor within 1ms the readings become one event's"
 
 
-def _hidden_globs(key: str, routes: FamilyRules) -> Iterator[str]:
-    takes_all = None
-    for family, globs in routes.globs:
-        if takes_all:
+def _hidden_globs(key: str, rules: FamilyRules) -> Iterator[str]:
+    catch_all = None
+    for family, globs in rules.globs:
+        if catch_all:
             for glob in globs:
                 yield (
                     f"{key}.{family}: {json.dumps(glob)} never matches: "
-                    f'"*" of {takes_all}, which comes first, takes everything'
+                    f'"*" of {catch_all}, which comes first, takes everything'
                 )
         elif "*" in globs:
-            takes_all = family
+            catch_all = family
 
 
-def _bytes_an_event(schema: TableSchema, rate: Rate) -> int:
+def _bytes_per_event(schema: TableSchema, rate: Rate) -> int:
     """What one event adds to a row."""
     layout = schema.layout
     if layout.serializes:
         return _event_bytes(rate) + _TIMESTAMP_BYTES + _EVENT_COLUMN_BYTES
     metadata = rate.metadata * (_NAME_BYTES + _NAME_BYTES + _TIMESTAMP_BYTES)
-    if layout.row_a_metric:
+    if layout.row_per_metric:
         return (0 if layout.bucketed else _NAME_BYTES) + _VALUE_BYTES + _TIMESTAMP_BYTES + metadata
     return rate.metrics * (_NAME_BYTES + _VALUE_BYTES + _TIMESTAMP_BYTES) + metadata
 
@@ -121,10 +121,10 @@ def _event_bytes(rate: Rate) -> int:
 
 
 def _bucket_that_fits(schema: TableSchema, rate: Rate) -> str:
-    an_event = _bytes_an_event(schema, rate)
+    an_event = _bytes_per_event(schema, rate)
     for bucket_us in _BUCKETS_US:
         row_bytes = -(-bucket_us // rate.every_us) * an_event
-        if row_bytes <= MOST_ROW_BYTES:
+        if row_bytes <= MAX_ROW_BYTES:
             text = "1w" if bucket_us == WEEK_US else format_interval(bucket_us)
             return f"{{bucket:{text}}} would fit, with {_size(row_bytes)}"
     return "no bucket would fit; keep less of each event"

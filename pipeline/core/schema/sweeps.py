@@ -12,9 +12,9 @@ from typing import NamedTuple
 from pipeline.core.aggregates import AggregateKey
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
-from pipeline.core.schema.foreign import ForeignRow, OnForeign, raised
+from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import ReadRows, each_parsed, seek
+from pipeline.core.schema.queries import ReadRows, parsed_rows, seek, skip_scan
 from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate, RawKey
@@ -62,7 +62,7 @@ def within(one: KeyRange, other: KeyRange) -> KeyRange | None:
 
 
 def events_within(
-    schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign = raised
+    schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
     """The events of the span whose rows have these keys, without metadata; in parts, where rows hold parts of them.
 
@@ -82,9 +82,9 @@ def events_within(
         if problem.raw_key is None or span.has(problem.raw_key.sensor_id):
             on_foreign(problem)
 
-    wanted = schema.layout.wanted(schema.columns, None, span.start_us, span.end_us, None)
-    wanted = wanted._replace(families=schema.columns.metrics.families)
-    if wanted.times_us and wanted.times_us[0] >= wanted.times_us[1]:
+    selection = schema.layout.selection(schema.layout_context, None, span.start_us, span.end_us, None)
+    selection = selection._replace(families=schema.layout_context.metrics.families)
+    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # between two milliseconds, where times are kept to the millisecond
     pattern = (
         schema.keys.pattern_of(KeyBindings(next(iter(span.sensors))))
@@ -92,46 +92,48 @@ def events_within(
         else None
     )
     for key_range in _ranges(schema.key, read, keys, span, of_span):
-        rows = read(key_range, wanted, pattern, None, reverse=False)
-        for raw_key, records in each_parsed(schema, rows, of_span):
+        rows = read(key_range, selection, pattern, None, reverse=False)
+        for raw_key, records in parsed_rows(schema, rows, of_span):
             if span.has(raw_key.sensor_id):
                 yield from (each for each in records if span.start_us <= each.event_time_us < span.end_us)
 
 
 def window_rows(
     read: ReadRows,
-    wanted: CellSelection,
+    selection: CellSelection,
     keys: KeyRange,
     span: Span,
     parse: Callable[[bytes], AggregateKey],
     range_of: Callable[[str, int, int], KeyRange],
-    on_foreign: OnForeign = raised,
+    on_foreign: OnForeign = raise_foreign,
 ) -> Iterator[tuple[AggregateKey, Row]]:
     """The rows of windows that start in the span, and have these keys.
 
     Args:
         read: what rows are had by.
-        wanted: which of their cells.
+        selection: which of their cells.
         keys: a range of keys of such rows alone, as :func:`aggregate_prefix` begins them.
         span: of windows' starts.
         parse: reads a key; a ValueError of it is a ForeignRow.
         range_of: the keys of a sensor's windows that start between two times, as :func:`aggregate_range`.
         on_foreign: what is told of rows with other keys, as far as they are met; of one of them maybe twice.
     """
-    position, end = keys
-    while first := seek(read, KeyRange(position, end), parse, on_foreign, passed=()):
-        of_first, (sensor_id, _) = first
+    for first, (sensor_id, _) in skip_scan(read, keys, parse, _sensor_prefix, on_foreign, skip=()):
         least, most = range_of(sensor_id, span.start_us, span.end_us)
-        key_range = within(KeyRange(max(position, least), most), keys)
+        key_range = within(KeyRange(max(first, least), most), keys)
         if span.has(sensor_id) and key_range is not None:
-            for found in read(key_range, wanted, None, None, reverse=False):
+            for found in read(key_range, selection, None, None, reverse=False):
                 try:
                     key = parse(found.key)
                 except ValueError as error:
                     on_foreign(ForeignRow(found, error))
                 else:
                     yield key, found
-        position = after_prefix(of_first[: of_first.rindex(b"#") + 1])
+
+
+def _sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
+    """What the keys of all windows of the sensor begin with."""
+    return key[: key.rindex(b"#") + 1]
 
 
 def _found_by_sensor(key: KeyTemplate) -> bool:
@@ -148,7 +150,7 @@ def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_for
     """Where the events of the span lie among these keys: for each beginning of keys the range of its times."""
     position, end = keys
     while first := seek(read, KeyRange(position, end), key.parse_key, on_foreign):
-        found, position = _beginning(key, *first, span)
+        found, position = _range_and_next(key, *first, span)
         if found is not None:
             found = within(found, keys)
         if found is not None:
@@ -157,7 +159,7 @@ def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_for
             return
 
 
-def _beginning(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> tuple[KeyRange | None, bytes]:
+def _range_and_next(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> tuple[KeyRange | None, bytes]:
     """What a key tells of those that begin like it: the range of the span's times, if any, and where to look next.
 
     Times stand from the coarsest to the finest, so a key whose coarse time is outside the span is jumped from, to the

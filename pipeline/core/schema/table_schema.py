@@ -22,9 +22,9 @@ from pipeline.core.windows import DAILY, HOURLY, Window
 SCHEMA_FAMILY = "tidetable"
 """The family of the table's own rows; never collected."""
 
-MOST_FAMILIES = 100  # of Bigtable
+MAX_FAMILIES = 100  # of Bigtable
 
-MOST_GROWTH = 128
+MAX_GROWTH = 128
 """How many times its own bytes an event's rows may take where the key and the metadata are repeated for each metric."""
 
 _FEW_METRICS = 8  # for which nothing is repeated so often
@@ -130,7 +130,7 @@ class TableSchema:
         return self.reading_families + tuple(tier.family for tier in self.tiers)
 
     @cached_property
-    def columns(self) -> LayoutContext:
+    def layout_context(self) -> LayoutContext:
         """What the layout has to know."""
         return LayoutContext(self.key, self.values, self.metrics, self.metadata)
 
@@ -142,12 +142,12 @@ class TableSchema:
     @cached_property
     def grain_us(self) -> int:
         """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
-        return self.layout.grain_us(self.columns)
+        return self.layout.grain_us(self.layout_context)
 
     @cached_property
     def identity(self) -> Identity:
         """What its rows tell the events of a sensor apart by; its aggregates count the same events."""
-        return self.layout.identity(self.columns)
+        return self.layout.identity(self.layout_context)
 
     @property
     def versions_are_events(self) -> bool:
@@ -155,7 +155,7 @@ class TableSchema:
 
         Where keys are as fine as the rate, or finer, a row that is not a bucket's holds one event.
         """
-        if not self.layout.versions_are_events(self.columns):
+        if not self.layout.versions_are_events(self.layout_context):
             return False
         return self.layout.bucketed or self.rate is None or self.rate.every_us < self.key.grain_us
 
@@ -175,23 +175,23 @@ class TableSchema:
         return next((tier for tier in self.tiers if tier.window.length == length.length), None)
 
     @cached_property
-    def holds_all(self) -> bool:
+    def accepts_all_events(self) -> bool:
         """Whether it has a place for every valid event."""
         return (
-            self.key.holds_all
+            self.key.accepts_all_events
             and self.metrics.exhaustive
             and (self.metadata.exhaustive or self.layout.serializes)
-            and not self.layout.row_a_metric
+            and not self.layout.row_per_metric
         )
 
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't hold."""
         self.key.check(event)
         if not self.metrics.exhaustive:
-            _check_routes(self.metrics, event.readings, "metric")
+            _check_rules(self.metrics, event.readings, "metric")
         if not self.metadata.exhaustive and not self.layout.serializes:
-            _check_routes(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
-        if self.layout.row_a_metric and len(event.readings) > _FEW_METRICS:
+            _check_rules(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
+        if self.layout.row_per_metric and len(event.readings) > _FEW_METRICS:
             self._check_growth(event)
 
     def _check_growth(self, event: Event) -> None:
@@ -200,20 +200,20 @@ class TableSchema:
         ((key, mutations, _),) = self.encoded_rows([event._replace(readings={longest: event.readings[longest]})])
         rows_bytes = len(event.readings) * (len(key) + len(mutations))
         own_bytes = len(serialized(event)) if event.message is None else event.message.ByteSize()
-        if rows_bytes > MOST_GROWTH * own_bytes:
+        if rows_bytes > MAX_GROWTH * own_bytes:
             raise BadData(
                 Reason.ROWS_TOO_LARGE,
-                f"{len(event.readings)} rows of {len(key) + len(mutations):,} bytes are more than {MOST_GROWTH} times "
+                f"{len(event.readings)} rows of {len(key) + len(mutations):,} bytes are more than {MAX_GROWTH} times "
                 f"the event's {own_bytes:,}: the layout {self.layout.name} repeats its metadata for each metric",
             )
 
     def rows(self, event: Event) -> list[Row]:
         """The raw rows of an event that has passed :meth:`check`."""
-        return self.layout.rows(self.columns, event)
+        return self.layout.rows(self.layout_context, event)
 
     def encoded_rows(self, events: Iterable[Event]) -> list[EncodedRow]:
         """The rows of all of these, encoded."""
-        return self.layout.encoded_rows(self.columns, events)
+        return self.layout.encoded_rows(self.layout_context, events)
 
     # What makes it sound
 
@@ -230,18 +230,18 @@ class TableSchema:
             if family in seen:
                 raise SchemaError(key, f"family {family} is one of {seen[family]} already; each needs one of its own")
             seen[family] = key
-        if len(named) >= MOST_FAMILIES:
+        if len(named) >= MAX_FAMILIES:
             raise SchemaError(
-                "metrics", f"{len(named)} families and the table's own are more than Bigtable's {MOST_FAMILIES}"
+                "metrics", f"{len(named)} families and the table's own are more than Bigtable's {MAX_FAMILIES}"
             )
         if not self.metrics.globs:
             raise SchemaError("metrics", 'names no family; give one, like raw = ["*"]')
 
     def _check_layout(self) -> None:
         layout, key = self.layout, self.key
-        if layout.row_a_metric and not key.has(MetricToken):
+        if layout.row_per_metric and not key.has(MetricToken):
             raise SchemaError("key", f"{key} has no {{metric}}, and the layout {layout.name} has a row for each")
-        if not layout.row_a_metric and key.has(MetricToken):
+        if not layout.row_per_metric and key.has(MetricToken):
             raise SchemaError(
                 "key", f"{key} has {{metric}}, but a row of the layout {layout.name} holds all of an event's metrics"
             )
@@ -285,7 +285,7 @@ class TableSchema:
                 )
 
 
-def _check_routes(routes: FamilyRules, names: Iterable[str], what: str) -> None:
+def _check_rules(rules: FamilyRules, names: Iterable[str], what: str) -> None:
     for name in names:
-        if routes.family_of(name) is None:
+        if rules.family_of(name) is None:
             raise BadData(Reason.NO_FAMILY, f"{what} {name} is taken by none of the table's families")

@@ -1,8 +1,8 @@
-"""Row-key templates: ``{sensor_id}#{reverse_us}`` renders keys, reads them back, and knows where they lie.
+"""Row key templates, such as ``{sensor_id}#{reverse_us}``: render row keys and parse them.
 
-A template is literal text and tokens (:mod:`pipeline.core.schema.tokens`). Keys of one sensor between two instants are
-one range of keys, or a few, because every template obeys three rules: a token of text ends at a ``#`` or at the key's
-end; whatever else tells rows apart stands before the first time or behind the last; time goes from coarse to fine.
+A template consists of literal text and tokens (:mod:`pipeline.core.schema.tokens`). The keys of one sensor between two
+instants form one range, or a few, because every template obeys three rules: a text token ends at a ``#`` or at the end
+of the key; tokens that identify rows come before the first time token or after the last; time goes from coarse to fine.
 """
 
 import re
@@ -36,14 +36,14 @@ MAX_KEY_BYTES = 4096  # of Bigtable
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _PRINTABLE = re.compile(r"[!-~]+")  # ASCII
-_MOST_BYTES = 1024  # so that with the longest sensor id and metric a key has room
+_MAX_BYTES = 1024  # leaves room in a key for the longest sensor id and metric
 
 
 class RawKey(NamedTuple):
-    """What a raw row's key says. What its template does not have is empty."""
+    """The fields of a raw row's key. Fields that its template lacks are empty."""
 
     sensor_id: str
-    time_us: int  # the start of the finest grain that the key tells
+    time_us: int  # the start of the finest grain in the key
     metric: str = ""
     event_id: str = ""
     metadata: Mapping[str, str] = {}
@@ -51,24 +51,24 @@ class RawKey(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyTemplate:
-    """A row-key template, checked. Made by :meth:`parse`."""
+    """A valid row key template. Made by :meth:`parse`."""
 
     text: str
     parts: tuple[Token | str, ...] = field(compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "KeyTemplate":
-        """The template that the text is.
+        """Parses the text of a template.
 
         Raises:
-            TemplateError: a token that is none, or a template whose rows could not be told apart or found again.
+            TemplateError: a token is unknown, or rows with such keys could not be distinguished or found.
         """
-        if len(text) > _MOST_BYTES:
-            raise TemplateError(f"{shown(text)} has {len(text):,} characters, at most {_MOST_BYTES:,} leave a key room")
+        if len(text) > _MAX_BYTES:
+            raise TemplateError(f"{shown(text)} has {len(text):,} characters; at most {_MAX_BYTES:,} are allowed")
         if not _PRINTABLE.fullmatch(text):
             raise TemplateError(f"{shown(text)} is not printable ASCII without blanks")
         if "".join(found[0] for found in _PART.finditer(text)) != text:
-            raise TemplateError(f"{text!r} has a brace without its partner")
+            raise TemplateError(f"{text!r} has an unmatched brace")
         parts = [
             parse_token(token) if literal is None else literal
             for token, literal in (found.groups() for found in _PART.finditer(text))
@@ -81,71 +81,71 @@ class KeyTemplate:
         return self.text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeyTemplate.parse, (self.text,)  # the text says it all, and functions do not pickle
+        return KeyTemplate.parse, (self.text,)  # cached properties contain functions, which do not pickle
 
-    # What it is made of
+    # Properties
 
     def has(self, kind: type[Token]) -> bool:
-        """Whether there is a token of the kind."""
+        """Whether the template has a token of that kind."""
         return any(isinstance(part, kind) for part in self.parts)
 
     @cached_property
     def metadata_names(self) -> tuple[str, ...]:
-        """The metadata fields that are promoted to the key."""
+        """The metadata fields that are part of the key."""
         return tuple(part.name for part in self.parts if isinstance(part, MetadataToken))
 
     @cached_property
     def grain_us(self) -> int:
-        """How far apart two events of a sensor must be so that their keys surely differ, in microseconds."""
+        """The time in microseconds by which two events of a sensor must differ to be sure of different keys."""
         return self.times[-1].grain_us
 
     @cached_property
     def distinguishes_events(self) -> bool:
-        """Whether events of one moment have keys of their own."""
+        """Whether events of one sensor with the same event time have different keys."""
         return self.has(EventIdToken)
 
     @cached_property
     def newest_first(self) -> bool:
-        """Whether a later event of a sensor has the lesser key."""
+        """Whether a later event of a sensor has a smaller key."""
         return all(token.newest_first for token in self.times)
 
     @cached_property
     def coarse_time(self) -> TimeToken | None:
-        """The first time, where a finer one stands behind it; None where there is one alone."""
+        """The first time token, if a finer one follows; None if there is only one."""
         return self.times[0] if len(self.times) > 1 else None
 
     @cached_property
     def time_first(self) -> bool:
-        """Whether the keys of all sensors begin with the time."""
+        """Whether the time comes before the sensor."""
         return self.index(TimeToken) < self.index(SensorToken)
 
     @cached_property
-    def prefix_scans(self) -> bool:
-        """Whether all events of several sensors side by side can be had by one scan, sensor by sensor."""
+    def supports_prefix_scan(self) -> bool:
+        """Whether one scan can read all events of sensors with a common prefix, sensor by sensor."""
         one_direction = len({token.newest_first for token in self.times}) == 1
-        metric_behind = not self.has(MetricToken) or self.index(TimeToken) < self.index(MetricToken)
-        return not self.time_first and one_direction and metric_behind
+        metric_after_time = not self.has(MetricToken) or self.index(TimeToken) < self.index(MetricToken)
+        return not self.time_first and one_direction and metric_after_time
 
     @cached_property
-    def spread(self) -> int:
-        """Over how many ranges of keys the sensors are spread by the salt and shard before them; 1 for none."""
-        spread = 1
+    def spread_factor(self) -> int:
+        """The number of key ranges over which salts and shards before the sensor spread sensors; 1 without them."""
+        factor = 1
         for part in self.parts[: self.index(SensorToken)]:
             if isinstance(part, SPREADING_TOKENS):
-                spread *= len(part.values)
-        return spread
+                factor *= len(part.values)
+        return factor
 
     @cached_property
-    def names_before_sensor(self) -> tuple[str, ...]:
-        """The promoted metadata fields that stand before the sensor."""
+    def metadata_before_sensor(self) -> tuple[str, ...]:
+        """The metadata fields that come before the sensor."""
         before = self.parts[: self.index(SensorToken)]
         return tuple(part.name for part in before if isinstance(part, MetadataToken))
 
     # Keys
 
     def check(self, event: Event) -> None:
-        """Raises BadData for an event of which no key can be made."""
-        if self.holds_all:
+        """Raises BadData for an event that has no valid key."""
+        if self.accepts_all_events:
             return
         for name in self.metadata_names:
             _check_field(f"metadata {name}", event.metadata.get(name, ""))
@@ -154,31 +154,32 @@ class KeyTemplate:
         key = self.render(event, max(event.readings, key=len) if self.has(MetricToken) else "")
         if len(key) > MAX_KEY_BYTES:
             raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes, at most {MAX_KEY_BYTES}")
-        for metric in event.readings if self._reservable and self.has(MetricToken) else [""]:
+        for metric in event.readings if self._may_be_reserved and self.has(MetricToken) else [""]:
             segment = first_segment(self.render(event, metric))
             if segment in RESERVED_SENSOR_IDS:
-                raise BadData(Reason.RESERVED_KEY, f"the row key begins with {segment}#, as the table's own rows do")
+                raise BadData(Reason.RESERVED_KEY, f"the row key begins with the reserved prefix {segment}#")
 
     def render(self, event: Event, metric: str = "") -> bytes:
-        """The key of the event, or of the reading of it; the event has passed :meth:`check`."""
+        """Returns the row key of an event, or of one of its readings. The event must have passed :meth:`check`."""
         return self.renderer(event, metric)
 
     @cached_property
     def renderer(self) -> Callable[[Event, str], bytes]:
-        """What :meth:`render` calls, for those who render very many."""
+        """The function that :meth:`render` calls. Call it directly to render many keys."""
         match self.tokens:
-            case [SensorToken(), ReverseToken(form=form, nines=nines, grain_us=grain_us)]:  # mostly; in half the time
-                whole = self._format("%s", form)
-                return lambda event, _: (whole % (event[0], nines - event[1] // grain_us)).encode()
-        form = self._format(*["%s"] * len(self.tokens))
-        of_tokens = [_renderer(token) for token in self.tokens]
-        return lambda event, metric: (form % tuple([of_token(event, metric) for of_token in of_tokens])).encode()
+            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes half the time
+                key_format = self._format("%s", time.number_format)
+                max_value, grain_us = time.max_value, time.grain_us
+                return lambda event, _: (key_format % (event[0], max_value - event[1] // grain_us)).encode()
+        key_format = self._format(*["%s"] * len(self.tokens))
+        renderers = [_renderer(token) for token in self.tokens]
+        return lambda event, metric: (key_format % tuple([render(event, metric) for render in renderers])).encode()
 
     def parse_key(self, key: bytes) -> RawKey:
-        """What a key says. Raises ValueError where the template does not render such keys."""
+        """Parses a row key. Raises ValueError for a key that the template does not render."""
         found = self._pattern.fullmatch(key.decode())
         if found is None:
-            raise ValueError(f"it is not of the form {self.text}")
+            raise ValueError(f"it does not match {self.text}")
         sensor_id = metric = event_id = ""
         time_us = 0
         metadata = {}
@@ -195,19 +196,19 @@ class KeyTemplate:
                 case EventIdToken():
                     event_id = text
         if time_us > LATEST_US:
-            raise ValueError("its time is behind all that keys reach")
-        for index, token in self._following:
+            raise ValueError("its time is out of range")
+        for index, token in self._derived:
             text = found.group(index + 1)
-            if isinstance(token, TimeToken):  # a week may lie in two months
-                follows = token.render(time_us) == text or token.render(self.end_us(time_us) - 1) == text
+            if isinstance(token, TimeToken):  # a week may span two months
+                consistent = token.render(time_us) == text or token.render(self.end_us(time_us) - 1) == text
             else:
-                follows = text == token.render(sensor_id)
-            if not follows:
-                raise ValueError(f"it has {text} for {token.text}, which the rest of the key contradicts")
+                consistent = text == token.render(sensor_id)
+            if not consistent:
+                raise ValueError(f"it has {text} for {token.text}, which contradicts the rest of the key")
         return RawKey(sensor_id, time_us, metric, event_id, metadata)
 
     def split_keys(self, most: int) -> list[bytes]:
-        """Keys at which a new table may be split, at most so many: between salts or shards. Empty without either."""
+        """Returns up to ``most`` keys at which to split a new table, between salts or shards; none without either."""
         prefixes = [""]
         spreading = [index for index, part in enumerate(self.parts) if isinstance(part, SPREADING_TOKENS)]
         for part in self.parts[: max(spreading, default=-1) + 1]:
@@ -222,26 +223,29 @@ class KeyTemplate:
         step = -(-len(prefixes) // (most + 1))
         return [prefix.encode() for prefix in prefixes[step::step]]
 
-    def through(self, kind: type[Token], key: bytes) -> bytes:
-        """How the key begins, up to the token of that kind and the ``#`` behind it. Raises ValueError as parse_key."""
+    def prefix_through(self, kind: type[Token], key: bytes) -> bytes:
+        """Returns the key's prefix through the first token of that kind, with the ``#`` that ends it.
+
+        Raises ValueError for a key that the template does not render.
+        """
         text = key.decode()
         found = self._pattern.fullmatch(text)
         if found is None:
-            raise ValueError(f"it is not of the form {self.text}")
+            raise ValueError(f"it does not match {self.text}")
         index = next(index for index, token in enumerate(self.tokens) if isinstance(token, kind))
         end = found.end(index + 1)
         return text[: end + 1 if kind in TEXT_TOKENS and text[end:] else end].encode()
 
     def end_us(self, time_us: int) -> int:
-        """Where the events end whose keys say that time."""
+        """Returns the end, exclusive, of the event times whose keys contain that time."""
         token = self.times[-1]
         return token.next(time_us) if token.grain_us > WEEK_US else time_us + token.grain_us
 
-    # What makes it sound
+    # Structure and validation
 
     @cached_property
-    def _following(self) -> tuple[tuple[int, TimeToken | SaltToken | ShardToken], ...]:
-        """The tokens that say nothing that the sensor and the finest time do not say too, and where they stand."""
+    def _derived(self) -> tuple[tuple[int, TimeToken | SaltToken | ShardToken], ...]:
+        """The tokens that follow from the sensor and the finest time, with their indices."""
         return tuple(
             (index, token)
             for index, token in enumerate(self.tokens)
@@ -251,37 +255,37 @@ class KeyTemplate:
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
-        """Its tokens, in order."""
+        """All tokens, in order."""
         return tuple(part for part in self.parts if isinstance(part, Token))
 
     @cached_property
     def times(self) -> tuple[TimeToken, ...]:
-        """Its times, the coarsest first."""
+        """The time tokens, coarsest first."""
         return tuple(part for part in self.parts if isinstance(part, TimeToken))
 
     @cached_property
     def index_of_last_time(self) -> int:
-        """Where the finest time stands among the parts."""
+        """The index of the finest time among the parts."""
         return self.parts.index(self.times[-1])
 
-    def _format(self, *of_tokens: str) -> str:
-        """The template for ``%``, with these formats in the tokens' places."""
-        rest = iter(of_tokens)
+    def _format(self, *token_formats: str) -> str:
+        """Returns the template as a format for ``%``, with these formats for the tokens."""
+        rest = iter(token_formats)
         return "".join(part.replace("%", "%%") if isinstance(part, str) else next(rest) for part in self.parts)
 
     @cached_property
-    def holds_all(self) -> bool:
-        """Whether every valid event has what the key is made of, and makes a key that can be."""
-        return not (self.metadata_names or self.has(EventIdToken) or self._reservable)
+    def accepts_all_events(self) -> bool:
+        """Whether every valid event has a valid key."""
+        return not (self.metadata_names or self.has(EventIdToken) or self._may_be_reserved)
 
     @cached_property
-    def _reservable(self) -> bool:
-        """Whether a key can begin as the table's own rows do; a sensor's id alone never does."""
-        beginning = "".join(
+    def _may_be_reserved(self) -> bool:
+        """Whether a key can begin with a reserved prefix. A sensor id cannot."""
+        first_pattern = "".join(
             re.escape(part) if isinstance(part, str) else part.pattern for part in self.parts
         ).partition("\\#")[0]
         return not isinstance(self.parts[0], SensorToken) and any(
-            re.fullmatch(beginning, segment) for segment in RESERVED_SENSOR_IDS
+            re.fullmatch(first_pattern, segment) for segment in RESERVED_SENSOR_IDS
         )
 
     @cached_property
@@ -291,7 +295,7 @@ class KeyTemplate:
         )
 
     def index(self, kind: type[Token]) -> int:
-        """Where the first token of the kind stands among the parts."""
+        """Returns the index of the first token of that kind among the parts."""
         return next(index for index, part in enumerate(self.parts) if isinstance(part, kind))
 
     def _check(self) -> None:
@@ -299,58 +303,55 @@ class KeyTemplate:
         if repeated := next((text for text in texts if texts.count(text) > 1), None):
             raise TemplateError(f"{self.text!r} has {repeated} twice")
         if not self.has(SensorToken):
-            raise TemplateError(f"{self.text!r} has no {{sensor_id}}: sensors could not be told apart")
+            raise TemplateError(f"{self.text!r} has no {{sensor_id}}: sensors would share rows")
         if not self.times:
             raise TemplateError(
-                f"{self.text!r} has no time: a sensor's events would all be one row; add one, like {{reverse_us}}"
+                f"{self.text!r} has no time: a sensor's events would share one row; add one, like {{reverse_us}}"
             )
         self._check_text_ends()
         self._check_times()
         if first_segment(self.text.encode()) in RESERVED_SENSOR_IDS:
-            raise TemplateError(
-                f"{self.text!r} begins with {first_segment(self.text.encode())}#, as the table's own rows do"
-            )
+            raise TemplateError(f"{self.text!r} begins with the reserved prefix {first_segment(self.text.encode())}#")
 
     def _check_text_ends(self) -> None:
-        for part, behind in pairwise([*self.parts, "#"]):
-            if isinstance(part, TEXT_TOKENS) and not (isinstance(behind, str) and behind.startswith("#")):
-                raise TemplateError(
-                    f"{part.text} has to be followed by '#' or end the key, or where it ends could not be told"
-                )
+        for part, following in pairwise([*self.parts, "#"]):
+            if isinstance(part, TEXT_TOKENS) and not (isinstance(following, str) and following.startswith("#")):
+                raise TemplateError(f"{part.text} must be followed by '#' or end the key: its length is not fixed")
 
     def _check_times(self) -> None:
         for coarse, fine in pairwise(self.times):
             if coarse.grain_us <= fine.grain_us:
-                raise TemplateError(f"{coarse.text} is no coarser than {fine.text} behind it; leave one out")
+                raise TemplateError(f"{coarse.text} is no coarser than {fine.text} after it; leave one out")
             if coarse.grain_us < HOUR_US or not isinstance(coarse, CalendarToken):
                 raise TemplateError(
-                    f"{coarse.text} before {fine.text} makes a range of keys of every moment; use {{bucket:1d}}"
+                    f"{coarse.text} before {fine.text} splits a span of time into too many key ranges; "
+                    "use {bucket:1d}"
                 )
         first = self.index(TimeToken)
         last = self.index_of_last_time
         for part in self.parts[first:last]:
             if isinstance(part, MetricToken | MetadataToken):
-                raise TemplateError(f"{part.text} stands between two times; put it before {self.times[0].text}")
+                raise TemplateError(f"{part.text} is between two times; put it before {self.times[0].text}")
         if any(isinstance(part, EventIdToken) for part in self.parts[:last]):
             raise TemplateError(
-                f"{{event_id}} has to stand behind {self.times[-1].text}: it tells events of one moment apart"
+                f"{{event_id}} must come after {self.times[-1].text}: it distinguishes events with the same time"
             )
 
 
 def first_segment(key: bytes) -> str:
-    """What a key says before its first '#'."""
+    """Returns the part of a key before its first '#'."""
     return key.partition(b"#")[0].decode(errors="backslashreplace")
 
 
 def _check_field(name: str, text: str) -> None:
     if not text:
-        raise BadData(Reason.MISSING_KEY_FIELD, f"{name} is missing or empty; the table's row keys are made of it")
+        raise BadData(Reason.MISSING_KEY_FIELD, f"{name} is missing or empty, but part of the table's row keys")
     if "#" in text:
-        raise BadData(Reason.INVALID_KEY_FIELD, f"{name} is {shown(text)}; what row keys are made of can't hold '#'")
+        raise BadData(Reason.INVALID_KEY_FIELD, f"{name} is {shown(text)}; a field of row keys can't contain '#'")
 
 
 def _renderer(token: Token) -> Callable[[Event, str], str]:
-    """What writes the token into a key, given the event and the metric."""
+    """Returns the function that renders the token, given the event and the metric."""
     match token:
         case SensorToken():
             return lambda event, _: event.sensor_id

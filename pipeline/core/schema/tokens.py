@@ -1,7 +1,7 @@
-"""The tokens of a row-key template: how each is written into a key, found in one, and sorted by time.
+"""The tokens of a row key template: render them, parse them, and keep keys in order of time.
 
-A time token is of fixed width, so that keys sort by it byte for byte. A token of any other width is text without
-``#``, and ends at one.
+A time token has a fixed width, which makes keys sort by time byte by byte. A token without a fixed width is text that
+contains no ``#`` and ends at one.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ WEEK_US = 7 * DAY_US
 
 
 class TemplateError(ValueError):
-    """A row-key template that can't be. ``str()`` is one line: which token, what is wrong, and what would do."""
+    """An invalid row key template. ``str()`` is one line: the token, the problem, and what would be valid."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token.
+    """A token of a template.
 
     Attributes:
-        text: as it stands in a template.
-        pattern: the regular expression, Python's and RE2's, of what it writes into a key.
+        text: the token in a template, with its braces.
+        pattern: a regular expression, for Python and RE2, that matches the rendered token.
     """
 
     text: str
@@ -39,11 +39,11 @@ class Token:
         return "[^#]+"
 
 
-# Text, as it is
+# Text tokens
 
 
 class SensorToken(Token):
-    """``{sensor_id}``: printable ASCII, as events have it."""
+    """``{sensor_id}``: the event's sensor id, printable ASCII."""
 
     @property
     def pattern(self) -> str:
@@ -51,7 +51,7 @@ class SensorToken(Token):
 
 
 class MetricToken(Token):
-    """``{metric}``: in layouts with a row a metric."""
+    """``{metric}``: the metric, in layouts with a row per metric."""
 
     @property
     def pattern(self) -> str:
@@ -59,26 +59,26 @@ class MetricToken(Token):
 
 
 class EventIdToken(Token):
-    """``{event_id}``, the publisher's id, where events of one microsecond must be told apart."""
+    """``{event_id}``: the publisher's id, to distinguish events with the same event time."""
 
 
 @dataclass(frozen=True)
 class MetadataToken(Token):
-    """``{metadata.NAME}``, a metadata field that is promoted to the key."""
+    """``{metadata.NAME}``: a metadata field."""
 
     name: str
 
 
 TEXT_TOKENS = (SensorToken, MetricToken, EventIdToken, MetadataToken)
-"""Those whose width is not fixed."""
+"""The tokens without a fixed width."""
 
 
-# What spreads sensors over the table
+# Tokens that spread sensors over the table
 
 
 @dataclass(frozen=True)
 class SaltToken(Token):
-    """``{salt:N}``: the first N hexadecimal digits of the MD5 of the sensor's id."""
+    """``{salt:N}``: the first N hexadecimal digits of the MD5 of the sensor id."""
 
     digits: int
 
@@ -97,7 +97,7 @@ class SaltToken(Token):
 
 @dataclass(frozen=True)
 class ShardToken(Token):
-    """``{shard:COUNT}``: the first 64 bits of the MD5 of the sensor's id, modulo COUNT, zero-padded."""
+    """``{shard:COUNT}``: the first 64 bits of the MD5 of the sensor id, modulo COUNT, zero-padded."""
 
     count: int
 
@@ -126,15 +126,15 @@ def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-# Time
+# Time tokens
 
 
 @dataclass(frozen=True)
 class TimeToken(Token):
-    """A token that says when, to its grain: all instants of one grain are written alike.
+    """The event time, to a grain: all instants within one grain render alike.
 
     Attributes:
-        grain_us: the longest that one grain is, in microseconds; months and years differ.
+        grain_us: the greatest length of a grain, in microseconds; months and years vary.
         newest_first: whether a later time sorts first.
     """
 
@@ -146,21 +146,21 @@ class TimeToken(Token):
         raise NotImplementedError
 
     def parse(self, text: str) -> int:
-        """The first instant, in microseconds, that is written so. Raises ValueError for what never is."""
+        """Returns the first instant, in microseconds, that renders as the text. Raises ValueError if none does."""
         raise NotImplementedError
 
     def floor(self, time_us: int) -> int:
-        """The first instant of the grain that holds the instant."""
+        """Returns the start of the grain that contains the instant."""
         return self.parse(self.render(time_us))
 
     def next(self, time_us: int) -> int:
-        """The first instant of the grain behind the one that holds the instant."""
+        """Returns the start of the grain after the one that contains the instant."""
         return self.floor(self.floor(time_us) + self.grain_us)
 
 
 @dataclass(frozen=True)
 class ReverseToken(TimeToken):
-    """``{reverse_s}``, ``{reverse_ms}``, ``{reverse_us}``: all nines less the time, in that unit."""
+    """``{reverse_s}``, ``{reverse_ms}``, ``{reverse_us}``: the greatest number of that width, less the time."""
 
     digits: int
 
@@ -171,34 +171,34 @@ class ReverseToken(TimeToken):
         return f"[0-9]{{{self.digits}}}"
 
     def render(self, time_us: int) -> str:
-        return self.form % (self.nines - time_us // self.grain_us)
+        return self.number_format % (self.max_value - time_us // self.grain_us)
 
     def parse(self, text: str) -> int:
         if len(text) != self.digits or not (text.isascii() and text.isdecimal()):
-            raise ValueError(f"{text!r} is not of the form {self.text}")
-        return (self.nines - int(text)) * self.grain_us
+            raise ValueError(f"{text!r} does not match {self.text}")
+        return (self.max_value - int(text)) * self.grain_us
 
     @cached_property
-    def nines(self) -> int:
-        """What the time is taken from."""
+    def max_value(self) -> int:
+        """The number that the time is subtracted from: all nines."""
         return 10**self.digits - 1
 
     @cached_property
-    def form(self) -> str:
-        """What writes what is left."""
+    def number_format(self) -> str:
+        """The format, for ``%``, of the difference."""
         return f"%0{self.digits}d"
 
 
 @dataclass(frozen=True)
 class CalendarToken(TimeToken):
-    """A time in UTC by a format of ``strftime`` that sorts by time.
+    """A time in UTC, rendered by a ``strftime`` format that sorts by time.
 
     Args:
-        text: the token as it stands in the template.
-        grain_us: how long one grain is at most.
+        text: the token in the template.
+        grain_us: the greatest length of a grain.
         format: directives from the coarsest to the finest, such as ``%Y-%m-%d``; ``%f`` has six digits.
-        bucket_us: the length of buckets, of whose starts alone the format is asked; 0 where the format is the grain.
-        cut: how many of the last digits are left out: 3 makes milliseconds of ``%f``.
+        bucket_us: the length of a bucket, whose start is rendered; 0 if the format's last directive is the grain.
+        cut: the number of final digits to leave out: 3 turns ``%f`` into milliseconds.
     """
 
     format: str
@@ -211,7 +211,7 @@ class CalendarToken(TimeToken):
 
     def render(self, time_us: int) -> str:
         if self.bucket_us:
-            # Weeks begin on a Monday, and the epoch was a Thursday; the starts of all others fall on the epoch's.
+            # Weeks begin on a Monday, but the epoch was a Thursday. All other buckets are aligned to the epoch.
             offset_us = 3 * DAY_US if self.bucket_us == WEEK_US else 0
             time_us -= (time_us + offset_us) % self.bucket_us
         text = to_datetime(time_us).strftime(self.format)
@@ -220,7 +220,7 @@ class CalendarToken(TimeToken):
     def parse(self, text: str) -> int:
         found = self._fields.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is not of the form {self.text}")
+            raise ValueError(f"{text!r} does not match {self.text}")
         fields = {name: int(digits) for name, digits in found.groupdict().items()}
         clock = (fields.get("H", 0), fields.get("M", 0), fields.get("S", 0), fields.get("f", 0) * 10**self.cut)
         try:
@@ -230,15 +230,15 @@ class CalendarToken(TimeToken):
                 day = date(fields["Y"], fields.get("m", 1), fields.get("d", 1))
                 day += timedelta(days=fields.get("j", 1) - 1)
         except OverflowError as error:
-            raise ValueError(f"{text!r} is behind the year 9999") from error
+            raise ValueError(f"{text!r} is after the year 9999") from error
         time_us = from_datetime(datetime(day.year, day.month, day.day, *clock))
-        if self.render(time_us) != text:  # in the middle of a bucket, or day 366 of a common year
+        if self.render(time_us) != text:  # within a bucket, or day 366 of a common year
             raise ValueError(f"{text!r} is not the start of a grain of {self.text}")
         return time_us
 
     @cached_property
     def _patterns(self) -> list[str]:
-        """A regular expression for each part of the format."""
+        """Regular expressions, one per part of the format."""
         return [
             f"[0-9]{{{_WIDTHS[part[1]] - (self.cut if part == '%f' else 0)}}}"
             if part in _DIRECTIVE_PARTS
@@ -264,7 +264,7 @@ def _directives(time_format: str) -> str:
     return "".join(part[1] for part in _parts(time_format) if part in _DIRECTIVE_PARTS)
 
 
-# What each directive must follow, so that text sorts by time; and how wide it is.
+# The orders of directives in which text sorts by time.
 _CHAINS = ("YmdHMSf", "YjHMSf", "GVuHMSf")
 _SHORTHANDS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S"}
 _WIDTHS = {"Y": 4, "G": 4, "j": 3, "f": 6} | dict.fromkeys("mdHMSV", 2) | {"u": 1}
@@ -288,19 +288,19 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _check_order(text: str, declared: str) -> None:
-    in_order = max(n for n in range(len(declared) + 1) if any(chain.startswith(declared[:n]) for chain in _CHAINS))
+def _check_order(text: str, directives: str) -> None:
+    in_order = max(n for n in range(len(directives) + 1) if any(chain.startswith(directives[:n]) for chain in _CHAINS))
     if in_order == 0:
-        problem = "it has to begin with the year"
-    elif in_order < len(declared):
-        before, after = declared[in_order - 1], declared[in_order]
+        problem = "it must begin with the year"
+    elif in_order < len(directives):
+        before, after = directives[in_order - 1], directives[in_order]
         problem = f"%{after} ({_NAMES[after]}) can't follow %{before} ({_NAMES[before]})"
     else:
         return
-    raise TemplateError(f"{text} does not sort by time: {problem}; write one like {{time:%Y-%m-%d-%H%M}}")
+    raise TemplateError(f"{text} does not sort by time: {problem}; use one like {{time:%Y-%m-%d-%H%M}}")
 
 
-# Reading a token
+# Parsing
 
 
 _ISO_SECOND = "%Y-%m-%dT%H:%M:%S"
@@ -324,15 +324,15 @@ _KNOWN = (
     "{sensor_id}, {metric}, {metadata.NAME}, {event_id}, {salt:N}, {shard:COUNT}, {reverse_s|ms|us}, {iso_s|ms|us}, "
     "{time:FORMAT}, {bucket:DURATION}"
 )
-_MOST_SALT_DIGITS = 4
-_MOST_SHARDS = 10_000
+_MAX_SALT_DIGITS = 4
+_MAX_SHARDS = 10_000
 
 
 def parse_token(text: str) -> Token:
-    """The token that a template has between braces, given without them.
+    """Parses a token, given without its braces.
 
     Raises:
-        TemplateError: there is no such token, or its argument does not do.
+        TemplateError: there is no such token, or its argument is invalid.
     """
     if text in _FIXED:
         return _FIXED[text]
@@ -342,14 +342,14 @@ def parse_token(text: str) -> Token:
     if colon:
         match name:
             case "salt":
-                return SaltToken(f"{{{text}}}", _number(text, argument, 1, _MOST_SALT_DIGITS, "digits"))
+                return SaltToken(f"{{{text}}}", _number(text, argument, 1, _MAX_SALT_DIGITS, "digits"))
             case "shard":
-                return ShardToken(f"{{{text}}}", _number(text, argument, 2, _MOST_SHARDS, "shards"))
+                return ShardToken(f"{{{text}}}", _number(text, argument, 2, _MAX_SHARDS, "shards"))
             case "time":
                 return _calendar(argument)
             case "bucket":
                 return _bucket(argument)
-    raise TemplateError(f"{{{text}}} is no token; there are {_KNOWN}")
+    raise TemplateError(f"{{{text}}} is not a token; there are {_KNOWN}")
 
 
 def _number(text: str, argument: str, least: int, most: int, what: str) -> int:
@@ -361,12 +361,12 @@ def _number(text: str, argument: str, least: int, most: int, what: str) -> int:
 def _calendar(argument: str) -> CalendarToken:
     text = f"{{time:{argument}}}"
     if "#" in argument:
-        raise TemplateError(f"{text} has '#', which parts a key; leave it out or use two times")
+        raise TemplateError(f"{text} contains '#', which separates the fields of a key; leave it out or use two times")
     expanded = re.sub("%.", lambda found: _SHORTHANDS.get(found[0], found[0]), argument)
     for part in re.findall(r"%.?|[^%]+", expanded):
         if part.startswith("%") and part not in _DIRECTIVE_PARTS and part != "%%":
             raise TemplateError(
-                f"{text} has {part}, which does not sort by time or has no fixed width; "
+                f"{text} contains {part}, which does not sort by time or has no fixed width; "
                 f"there are {', '.join(f'%{directive}' for directive in _WIDTHS)}, %F, %T and %%"
             )
     directives = _directives(expanded)

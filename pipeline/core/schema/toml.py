@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate")
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
-_MOST_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million, so that what is too much is told as such
+_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million, so that what is too much is told as such
 
 
 def parse_schema(text: str) -> TableSchema:
@@ -75,8 +75,8 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         key=_parsed("key", _text(document, "key", "{sensor_id}#{reverse_us}"), KeyTemplate.parse),
         layout=layout,
         values=_parsed("values", _text(document, "values", Values.TEXT), _values),
-        metrics=_routes(document, "metrics", {"raw": ["*"]}),
-        metadata=_routes(document, "metadata", {} if layout.serializes else {"meta": ["*"]}),
+        metrics=_rules(document, "metrics", {"raw": ["*"]}),
+        metadata=_rules(document, "metadata", {} if layout.serializes else {"meta": ["*"]}),
         tiers=_tiers(document),
         policies=_policies(document),
         rate=_rate(document),
@@ -112,12 +112,12 @@ def _values(text: str) -> Values:
         raise ValueError(f"{text!r} is none of {', '.join(Values)}") from None
 
 
-def _routes(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:
-    routes = _table(document, key, default)
-    for family, globs in routes.items():
+def _rules(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:
+    rules = _table(document, key, default)
+    for family, globs in rules.items():
         if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) and glob for glob in globs):
             raise SchemaError(f"{key}.{family}", 'takes a list of globs, like ["temperature", "log_*"]')
-    return FamilyRules(tuple((family, tuple(globs)) for family, globs in routes.items()))
+    return FamilyRules(tuple((family, tuple(globs)) for family, globs in rules.items()))
 
 
 def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
@@ -150,7 +150,7 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
         every_us,
         metrics=_number(rate, "metrics", 1, MAX_READINGS) if "metrics" in rate else 1,
         metadata=_number(rate, "metadata", 0, MAX_METADATA) if "metadata" in rate else 0,
-        event_bytes=_number(rate, "event_bytes", 1, _MOST_EVENT_BYTES) if "event_bytes" in rate else None,
+        event_bytes=_number(rate, "event_bytes", 1, _MAX_EVENT_BYTES) if "event_bytes" in rate else None,
     )
 
 

@@ -22,7 +22,7 @@ from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
 from tests.benchmarks.bench.direct import run as run_direct
 from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
 from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Worker
-from tests.benchmarks.bench.report import RESULT, Measured, below_floors, print_table, readme_lines, write_json
+from tests.benchmarks.bench.report import RESULT, Measured, below_floors, print_table, write_json
 from tests.benchmarks.bench.tidetable import refused
 from tests.lasting import lasting
 
@@ -40,11 +40,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=EVENTS, help="of the feed; a multiple of 300")
     parser.add_argument("--only", nargs="*", help="these programs alone, by their keys, and the hand loop")
     parser.add_argument("--check", action="store_true", help="measure nothing; hold the result against the floors")
-    parser.add_argument("--readme", action="store_true", help="measure nothing; print what the README quotes")
     arguments = parser.parse_args()
-    if arguments.readme:
-        print("\n".join(readme_lines(arguments.json)))
-        return 0
     if arguments.check:
         return _check(arguments.json)
     remarks: list[str] = []

@@ -15,7 +15,7 @@ from rich.table import Table
 RESULT = Path(__file__).parent / "result.json"
 FLOORS = Path(__file__).parent / "floors.toml"
 DATAFLOW_SHARE = 0.5
-"""What of the local runner's rate the README reckons with on Dataflow; it says why."""
+"""The share of the local runner's rate that docs/performance.md expects on Dataflow; the page says why."""
 
 
 @dataclass
@@ -76,8 +76,8 @@ def write_json(measured: Sequence[Measured], remarks: Sequence[str], path: Path)
     path.write_text(f"{text}\n")
 
 
-def readme_lines(path: Path) -> list[str]:
-    """What the README's page on speed quotes of the JSON, a line each."""
+def quoted_lines(path: Path) -> list[str]:
+    """Returns the tables that docs/performance.md quotes from the JSON, a line each."""
     result = json.loads(path.read_text())
     machine = result["machine"]
     rows = (

@@ -61,7 +61,9 @@ def written(table, events):
 def read(table, rows):
     """The events in the rows, the oldest first, as the page has them."""
     parts = [
-        part for key, cells in rows for part in table.layout.records(table.columns, table.key.parse_key(key), cells)
+        part
+        for key, cells in rows
+        for part in table.layout.records(table.layout_context, table.key.parse_key(key), cells)
     ]
     return table.identity.merged(parts)[::-1]
 

@@ -35,7 +35,7 @@ def test_the_first_that_matches():
 
 
 @pytest.mark.parametrize(
-    ("routes", "exhaustive", "takes_all"),
+    ("rules", "exhaustive", "catch_all"),
     [
         (FamilyRules(), False, None),
         (SOME, False, None),
@@ -44,11 +44,11 @@ def test_the_first_that_matches():
         (FamilyRules((("raw", ("t", "*")), ("b", ("x",)))), True, "raw"),
     ],
 )
-def test_what_is_taken(routes, exhaustive, takes_all):
+def test_what_is_taken(rules, exhaustive, catch_all):
     """Whether a name can be left over, and whether names matter at all."""
-    assert routes.exhaustive is exhaustive
-    assert routes.takes_all == takes_all
-    assert routes.families == tuple(family for family, _ in routes.globs)
+    assert rules.exhaustive is exhaustive
+    assert rules.catch_all == catch_all
+    assert rules.families == tuple(family for family, _ in rules.globs)
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.sampled_from(["t", "log_x", "a.b-c"]))

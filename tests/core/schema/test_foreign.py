@@ -85,7 +85,7 @@ def test_rows_with_other_keys(schema, events, data):
     expected = {(event.sensor_id, event.event_time_us) for event in (kept(schema, each) for each in events)}
     found = schema.identity.merged(events_within(schema, table, WHOLE, ALL_TIME, foreign.add))
     assert {(record.sensor_id, record.event_time_us) for record in found} == expected
-    assert foreign.told.keys() <= others
+    assert foreign.messages.keys() <= others
     if not schema.key.time_first:
         assert set(sensors_of(schema, table, "", {}, foreign.add)) == {sensor for sensor, _ in expected}
     for event in events:
@@ -95,7 +95,7 @@ def test_rows_with_other_keys(schema, events, data):
         query = Query(START_US - DAY_US, START_US + 500 * DAY_US, metadata=metadata)
         own = events_of(schema, table, event.sensor_id, query, foreign.add)
         assert kept(schema, event).event_time_us in [record.event_time_us for record in own]
-    assert foreign.told.keys() <= others
+    assert foreign.messages.keys() <= others
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
@@ -153,7 +153,7 @@ def test_windows_with_other_keys(windows, data):
         )
     }
     assert ours.keys() <= found <= ours.keys() | others
-    assert foreign.told.keys() <= others - found
+    assert foreign.messages.keys() <= others - found
     assert all(aggregate_key(HOURLY, *parse_aggregate_key(HOURLY, key)) == key for key in found)
 
 
@@ -213,7 +213,7 @@ def test_foreign_rows_are_counted_once():
         assert len(str(problem)) < 400
     assert not foreign.add(ForeignRow(Row(b"7", []), ValueError("again")))
     assert foreign.count == 1500
-    assert list(foreign.told) == [b"%d" % n for n in range(1000)]
+    assert list(foreign.messages) == [b"%d" % n for n in range(1000)]
 
 
 def test_an_event_under_another_rows_key_is_foreign():

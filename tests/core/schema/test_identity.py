@@ -55,7 +55,7 @@ BEFORE = ["", "{sensor_id}#", "{metadata.location}#{sensor_id}#", "{metric}#{sen
 def schemas():
     for layout, before, time, behind in product(LAYOUTS.values(), BEFORE, TIMES, BEHIND):
         text = before + time + behind
-        if layout.row_a_metric and "{metric}" not in text:
+        if layout.row_per_metric and "{metric}" not in text:
             text += "#{metric}"
         try:
             yield TableSchema(
@@ -100,8 +100,8 @@ def counts_of(windows):
     for key, readings in windows.items():
         stats = readings.pane().stats
         counts[key] = stats.events
-        for metric, of_metric in stats.metrics.items():
-            counts[*key, metric] = of_metric.count
+        for metric, column_of in stats.metrics.items():
+            counts[*key, metric] = column_of.count
     return counts
 
 

@@ -13,7 +13,7 @@ from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_called
+from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values
@@ -48,16 +48,16 @@ KEYS = {
 }
 
 
-def columns(key, values=Values.TEXT, metrics=ROUTES, metadata=META):
+def layout_context(key, values=Values.TEXT, metrics=ROUTES, metadata=META):
     return LayoutContext(KeyTemplate.parse(key), values, metrics, metadata)
 
 
-def columns_of(layout, key, values=Values.TEXT):
-    return columns(key, values, EVENTS, FamilyRules()) if layout.serializes else columns(key, values)
+def layout_context_of(layout, key, values=Values.TEXT):
+    return layout_context(key, values, EVENTS, FamilyRules()) if layout.serializes else layout_context(key, values)
 
 
 def rows(layout, key, event=EVENT, **more):
-    return LAYOUTS[layout].rows(columns(key, **more), event)
+    return LAYOUTS[layout].rows(layout_context(key, **more), event)
 
 
 # Which rows and cells
@@ -153,7 +153,7 @@ def test_promoted_metadata_is_in_the_key_alone(layout, key):
     for row in rows(layout, key):
         assert b"us-west2" in row.key
         assert [cell.qualifier for cell in row.cells if cell.family == "meta"] == [b"place"]
-        (record,) = LAYOUTS[layout].records(columns(key), KeyTemplate.parse(key).parse_key(row.key), row.cells)
+        (record,) = LAYOUTS[layout].records(layout_context(key), KeyTemplate.parse(key).parse_key(row.key), row.cells)
         assert record.metadata == EVENT.metadata
 
 
@@ -161,7 +161,7 @@ def test_promoted_metadata_is_in_the_key_alone(layout, key):
 def test_sparse_columns_are_absent(layout):
     """An event has cells for what it has, and none for what others have."""
     event = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
-    shape = columns_of(LAYOUTS[layout], KEYS[layout][0])
+    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
     (row,) = LAYOUTS[layout].rows(shape, event)
     assert len(row.cells) == (1 if LAYOUTS[layout].serializes else 2)
 
@@ -177,7 +177,7 @@ def test_the_same_event_is_the_same_rows(layout, random):
         return dict(items)
 
     layout = LAYOUTS[layout]
-    shape = columns_of(layout, KEYS[layout.name][0])
+    shape = layout_context_of(layout, KEYS[layout.name][0])
     again = EVENT._replace(readings=shuffled(EVENT.readings), metadata=shuffled(EVENT.metadata))
     written, rewritten = (
         {(row.key, cell) for row in layout.rows(shape, event) for cell in row.cells} for event in (EVENT, again)
@@ -190,7 +190,7 @@ def test_unknown_fields_survive(layout):
     """What a newer publisher says is in the cell too."""
     message = sensor_event(*EVENT[:5])
     message.MergeFromString(b"\xf8\x07\x2a")  # field 127, varint 42
-    shape = columns_of(LAYOUTS[layout], KEYS[layout][0])
+    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
     (row,) = LAYOUTS[layout].rows(shape, EVENT._replace(message=message))
     assert row.cells[0].value.endswith(b"\xf8\x07\x2a")
     assert deserialized(row.cells[0].value).message == message
@@ -202,7 +202,7 @@ def test_unknown_fields_survive(layout):
 def test_events_of_one_millisecond(layout, key):
     """Serialized events are told apart by the microsecond, whatever the key."""
     layout = LAYOUTS[layout]
-    shape = columns_of(layout, key)
+    shape = layout_context_of(layout, key)
     feed = [EVENT._replace(event_time_us=TEN_THIRTY + us) for us in (0, 1, -456)]
     (one,), (other,), _ = written = [layout.rows(shape, event) for event in feed]
     assert one.key == other.key
@@ -219,7 +219,7 @@ SERIALIZED = [(layout, key) for layout in ("serialized", "bucket_serialized") fo
 def test_parts_of_a_serialized_event(layout, key):
     """Metrics that come in several messages are one event; of a reading that comes in two, the first cell's counts."""
     layout = LAYOUTS[layout]
-    shape = columns_of(layout, key)
+    shape = layout_context_of(layout, key)
     parts = [
         EVENT._replace(readings={"t": 1.0}, metadata={"location": "x", "model": "y"}),
         EVENT._replace(readings={"h": 2.0}, metadata={"location": "x", "place": "z"}, event_id="e-2"),
@@ -240,14 +240,14 @@ def test_parts_of_a_serialized_event(layout, key):
 def test_cells_of_an_earlier_release(layout, key):
     """A column without the metrics' digest, and without microseconds, is read beside those of today."""
     layout = LAYOUTS[layout]
-    shape = columns_of(layout, key)
+    shape = layout_context_of(layout, key)
     (row,) = layout.rows(shape, EVENT._replace(readings={"t": 1.0}))
     called = b"2026-02-17T10:30:00.123456" if layout.bucketed else b"event"
     (older,) = layout.rows(shape, EVENT._replace(readings={"h": 2.0}))
     cells = [older.cells[0]._replace(qualifier=called), *row.cells]
     (record,) = layout.records(shape, shape.key.parse_key(row.key), cells)
     assert record.readings == {"h": 2.0, "t": 1.0}
-    wanted = layout.wanted(shape, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
+    wanted = layout.selection(shape, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
     if wanted.qualifier_range:
         assert all(wanted.qualifier_range[0] <= cell.qualifier < wanted.qualifier_range[1] for cell in cells)
 
@@ -255,7 +255,7 @@ def test_cells_of_an_earlier_release(layout, key):
 def test_two_values_in_a_bucket_of_columns():
     """Of two values for one reading the first column counts, as it does wherever parts are put together."""
     layout = LAYOUTS["bucket_columns"]
-    shape = columns("{sensor_id}#{metric}#{bucket:1w}")
+    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
     table = stored(row for x in (2.5, 1.5) for row in layout.rows(shape, EVENT._replace(readings={"t": x})))
     ((row_key, cells),) = table.items()
     (record,) = layout.records(shape, shape.key.parse_key(row_key), sorted(cells))
@@ -311,7 +311,7 @@ CASES = [
 @given(st.lists(events(), max_size=3))
 def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
     """Byte for byte, whichever way they are made; also by a layout that was pickled on the way to a worker."""
-    shape = columns_of(layout, key, encoding)
+    shape = layout_context_of(layout, key, encoding)
     expected = [encoded(row) for event in of_message for row in layout.rows(shape, event)]
     assert layout.encoded_rows(shape, of_message) == expected
     assert layout.encoded_rows(pickle.loads(pickle.dumps(shape)), of_message) == expected  # noqa: S301 (our own)
@@ -322,7 +322,7 @@ def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
 @given(feeds())
 def test_what_is_written_is_read(layout, key, encoding, feed):
     """The rows of events read back as these events, to the grain that the table has, names sorted, the newest first."""
-    shape = columns_of(layout, key, encoding)
+    shape = layout_context_of(layout, key, encoding)
     exact = layout.serializes or layout.selected_by_key_only(shape)
     records = read(layout, shape, stored(row for event in feed for row in layout.rows(shape, event)))
     assert records == [
@@ -348,7 +348,7 @@ def test_what_is_written_is_read(layout, key, encoding, feed):
 def test_values_keep_their_bits(layout, encoding, value):
     """A value is read back bit for bit, the sign of zero too, whatever the layout and encoding."""
     layout = LAYOUTS[layout]
-    shape = columns_of(layout, KEYS[layout.name][0], encoding)
+    shape = layout_context_of(layout, KEYS[layout.name][0], encoding)
     table = stored(layout.rows(shape, EVENT._replace(readings={"t": value})))
     (record,) = read(layout, shape, table)
     assert record.readings["t"] == value
@@ -358,7 +358,7 @@ def test_values_keep_their_bits(layout, encoding, value):
 def test_a_value_twice_in_a_bucket_of_columns():
     """The same value at two times is one column with two cells, and two events."""
     layout = LAYOUTS["bucket_columns"]
-    shape = columns("{sensor_id}#{metric}#{bucket:1w}")
+    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
     feed = [Event("a", AT + offset, {"t": 1.5}, {}) for offset in (0, 60_000_000)]
     table = stored(row for event in feed for row in layout.rows(shape, event))
     assert table == {b"a#t#2026-W08": [Cell("raw", b"1.5", AT, b""), Cell("raw", b"1.5", AT + 60_000_000, b"")]}
@@ -381,13 +381,13 @@ def test_a_value_twice_in_a_bucket_of_columns():
 def test_cells_of_others(layout, cells):
     """Cells that the layout never writes are a ValueError."""
     with pytest.raises(ValueError, match=r"."):
-        LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), cells)
+        LAYOUTS[layout].records(layout_context(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), cells)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_row_without_cells(layout):
     """A row whose cells are all collected or filtered away holds no readings."""
-    records = LAYOUTS[layout].records(columns(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
+    records = LAYOUTS[layout].records(layout_context(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
     assert [record.readings for record in records] in ([], [{}])
 
 
@@ -438,7 +438,7 @@ CEILING = AT + 1000
 def test_wanted(layout, key, metrics, wanted):
     """A query asks for the families, columns, times and versions that can hold its events, and for no others."""
     layout = LAYOUTS[layout]
-    assert layout.wanted(columns_of(layout, key), metrics, START, END, 7) == wanted
+    assert layout.selection(layout_context_of(layout, key), metrics, START, END, 7) == wanted
 
 
 @pytest.mark.parametrize(("layout", "key"), [(layout, key) for layout, key, _ in CASES])
@@ -446,10 +446,10 @@ def test_wanted(layout, key, metrics, wanted):
 @given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
 def test_wanted_cells_hold_the_answer(layout, key, feed, offset_us, length_us, some):
     """From the wanted cells alone, all events between the times are read, with the wanted metrics."""
-    shape = columns_of(layout, key)
+    shape = layout_context_of(layout, key)
     start_us, end_us = TEN_THIRTY + offset_us, TEN_THIRTY + offset_us + length_us
     metrics = ["t", "sum"] if some else None
-    wanted = layout.wanted(shape, metrics, start_us, end_us, None)
+    wanted = layout.selection(shape, metrics, start_us, end_us, None)
     table = stored(row for event in feed for row in layout.rows(shape, event))
 
     def kept(cell):
@@ -479,6 +479,6 @@ def test_wanted_cells_hold_the_answer(layout, key, feed, offset_us, length_us, s
 def test_called_by_name():
     """A layout is found by its name, and there are the six of the contract."""
     assert list(LAYOUTS) == ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
-    assert all(layout_called(name) is layout for name, layout in LAYOUTS.items())
+    assert all(layout_named(name) is layout for name, layout in LAYOUTS.items())
     with pytest.raises(KeyError):
-        layout_called("narrow")
+        layout_named("narrow")

@@ -67,7 +67,7 @@ METRICS = ("temperature", "t", "humidity")
 def schemas():
     for layout in LAYOUTS.values():
         for template in BUCKETS if layout.bucketed else FINE + COARSE:
-            front, back = ("{metric}#", "#{metric}") if layout.row_a_metric else ("", "")
+            front, back = ("{metric}#", "#{metric}") if layout.row_per_metric else ("", "")
             key = KeyTemplate.parse(template.replace("{mm}", back).replace("{m}", front))
             for values in [Values.TEXT] if layout.serializes else Values:
                 yield TableSchema(
@@ -229,7 +229,7 @@ def test_sensors(schema, events):
 def test_prefix(schema, events):
     """One scan gives all events of the sensors that lie side by side, each sensor's the newest first; or it says no."""
     table = table_of(schema, events)
-    metadata = {"location": "here-1"} if schema.key.names_before_sensor else {}
+    metadata = {"location": "here-1"} if schema.key.metadata_before_sensor else {}
     query = Query(START_US, START_US + 2 * DAY_US, metadata=metadata)
     try:
         records = list(events_of_prefix(schema, table, "" if metadata else "a", query))

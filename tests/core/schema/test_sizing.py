@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.sizing import refuse_sizes, warnings
+from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.values import Values
@@ -21,7 +21,7 @@ def schema(key, layout, rate=None, metrics=RAW, metadata=META):
 
 def problem_with(*parts, **more):
     with pytest.raises(SchemaError) as caught:
-        refuse_sizes(schema(*parts, **more))
+        check_sizes(schema(*parts, **more))
     assert str(caught.value).isprintable()
     return str(caught.value)
 
@@ -47,7 +47,7 @@ def problem_with(*parts, **more):
 )
 def test_events_that_are_told_apart(key, layout, rate):
     """A key as fine as events come, a bucket whose cells tell them apart, or the publisher's id, will do."""
-    refuse_sizes(schema(key, layout, rate))
+    check_sizes(schema(key, layout, rate))
 
 
 def test_a_key_coarser_than_the_rate():
@@ -83,7 +83,7 @@ def test_serialized_events_of_one_key():
 
 def test_no_rate_no_refusal():
     """Without a rate nothing is known of sizes, and nothing refused."""
-    refuse_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
+    check_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
 
 
 def test_arithmetic():
@@ -110,14 +110,14 @@ def test_the_limit_itself_fits():
     """A row of a hundred million bytes fits, one event more does not."""
     key = "{sensor_id}#{bucket:1d}"
     # 86,400 events a day of 51 bytes and the event
-    refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 51)))
+    check_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 51)))
     with pytest.raises(SchemaError, match=r"86,400 events × 1,158 bytes = 100\.05 MB, over the 100 MB"):
-        refuse_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 50)))
+        check_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 50)))
 
 
 def test_a_cell_too_large():
     """An event that is larger than a cell may be is refused, in a row of its own too."""
-    refuse_sizes(schema("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_000_000)))
+    check_sizes(schema("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_000_000)))
     assert problem_with("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_500_000)) == (
         "rate.event_bytes: an event of 10.5 MB in one cell is over the 10 MB that Bigtable recommends at most; "
         "take a layout with a column a metric"
@@ -146,17 +146,17 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
     """The bucket that is said to fit is accepted, and the next larger one is refused."""
     told = ""
     try:
-        refuse_sizes(schema(KEYS[layout] % grain, layout, rate))
+        check_sizes(schema(KEYS[layout] % grain, layout, rate))
     except SchemaError as error:
         told = str(error)
     assume("would fit, with" in told)
     fits = told.partition("{bucket:")[2] if grain.startswith("{time") else told.rpartition("{bucket:")[2]
     fits = fits.partition("}")[0]
-    refuse_sizes(schema(KEYS[layout] % f"{{bucket:{fits}}}", layout, rate))
+    check_sizes(schema(KEYS[layout] % f"{{bucket:{fits}}}", layout, rate))
     if BUCKETS.index(fits):
         larger = BUCKETS[BUCKETS.index(fits) - 1]
         with pytest.raises(SchemaError, match=r"would fit, with"):
-            refuse_sizes(schema(KEYS[layout] % f"{{bucket:{larger}}}", layout, rate))
+            check_sizes(schema(KEYS[layout] % f"{{bucket:{larger}}}", layout, rate))
 
 
 # Warnings

@@ -11,7 +11,7 @@ from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import parse_policy
-from pipeline.core.schema.table_schema import MOST_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
+from pipeline.core.schema.table_schema import MAX_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.times import from_datetime
 from pipeline.core.values import Values, format_value
@@ -392,9 +392,9 @@ def test_rows_many_times_as_large_as_their_event(table):
     """An event that its rows would multiply is refused, before they are made."""
     reason, detail = refusal(table, event_of(1000, 100, 3000))
     assert reason is Reason.ROWS_TOO_LARGE
-    assert f"are more than {MOST_GROWTH} times the event's 318," in detail
+    assert f"are more than {MAX_GROWTH} times the event's 318," in detail
     assert refusal(table, event_of(1000, 100, 1))[0] is Reason.ROWS_TOO_LARGE
-    assert not table.holds_all
+    assert not table.accepts_all_events
     proto = sensor_event(*event_of(1000, 100, 3000)[:4])
     assert refusal(table, validate(proto, TEN_THIRTY))[0] is Reason.ROWS_TOO_LARGE
 
@@ -421,9 +421,9 @@ def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
         table.check(event)
     except BadData as problem:
         assert problem.reason is Reason.ROWS_TOO_LARGE  # noqa: PT017
-        assert grown > MOST_GROWTH * 0.9
+        assert grown > MAX_GROWTH * 0.9
     else:
-        assert grown <= MOST_GROWTH
+        assert grown <= MAX_GROWTH
 
 
 # Travelling

@@ -167,7 +167,7 @@ def found(scan, key):
 )
 def test_through(template, kind, key, prefix):
     """A key's beginning up to a token: with the '#' behind a text, so that longer texts are not taken in."""
-    assert KeyTemplate.parse(template).through(kind, key) == prefix
+    assert KeyTemplate.parse(template).prefix_through(kind, key) == prefix
 
 
 FOREIGN = [
@@ -185,10 +185,10 @@ FOREIGN = [
 def test_keys_of_others(key):
     """A key that the template does not render is a ValueError, whatever its bytes."""
     template = KeyTemplate.parse(DEFAULT)
-    with pytest.raises(ValueError, match=r"is not of the form \{sensor_id\}#\{reverse_us\}|can't decode"):
+    with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
         template.parse_key(key)
-    with pytest.raises(ValueError, match=r"is not of the form \{sensor_id\}#\{reverse_us\}|can't decode"):
-        template.through(SensorToken, key)
+    with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
+        template.prefix_through(SensorToken, key)
 
 
 @given(templates, st.binary(max_size=30))
@@ -212,7 +212,7 @@ def test_first_segment(key):
 
 
 @pytest.mark.parametrize(
-    ("template", "newest_first", "time_first", "prefix_scans", "spread"),
+    ("template", "newest_first", "time_first", "supports_prefix_scan", "spread"),
     [
         (DEFAULT, True, False, True, 1),
         ("{salt:2}#{sensor_id}#{reverse_ms}", True, False, True, 256),
@@ -226,13 +226,13 @@ def test_first_segment(key):
         ("{sensor_id}#{salt:2}#{reverse_us}", True, False, True, 1),
     ],
 )
-def test_what_it_knows_of_itself(template, newest_first, time_first, prefix_scans, spread):
+def test_what_it_knows_of_itself(template, newest_first, time_first, supports_prefix_scan, spread):
     """Whether the newest or the time comes first, whether one scan has many sensors, over how many ranges they are."""
     template = KeyTemplate.parse(template)
     assert template.newest_first is newest_first
     assert template.time_first is time_first
-    assert template.prefix_scans is prefix_scans
-    assert template.spread == spread
+    assert template.supports_prefix_scan is supports_prefix_scan
+    assert template.spread_factor == spread
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_splits_are_even(text, most):
     template = KeyTemplate.parse(f"{text}#{{sensor_id}}#{{reverse_us}}")
     splits = template.split_keys(most)
     assert splits == sorted(set(splits))
-    assert min(most, template.spread - 1) // 2 <= len(splits) <= most
+    assert min(most, template.spread_factor - 1) // 2 <= len(splits) <= most
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
@@ -290,66 +290,66 @@ def test_text_and_pickling(text):
         ("ü{sensor_id}#{reverse_us}", "'\\xfc{sensor_id}#{reverse_us}' is not printable ASCII without blanks"),
         ("{sensor_id}#{time:%Y\0}", "'{sensor_id}#{time:%Y\\x00}' is not printable ASCII without blanks"),
         ("{sensor_id}#{time:%Y %m}", "'{sensor_id}#{time:%Y %m}' is not printable ASCII without blanks"),
-        ("{sensor_id#{reverse_us}", "'{sensor_id#{reverse_us}' has a brace without its partner"),
-        ("{sensor_id}}#{reverse_us}", "'{sensor_id}}#{reverse_us}' has a brace without its partner"),
-        ("{{sensor_id}}#{reverse_us}", "'{{sensor_id}}#{reverse_us}' has a brace without its partner"),
-        ("{reverse_us}", "'{reverse_us}' has no {sensor_id}: sensors could not be told apart"),
-        ("literal", "'literal' has no {sensor_id}: sensors could not be told apart"),
+        ("{sensor_id#{reverse_us}", "'{sensor_id#{reverse_us}' has an unmatched brace"),
+        ("{sensor_id}}#{reverse_us}", "'{sensor_id}}#{reverse_us}' has an unmatched brace"),
+        ("{{sensor_id}}#{reverse_us}", "'{{sensor_id}}#{reverse_us}' has an unmatched brace"),
+        ("{reverse_us}", "'{reverse_us}' has no {sensor_id}: sensors would share rows"),
+        ("literal", "'literal' has no {sensor_id}: sensors would share rows"),
         (
             "{sensor_id}#{salt:2}",
-            "'{sensor_id}#{salt:2}' has no time: a sensor's events would all be one row; add one, like {reverse_us}",
+            "'{sensor_id}#{salt:2}' has no time: a sensor's events would share one row; add one, like {reverse_us}",
         ),
         ("{sensor_id}#{sensor_id}#{iso_s}", "'{sensor_id}#{sensor_id}#{iso_s}' has {sensor_id} twice"),
         ("{sensor_id}#{iso_s}#{iso_s}", "'{sensor_id}#{iso_s}#{iso_s}' has {iso_s} twice"),
         (
             "{sensor_id}{reverse_us}",
-            "{sensor_id} has to be followed by '#' or end the key, or where it ends could not be told",
+            "{sensor_id} must be followed by '#' or end the key: its length is not fixed",
         ),
         (
             "{metadata.location}-{sensor_id}#{reverse_us}",
-            "{metadata.location} has to be followed by '#' or end the key, or where it ends could not be told",
+            "{metadata.location} must be followed by '#' or end the key: its length is not fixed",
         ),
         (
             "{sensor_id}#{metric}{metadata.a}#{reverse_us}",
-            "{metric} has to be followed by '#' or end the key, or where it ends could not be told",
+            "{metric} must be followed by '#' or end the key: its length is not fixed",
         ),
-        ("{sensor_id}#{iso_s}#{reverse_s}", "{iso_s} is no coarser than {reverse_s} behind it; leave one out"),
-        ("{sensor_id}#{iso_us}#{bucket:1d}", "{iso_us} is no coarser than {bucket:1d} behind it; leave one out"),
+        ("{sensor_id}#{iso_s}#{reverse_s}", "{iso_s} is no coarser than {reverse_s} after it; leave one out"),
+        ("{sensor_id}#{iso_us}#{bucket:1d}", "{iso_us} is no coarser than {bucket:1d} after it; leave one out"),
         (
             "{sensor_id}#{bucket:1d}#{bucket:24h}",
-            "{bucket:1d} is no coarser than {bucket:24h} behind it; leave one out",
+            "{bucket:1d} is no coarser than {bucket:24h} after it; leave one out",
         ),
         (
             "{sensor_id}#{bucket:15m}#{iso_us}",
-            "{bucket:15m} before {iso_us} makes a range of keys of every moment; use {bucket:1d}",
+            "{bucket:15m} before {iso_us} splits a span of time into too many key ranges; use {bucket:1d}",
         ),
         (
             "{sensor_id}#{reverse_s}#{iso_us}",
-            "{reverse_s} before {iso_us} makes a range of keys of every moment; use {bucket:1d}",
+            "{reverse_s} before {iso_us} splits a span of time into too many key ranges; use {bucket:1d}",
         ),
         (
             "{sensor_id}#{bucket:1d}#{metric}#{iso_us}",
-            "{metric} stands between two times; put it before {bucket:1d}",
+            "{metric} is between two times; put it before {bucket:1d}",
         ),
         (
             "{sensor_id}#{bucket:1d}#{metadata.location}#{iso_us}",
-            "{metadata.location} stands between two times; put it before {bucket:1d}",
+            "{metadata.location} is between two times; put it before {bucket:1d}",
         ),
         (
             "{sensor_id}#{event_id}#{reverse_us}",
-            "{event_id} has to stand behind {reverse_us}: it tells events of one moment apart",
+            "{event_id} must come after {reverse_us}: it distinguishes events with the same time",
         ),
         (
             "{sensor_id}#{bucket:1d}#{event_id}#{reverse_us}",
-            "{event_id} has to stand behind {reverse_us}: it tells events of one moment apart",
+            "{event_id} must come after {reverse_us}: it distinguishes events with the same time",
         ),
         *(
-            (f"{word}#{DEFAULT}", f"'{word}#{DEFAULT}' begins with {word}#, as the table's own rows do")
+            (f"{word}#{DEFAULT}", f"'{word}#{DEFAULT}' begins with the reserved prefix {word}#")
             for word in sorted(RESERVED_SENSOR_IDS)
         ),
         (
             "x" * 2000 + DEFAULT,
-            f"'{'x' * 80}\\u2026' has 2,024 characters, at most 1,024 leave a key room",
+            f"'{'x' * 80}\\u2026' has 2,024 characters; at most 1,024 are allowed",
         ),
     ],
 )
@@ -360,8 +360,8 @@ def test_refusals(text, problem):
 
 def test_refusal_of_a_token():
     """What is wrong with a token is told as the token tells it."""
-    assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is no token; there are {sensor_id}, ")
-    assert problem_with("{}").startswith("{} is no token; ")
+    assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is not a token; there are {sensor_id}, ")
+    assert problem_with("{}").startswith("{} is not a token; ")
 
 
 PIECES = [
@@ -435,7 +435,7 @@ def test_missing_metadata(metadata):
     """A promoted field that is missing or empty is a dead letter."""
     assert refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata=metadata) == (
         Reason.MISSING_KEY_FIELD,
-        "metadata location is missing or empty; the table's row keys are made of it",
+        "metadata location is missing or empty, but part of the table's row keys",
     )
 
 
@@ -444,7 +444,7 @@ def test_metadata_with_a_separator(location):
     """A promoted field that holds '#' is a dead letter."""
     reason, detail = refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata={"location": location})
     assert reason is Reason.INVALID_KEY_FIELD
-    assert detail == f"metadata location is {location!a}; what row keys are made of can't hold '#'"
+    assert detail == f"metadata location is {location!a}; a field of row keys can't contain '#'"
 
 
 @pytest.mark.parametrize(("event_id", "reason"), [("", Reason.MISSING_KEY_FIELD), ("a#b", Reason.INVALID_KEY_FIELD)])
@@ -490,7 +490,7 @@ def test_reserved_beginnings(template, changes, word):
     else:
         assert refusal(template, **changes(word)) == (
             Reason.RESERVED_KEY,
-            f"the row key begins with {word}#, as the table's own rows do",
+            f"the row key begins with the reserved prefix {word}#",
         )
 
 

@@ -230,14 +230,14 @@ def test_formats_that_sort(time_format):
 @pytest.mark.parametrize(
     ("time_format", "problem"),
     [
-        ("", "it has to begin with the year"),
-        ("day", "it has to begin with the year"),
-        ("%%Y", "it has to begin with the year"),
-        ("%m-%Y", "it has to begin with the year"),
-        ("%d.%m.%Y", "it has to begin with the year"),
-        ("%H:%M", "it has to begin with the year"),
-        ("%T", "it has to begin with the year"),
-        ("%V", "it has to begin with the year"),
+        ("", "it must begin with the year"),
+        ("day", "it must begin with the year"),
+        ("%%Y", "it must begin with the year"),
+        ("%m-%Y", "it must begin with the year"),
+        ("%d.%m.%Y", "it must begin with the year"),
+        ("%H:%M", "it must begin with the year"),
+        ("%T", "it must begin with the year"),
+        ("%V", "it must begin with the year"),
         ("%Y-%d", "%d (day) can't follow %Y (year)"),
         ("%Y-%d-%m", "%d (day) can't follow %Y (year)"),
         ("%Y-%H", "%H (hour) can't follow %Y (year)"),
@@ -258,7 +258,7 @@ def test_formats_that_do_not_sort(time_format, problem):
     with pytest.raises(TemplateError) as caught:
         parse_token(f"time:{time_format}")
     assert str(caught.value) == (
-        f"{{time:{time_format}}} does not sort by time: {problem}; write one like {{time:%Y-%m-%d-%H%M}}"
+        f"{{time:{time_format}}} does not sort by time: {problem}; use one like {{time:%Y-%m-%d-%H%M}}"
     )
 
 
@@ -269,14 +269,14 @@ def test_directives_that_do_not_sort(directive):
     with pytest.raises(TemplateError) as caught:
         parse_token(f"time:{time_format}")
     assert str(caught.value) == (
-        f"{{time:{time_format}}} has %{directive[:1]}, which does not sort by time or has no fixed width; "
+        f"{{time:{time_format}}} contains %{directive[:1]}, which does not sort by time or has no fixed width; "
         "there are %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T and %%"
     )
 
 
 def test_a_format_without_separators_of_keys():
     """A '#' would part a key in the middle of its time, and could make one that begins like the table's own rows."""
-    with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} has '#', which parts a key"):
+    with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} contains '#', which separates"):
         parse_token("time:agg#%Y")
 
 
@@ -424,5 +424,5 @@ def test_no_token(text):
     """What is no token is told in one line, with all that there are."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
-    assert str(caught.value).startswith(f"{{{text}}} is no token; there are {{sensor_id}}, {{metric}}, ")
+    assert str(caught.value).startswith(f"{{{text}}} is not a token; there are {{sensor_id}}, {{metric}}, ")
     assert str(caught.value).endswith("{time:FORMAT}, {bucket:DURATION}")

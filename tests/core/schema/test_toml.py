@@ -184,7 +184,7 @@ def test_what_is_written_is_read(schema):
         ('key = ""', 'key: is empty; it takes a text, like "{sensor_id}#{reverse_us}"'),
         ("key = ['{sensor_id}']", "key: takes a text, like \"{sensor_id}#{reverse_us}\", not ['{sensor_id}']"),
         ('key = "{sensor_id}"', None),
-        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors could not be told apart"),
+        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors would share rows"),
         (
             'layout = "narrow"',
             "layout: 'narrow' is none of wide, tall, serialized, bucket_cells, bucket_columns, bucket_serialized",
@@ -224,7 +224,7 @@ def test_what_is_written_is_read(schema):
         ('rate = "1s"', "rate: is a table: [rate]"),
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
         ("[rate]\nevery = 1", 'rate.every: takes a text, like "10s", not 1'),
-        ('[rate]\nevery = "0s"', "rate.every: '0s' is no time at all; write one like 10ms, 1s or 15m"),
+        ('[rate]\nevery = "0s"', "rate.every: '0s' must be longer than zero, like 10ms, 1s or 15m"),
         (
             '[rate]\nevery = "often"',
             "rate.every: 'often' is not a duration; write a whole number and us, ms, s, m, h or d, "

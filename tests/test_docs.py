@@ -1,0 +1,285 @@
+"""The documentation says what the code does: the README, docs/, and the pages beside them."""
+
+import ast
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from pipeline.cli.root import main
+from pipeline.core.events import Reason
+from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.settings import TidetableOptions, parse_flags
+from pipeline.transforms import metrics
+from tests.benchmarks.sizes import sizes
+from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@cache
+def text(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def rows_of(page: str, heading: str) -> dict[str, list[str]]:
+    """Returns the cells of the first table below a heading, by the text of the first cell."""
+    section = f"\n{text(page)}".split(f"\n{heading}\n", 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0].splitlines()[2:]
+    rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
+    return {first.strip("` "): rest for first, *rest in rows}
+
+
+@cache
+def sources() -> str:
+    return "\n".join(path.read_text() for path in sorted((ROOT / "pipeline").rglob("*.py")))
+
+
+@cache
+def literals() -> set[str]:
+    """Returns every string of the code; in an f-string, ``…`` stands for what is filled in."""
+    found = set()
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+                found.add("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+# Flags, reasons, metrics, families, guarantees, errors, names
+
+
+def test_every_flag_with_its_default():
+    """The table of flags has every flag and no other; flags of the schema have the default schema's values."""
+    table = rows_of("flags.md", "# Flags")
+    options = TidetableOptions([])
+    schema = TableSchema.default()
+    of_schema = {
+        "--window": schema.tiers[0].window.text,
+        "--raw_family": schema.metrics.families[0],
+        "--stats_family": schema.tiers[0].family,
+        "--meta_family": schema.metadata.families[0],
+    }
+    assert {name.removeprefix("--") for name in table} == set(options._visible_option_list())
+    for name, (_, default) in table.items():
+        actual = of_schema.get(name, getattr(options, name.removeprefix("--")))
+        assert actual is None or default == f"`{actual}`", name
+
+
+def test_every_reason():
+    """The page lists every reason of dead letters, and no other."""
+    assert list(rows_of("dead-letters.md", "## Reasons")) == [reason.value for reason in Reason]
+
+
+def test_every_metric():
+    """The page lists every counter and distribution, and none that the code does not have."""
+    named = set(re.findall(r"`(\w+)(?:<\w+>)?`", text("metrics.md")))
+    for name in metrics.PANES.values():
+        assert name in named
+    for name, value in vars(metrics).items():
+        if name.isupper() and isinstance(value, str) and name != "NAMESPACE":
+            assert value in named, name
+    headings = re.findall(r"^## .+", text("metrics.md"), re.MULTILINE)
+    listed = ", ".join(name for heading in headings for name in rows_of("metrics.md", heading))
+    for name in listed.replace("`", "").split(", "):
+        constant, _, varying = name.partition("<")
+        assert constant in literals() or (varying and f"{constant}…" in literals()), name
+
+
+def test_every_metric_that_a_step_makes():
+    """The page lists the metric of every constant that a module defines for one."""
+    named = set(re.findall(r"`(\w+)", text("metrics.md")))
+    made = re.findall(r"\b(?:metrics\.)?(?:counter|distribution)\((?:metrics\.)?([A-Z_]+)\)", sources())
+    assert len(made) > 20
+    for constant in made:
+        values = re.findall(rf'^{constant} = "(\w+)"', sources(), re.MULTILINE)
+        assert values, constant
+        assert named & set(values), constant
+
+
+def test_families_and_policies():
+    """The table of families has the policies that a table is created with."""
+    table = rows_of("schemas.md", "## The default schema")
+    policies = TableSchema.default().policies
+    assert {family: policy.strip("`") for family, (_, policy) in table.items()} == {
+        family: format_policy(policy) for family, policy in policies.items()
+    }
+
+
+def test_every_guarantee_is_shown():
+    """Each line of the table of guarantees names tests that exist."""
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for what, cells in rows_of("guarantees.md", "## What happens when").items():
+        named = re.findall(r"`(test_\w+)`", cells[-1])
+        assert named, what
+        for name in named:
+            assert f"def {name}(" in written, name
+
+
+def test_costs_follow_from_sizes():
+    """What a million events cost is computed from the sizes that the benchmark prints."""
+    one, in_batch, raw, aggregate = sizes().values()
+    assert one < 1000  # what Pub/Sub charges at least
+    page = text("operations.md")
+    assert f"2 × 1,000,000 × {in_batch} bytes = {2e6 * in_batch / 2**30:.2f} GiB" in page
+    assert f"1,000,000 × {raw} bytes × 3 months = {3e6 * raw / 2**30:.2f} GiB-months" in page
+    assert f"Aggregates add {aggregate} bytes" in page
+
+
+OF_OTHERS = ("Timeout in polling result file", "Errors in batch mutations", "an accumulator of another release")
+
+
+def test_every_error_message():
+    """Each message that the table of failures quotes is one of the code's."""
+    known = {literal.replace("\n", " ") for literal in literals()}
+    for message in rows_of("operations.md", "## Failures and remedies"):
+        for quoted in re.split(r"`, `", message.split("` (")[0]):
+            if quoted.startswith("data freshness") or quoted in OF_OTHERS or quoted.split("`")[0] in OF_OTHERS:
+                continue
+            parts = [re.escape(part.strip()) for part in quoted.split("…") if part.strip(" :;")]
+            assert any(re.search(".*".join(parts), literal) for literal in known) or all(
+                any(re.search(part, literal) for literal in known) for part in parts
+            ), quoted
+
+
+def test_every_package():
+    """The page for developers names every package, and CONTRIBUTING.md the same layers."""
+    table = " ".join(rows_of("developing.md", "## Packages"))
+    for package in (ROOT / "pipeline").glob("*/__init__.py"):
+        assert re.search(rf"\b{package.parent.name}\b", table), package
+
+
+def test_every_make_target():
+    """The page for developers lists the targets of the Makefile, but for those of other pages."""
+    targets = set(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split())
+    listed = set(re.findall(r"`make ([\w-]+)`", text("developing.md")))
+    assert targets - {"demo", "template", "launch", "clean"} == listed
+
+
+def test_every_name_of_the_glossary():
+    """Modules, flags and identifiers that the glossary names exist."""
+    for word, (_, names) in rows_of("glossary.md", "# Glossary").items():
+        for name in re.findall(r"`([^`]+)`", names):
+            if "/" in name:
+                assert (ROOT / "pipeline" / name).exists(), word
+            elif name.startswith("--"):
+                assert name.removeprefix("--") in TidetableOptions([])._visible_option_list(), word
+            elif re.fullmatch(r"\w+", name):
+                assert re.search(rf"\b{name}\b", sources()), f"{word}: {name}"
+
+
+# The pages themselves
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_says_what_it_is_for(page):
+    """Each page starts with what the reader can do after it, and the list of pages has it."""
+    title, empty, first = page.read_text().splitlines()[:3]
+    assert title.startswith("# ")
+    assert not empty
+    assert first.startswith("After this page you ")
+    assert page.name == "README.md" or f"]({page.name})" in text("README.md")
+
+
+def test_quotes_are_fresh():
+    """What pages quote from code is what the code prints; ``make quotes`` refreshes it."""
+    assert {name for page in PAGES for name in quoted_names(page.read_text())} == set(QUOTES)
+    for page in PAGES:
+        assert refreshed(page.read_text()) == page.read_text(), f"{page.name}: run make quotes"
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        assert anchor not in found, f"{page.name}: two headings {heading!r}"
+        found.add(anchor)
+    return found
+
+
+@every_page
+def test_links_lead_somewhere(page):
+    """Every file and every heading that a page links to exists."""
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", FENCE.sub("", page.read_text())):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        assert path.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+# Commands that can be pasted
+
+
+def shell_of(page: Path) -> str:
+    return "".join(code for language, code in FENCE.findall(page.read_text()) if language == "sh")
+
+
+def command_lines(page: Path) -> list[str]:
+    return re.sub(r" *\\\n *", " ", shell_of(page)).splitlines()
+
+
+@every_page
+def test_shell_is_shell(page):
+    """A shell can parse every block of commands, and each variable has a value by then."""
+    checked = subprocess.run(["bash", "-n"], input=shell_of(page), capture_output=True, text=True, check=False)
+    assert not checked.stderr
+    known = {"PWD", "PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
+    for line in command_lines(page):
+        known.update(re.findall(r"\b(\w+)=", line))
+        known.update(re.findall(r"\bfor (\w+) in", line))
+        if not line.startswith("    "):  # in awk, $ is something else
+            assert set(re.findall(r"\$(\w+)", line)) <= known, line
+
+
+@every_page
+def test_tidetable_commands_exist(page):
+    """Every ``tidetable`` command line names a command, and only options that it has."""
+    for line in command_lines(page):
+        for part in re.findall(r"\.venv/bin/tidetable ([^|&)]+)", line):
+            words = [word for word in shlex.split(part, comments=True) if word]
+            command: click.Command = main
+            context = click.Context(command)
+            while isinstance(command, click.Group):
+                found = command.get_command(context, words.pop(0))
+                assert found is not None, line
+                command = found
+            options = {name for parameter in command.params for name in parameter.opts}
+            given = words[: words.index("--")] if "--" in words else words
+            if command.name != "run":
+                assert {word.partition("=")[0] for word in given if word.startswith("-")} <= options, line
+
+
+@every_page
+def test_the_jobs_flags_exist(page):
+    """Every command line of the job has flags that it takes."""
+    for line in command_lines(page):
+        for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
+            parse_flags([word for word in shlex.split(part, comments=True) if word != "&"])
+
+
+@every_page
+def test_modules_and_targets_exist(page):
+    """Every module and every target of the Makefile that a page names exists."""
+    written = page.read_text()
+    for module in re.findall(r"python -m (tests[.\w]*)", written):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", written, re.MULTILINE):
+        assert re.search(rf"^(?:.* )?{target}(?: .*)?:", makefile, re.MULTILINE), target

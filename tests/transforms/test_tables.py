@@ -1,0 +1,52 @@
+"""The connection of a DoFn that reads a table."""
+
+from contextlib import contextmanager
+
+from pipeline.cloud.names import TableName
+from pipeline.core.rows import KeyRange
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.transforms import tables
+from pipeline.transforms.tables import TableReadingFn
+
+NAME = TableName("test-project", "test-instance", "t")
+
+
+class Reader:
+    """Stands in for RowReader; notes each ``open`` and ``close``."""
+
+    def __init__(self):
+        self.calls = []
+
+    @contextmanager
+    def open(self, name, patience_s):
+        self.calls.append(("open", name, patience_s))
+        yield self
+        self.calls.append("close")
+
+    def read_selection(self, *selection, reverse):
+        return iter([(*selection, reverse)])
+
+
+def test_one_connection(monkeypatch):
+    """The first read opens it, further reads share it, and teardown closes it."""
+    reader = Reader()
+    monkeypatch.setattr(tables, "RowReader", reader)
+    reading = TableReadingFn(NAME, 5.0)
+    reading.setup()
+    assert reader.calls == []
+    selection = KeyRange(b"a", b"b"), CellSelection(("raw",)), "a.*", 7
+    assert list(reading._read(*selection, reverse=True)) == [(*selection, True)]
+    assert list(reading._read(*selection, reverse=False)) == [(*selection, False)]
+    assert reader.calls == [("open", NAME, 5.0)]
+    reading.teardown()
+    assert reader.calls[1:] == ["close"]
+
+
+def test_no_read_no_connection(monkeypatch):
+    """Teardown has nothing to close."""
+    reader = Reader()
+    monkeypatch.setattr(tables, "RowReader", reader)
+    reading = TableReadingFn(NAME)
+    reading.setup()
+    reading.teardown()
+    assert reader.calls == []
