@@ -66,17 +66,21 @@ format: setup
 quotes: setup
 	$(BIN)/python -m tests.quotes
 
-# Compiled for every supported Python at once; without index addresses.
+# Compiled for every supported Python at once, without index addresses: what the image installs, without extras, and
+# what `make setup` installs, with all of them.
 requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build pyproject.toml -o requirements.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make requirements" --group build --group dev -c requirements.txt pyproject.toml -o tests/requirements.txt
+		--custom-compile-command "make requirements" --group build --group dev --all-extras -c requirements.txt pyproject.toml -o tests/requirements.txt
 
 # Generated code is committed; a test holds it against protos/.
+# It is compiled under its full path, which protobuf registers it by, and then moved into our package.
 protos: setup
-	$(BIN)/python -m grpc_tools.protoc -I protos/tidetable/v1 --python_out=pipeline/proto --pyi_out=pipeline/proto \
-		protos/tidetable/v1/sensor_event.proto
+	mkdir -p build/protos
+	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=build/protos --pyi_out=build/protos \
+		tidetable/v1/sensor_event.proto
+	mv build/protos/tidetable/v1/sensor_event_pb2.py* pipeline/proto
 
 # The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 prints the commands only.
 #   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit]

@@ -1,9 +1,13 @@
 """The house rules: style, types, import directions, generated code, pinned requirements."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -42,12 +46,13 @@ def test_proto_lint():
 
 def test_generated_code_matches_protos(tmp_path):
     """The committed protobuf code is what the compiler makes of protos/ today."""
-    protos = ROOT / "protos/tidetable/v1"
     run(
-        sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
-        protos / "sensor_event.proto",
+        sys.executable, "-m", "grpc_tools.protoc", "-Iprotos", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
+        "tidetable/v1/sensor_event.proto",
     )  # fmt: skip
-    for generated in tmp_path.iterdir():
+    compiled = sorted((tmp_path / "tidetable/v1").iterdir())
+    assert [generated.name for generated in compiled] == ["sensor_event_pb2.py", "sensor_event_pb2.pyi"]
+    for generated in compiled:
         assert generated.read_text() == (ROOT / "pipeline/proto" / generated.name).read_text(), "run make protos"
 
 
@@ -77,9 +82,37 @@ def test_every_dependency_is_in_the_requirements():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     pinned = (ROOT / "tests/requirements.txt").read_text()
     groups = project["dependency-groups"]
-    for requirement in [*project["project"]["dependencies"], *groups["dev"], *groups["build"]]:
+    extras = project["project"]["optional-dependencies"].values()
+    for requirement in [*project["project"]["dependencies"], *chain(*extras), *groups["dev"], *groups["build"]]:
         name = re.match(r"[A-Za-z0-9-]+", requirement)[0].lower()
         assert re.search(rf"^{name}(\[.+\])?==", pinned, re.MULTILINE), f"{requirement}: run make requirements"
+
+
+def test_every_import_is_declared():
+    """Each library that pipeline/ imports is a dependency, or in an extra: none is there only for another's sake."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    files = {
+        str(Path(file.locate()).resolve())
+        for requirement in declared
+        for file in distribution(re.match(r"[A-Za-z0-9-]+", requirement)[0]).files
+    }
+    undeclared = set()
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module]
+                if find_spec(node.module).origin is None:  # a namespace, like google.cloud
+                    names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                if name.partition(".")[0] not in (*sys.stdlib_module_names, "pipeline") and (
+                    str(Path(find_spec(name).origin).resolve()) not in files
+                ):
+                    undeclared.add(name)
+    assert not undeclared
 
 
 def test_no_module_is_a_table_of_contents():

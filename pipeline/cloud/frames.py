@@ -1,9 +1,8 @@
 """Streams of records that convert to an Arrow table or a pandas DataFrame.
 
-The conversions need the extra ``frames``: ``pip install 'tidetable[frames]'``.
+A DataFrame needs the extra ``frames``: ``pip install 'tidetable[frames]'``.
 """
 
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,8 +32,9 @@ class _Records(Generic[_Record]):
         return next(self._records)
 
     def to_arrow(self) -> "pyarrow.Table":
-        """Returns the remaining records as an Arrow table. Raises ImportError without the extra ``frames``."""
-        arrow = _imported("pyarrow")
+        """Returns the remaining records as an Arrow table."""
+        import pyarrow as arrow  # slow to import, and used for nothing else here
+
         return arrow.table(self._columns(arrow, list(self._records)))
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -42,9 +42,14 @@ class _Records(Generic[_Record]):
 
         Whole numbers are ``Int64``, which allows nulls: a column has the same type whatever it contains.
         """
-        pandas = _imported("pandas")
-        arrow = _imported("pyarrow")
-        return self.to_arrow().to_pandas(types_mapper={arrow.int64(): pandas.Int64Dtype()}.get)
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("this needs pandas; install it with: pip install 'tidetable[frames]'") from error
+        table = self.to_arrow()
+        import pyarrow as arrow
+
+        return table.to_pandas(types_mapper={arrow.int64(): pandas.Int64Dtype()}.get)
 
     def _columns(self, arrow: Any, records: list[_Record]) -> dict[str, Any]:
         raise NotImplementedError
@@ -99,13 +104,6 @@ class AggregateRecords(_Records[AggregateRecord]):
                 values = [getattr(summary, statistic) if summary else None for summary in summaries]
                 columns[f"{statistic}_{metric}"] = arrow.array(values, kind)
         return columns
-
-
-def _imported(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"this needs {module}; install it with: pip install 'tidetable[frames]'") from error
 
 
 def _instant(arrow: Any) -> Any:

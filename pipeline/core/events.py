@@ -3,7 +3,6 @@
 This module alone defines what a message contains and when an event is valid.
 """
 
-import copyreg
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -129,6 +128,15 @@ class Event(NamedTuple):
     event_id: str = ""
     message: SensorEvent | None = None  # as received, with unknown fields
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the message as its bytes: runners pickle events to pass them on, or to know their size."""
+        message = None if self.message is None else self.message.SerializeToString()
+        return _unpickled, (self[:-1], message)
+
+
+def _unpickled(fields: Sequence[Any], message: bytes | None) -> Event:
+    return Event._make((*fields, None if message is None else SensorEvent.FromString(message)))
+
 
 def serialized(event: Event) -> bytes:
     """Serializes the event as a ``SensorEvent``, deterministically and with its unknown fields."""
@@ -171,19 +179,6 @@ def sensor_event(
     else:
         timestamp.FromMicroseconds(event_time_us)
     return event
-
-
-def _pickled(event: SensorEvent) -> tuple[Any, ...]:
-    return _unpickled, (event.SerializeToString(),)
-
-
-def _unpickled(data: bytes) -> SensorEvent:
-    return SensorEvent.FromString(data)
-
-
-# Runners pickle events to hand them on, and some of them just to know their size; the generated class says of itself
-# that it is from a module that there is not.
-copyreg.pickle(SensorEvent, _pickled)
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:

@@ -32,6 +32,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.settings import BadFlag, Settings, Target
 from pipeline.private_apis.dataflow_client import JobAlreadyExists, cancel, jobs_client, silence_loggers, staged_job
+from pipeline.private_apis.graph_steps import steps_of
 
 # Labels of the job: what its tables look like, what its steps are, which launch made it, and since when it has state.
 _SCHEMA = "tidetable-schema"
@@ -103,19 +104,6 @@ def _has_package(options: PipelineOptions) -> bool:
     setup = options.view_as(SetupOptions)
     image = options.view_as(WorkerOptions).sdk_container_image
     return bool(image or setup.setup_file or setup.extra_packages or setup.requirements_file)
-
-
-def steps_of(pipeline: beam.Pipeline) -> dict[str, str]:
-    """Every step's label with the coders of what it puts out: what Dataflow compares when a job is updated."""
-    proto, context = pipeline.to_runner_api(return_context=True)
-    steps = {}
-    for id_, transform in proto.components.transforms.items():
-        if id_ not in proto.root_transform_ids:
-            coder_ids = [proto.components.pcollections[output].coder_id for output in transform.outputs.values()]
-            steps[transform.unique_name] = ", ".join(
-                sorted(str(context.coders.get_by_id(coder_id)) for coder_id in coder_ids)
-            )
-    return dict(sorted(steps.items()))
 
 
 def fingerprint(steps: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ READ_IN = (
     ReadIn("dataflow_client", *_BEAM),
     ReadIn("direct_runner", *_BEAM),
     ReadIn("dofn_specs", *_BEAM),
+    ReadIn("graph_steps", *_BEAM),
     ReadIn("job_failures", *_BEAM),
     ReadIn("local_runner", *_BEAM),
     ReadIn("service_calls", *_BEAM),

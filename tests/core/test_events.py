@@ -6,6 +6,7 @@ import pickle
 from contextlib import suppress
 
 import pytest
+from apache_beam.internal import pickler
 from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
@@ -389,7 +390,13 @@ class TestSerialized:
         with pytest.raises(ValueError, match="not a SensorEvent"):
             deserialized(data)
 
-    def test_pickles(self):
-        """A valid event pickles with its message."""
-        checked = check(event(event_id="e-1"))
-        assert pickle.loads(pickle.dumps(checked)) == checked  # noqa: S301 (our own)
+    @pytest.mark.parametrize("pickling", [pickle, pickler], ids=["pickle", "Beam's"])
+    def test_pickles(self, pickling):
+        """A valid event travels between workers with its message, unknown fields and all, or without one."""
+        data = event(event_id="e-1").SerializeToString() + b"\xf8\x07\x2a"  # field 127, varint 42
+        (decoded,) = decode(message(data))
+        checked = check(decoded)
+        for original in (checked, checked._replace(message=None)):
+            copy = pickling.loads(pickling.dumps(original))
+            assert copy == original
+            assert type(copy) is Event

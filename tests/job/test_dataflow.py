@@ -20,10 +20,11 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.checks import read_targets
-from pipeline.job.dataflow import fingerprint, prepare, schema_label, steps_of
+from pipeline.job.dataflow import fingerprint, prepare, schema_label
 from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.graph_steps import steps_of
 from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 from tests.templates.dockerfile import DOCKERFILE, ROOT, environment, instructions, texts
@@ -56,6 +57,13 @@ def test_requirements_are_hashed():
     ]
     assert texts("RUN")[-1].endswith("&& pip check")
     assert "--hash=sha256:" in REQUIREMENTS
+
+
+def test_no_extra_is_installed():
+    """The image has what jobs need: what only the command line, charts or frames need is not in it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for requirement in chain(*extras.values()):
+        assert not re.search(rf"^{re.match('[a-z]+', requirement)[0]}==", REQUIREMENTS, re.MULTILINE), requirement
 
 
 def test_nothing_is_fetched_in_other_ways():

@@ -1,0 +1,19 @@
+"""The ``tidetable`` script. If a package of an extra is missing, it says in one line which extra to install."""
+
+import sys
+
+# The packages of the extras that commands import; pyproject.toml declares them.
+EXTRAS = {"click": "cli", "rich": "cli", "matplotlib": "charts", "plotext": "charts"}
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    try:
+        from pipeline.cli import root
+
+        root.main()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        sys.exit(f"tidetable: {package} is not installed; install tidetable[{EXTRAS[package]}]")
