@@ -432,7 +432,7 @@ def test_the_help_says_what_a_command_costs() -> None:
             "Scans all rows of these sensors once",
             "at most this many events, the first ones, sensor by sensor.",
         ],
-        ("aggregates",): ["Scans only the rows of that range", "the shortest that the table has"],
+        ("aggregates",): ["Scans only the rows of that range", "the table's shortest"],
         ("hourly",): ["an alias of `read aggregates --window 1h`", "[default: 1h]"],
         ("sensors",): ["one seek per sensor", "in row key order"],
         ("plot",): ["at most 2,000", "missing windows leave a gap", "no file is written"],
