@@ -210,6 +210,11 @@ def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) 
         )
         return
     click.echo(
-        f"{tally.events:,} events in {tally.messages:,} messages published to {topic}, {tally.refused:,} lines "
-        f"refused; {seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
+        f"{_plural(tally.events, 'event')} in {_plural(tally.messages, 'message')} published to {topic}, "
+        f"{_plural(tally.refused, 'line')} refused; "
+        f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
