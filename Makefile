@@ -1,13 +1,13 @@
 # make setup | demo | check | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
 #      launch | clean
 #
-# `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
+# `setup` needs Python 3.11 to 3.13. It uses uv if installed, otherwise venv and pip.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.complete
 UV     := $(shell command -v uv 2>/dev/null)
-# The first interpreter that runs and is of a version we support.
+# The first interpreter of a supported version.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
@@ -18,9 +18,9 @@ PURE_TESTS := tests/core tests/formats tests/charts tests/cli tests/test_docs.py
 
 setup: $(STAMP)
 
-# The stamp is written last: a set-up that was cut off starts again from nothing.
+# The stamp is written last: an interrupted setup starts again from scratch.
 $(STAMP): tests/requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 on the PATH; install one or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 on the PATH; install one, or run make PYTHON=/path/to/python3" >&2; exit 1; }
 	rm -rf $(VENV)
 ifneq ($(UV),)
 	uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
@@ -47,11 +47,11 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/faults
 
-# The longest of them first, so that none is left over at the end.
+# The longest tests first, so that both processes finish at about the same time.
 test-faults: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
 
-# Beside other programs, in under ten minutes; `bench-check` holds the last result against its floors.
+# Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.
 bench: setup
 	$(BIN)/python -m tests.benchmarks.bench
 
@@ -74,21 +74,21 @@ requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build --group dev --all-extras -c requirements.txt pyproject.toml -o tests/requirements.txt
 
-# Generated code is committed; a test holds it against protos/.
-# It is compiled under its full path, which protobuf registers it by, and then moved into our package.
+# The generated code is committed; a test compares it with protos/. protoc compiles the file under its full path, which
+# protobuf registers it by; then it moves into our package.
 protos: setup
 	mkdir -p build/protos
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=build/protos --pyi_out=build/protos \
 		tidetable/v1/sensor_event.proto
 	mv build/protos/tidetable/v1/sensor_event_pb2.py* pipeline/proto
 
-# The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 prints the commands only.
+# The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 only prints the commands.
 #   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit]
 #   template  [BUILDER=cloud|docker]
 #   launch    PARAMETERS='name=value ...'  [JOB] [SERVICE_ACCOUNT] [MACHINE_TYPE] [NUM_WORKERS] [MAX_WORKERS]
 #             [SUBNETWORK] [PRIVATE=1] [AT_LEAST_ONCE=1] [UPDATE=1]
-# In the environment, so that no value passes through a shell's quoting; what is said on make's own line gets there by
-# itself.
+# flex.sh reads the variables from the environment, to which make exports its command-line variables: no value passes
+# through a shell's quoting.
 template launch:
 	@templates/flex.sh $@
 

@@ -4,7 +4,7 @@
 #   flex.sh template    builds and pushes the image, publishes the template's spec
 #   flex.sh launch      runs the published template
 #
-# DRY_RUN=1 prints the commands, ready to be copied, and runs none.
+# DRY_RUN=1 prints the commands, ready to paste, without running them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,12 +13,12 @@ usage() {
     exit 2
 }
 
-# One line for each variable that is missing, with an example, and the end if there was any.
+# Prints a line with an example for each missing variable, and exits if there is any.
 need() {
     local missing=0
     while [ $# -gt 0 ]; do
         if [ -z "${!1:-}" ]; then
-            echo "make: $1 is needed: $2" >&2
+            echo "make: $1 is required: $2" >&2
             missing=1
         fi
         shift 2
@@ -26,16 +26,16 @@ need() {
     [ "$missing" = 0 ] || exit 2
 }
 
-# A switch is 1, or empty or 0; anything else is a typing error that must not pass for either.
+# Returns 0 if the variable is 1, and 1 if it is empty or 0. Any other value is a typo and an error.
 switch() {
     case "${!1:-}" in
         1) return 0 ;;
         '' | 0) return 1 ;;
-        *) echo "make: $1 is ${!1}; it has to be 1 or 0" >&2 && exit 2 ;;
+        *) echo "make: $1 is ${!1}; it must be 1 or 0" >&2 && exit 2 ;;
     esac
 }
 
-# The argument as a shell would need it.
+# Prints the argument quoted for a shell.
 quoted() {
     case "$1" in
         '' | *[!A-Za-z0-9_./:=@%+,-]*) printf "'%s'" "${1//\'/\'\\\'\'}" ;;
@@ -43,7 +43,7 @@ quoted() {
     esac
 }
 
-# Runs a command, or prints it: one line.
+# Runs a command, or prints it on one line in a dry run.
 run() {
     if [ "$dry_run" = 0 ]; then
         "$@"
@@ -61,7 +61,7 @@ run() {
 publish() {
     need "${place[@]}"
     case "${BUILDER:-cloud}" in
-        cloud) # without a .gcloudignore, gcloud sends what git would
+        cloud) # without a .gcloudignore, gcloud uploads the files that git does not ignore
             run gcloud builds submit --project="$PROJECT" --region="$REGION" \
                 --config=templates/cloudbuild.yaml --substitutions=_IMAGE="$image" .
             ;;
@@ -69,7 +69,7 @@ publish() {
             run docker build --platform=linux/amd64 --file=templates/Dockerfile --tag="$image" .
             run docker push "$image"
             ;;
-        *) echo "make: BUILDER is $BUILDER; it has to be cloud or docker" >&2 && exit 2 ;;
+        *) echo "make: BUILDER is $BUILDER; it must be cloud or docker" >&2 && exit 2 ;;
     esac
     run gcloud dataflow flex-template build "$spec" --project="$PROJECT" --image="$image" \
         --sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine
@@ -84,14 +84,14 @@ launch() {
     need "${place[@]}" \
         PARAMETERS "the pipeline's flags, PARAMETERS='input_subscription=projects/my-project/subscriptions/events dead_letter_topic=projects/my-project/topics/dead-letters bigtable_instance=my-instance bigtable_table=sensors'"
     local parameter
-    set -f # a parameter is not a pattern of file names
+    set -f # parameters are not file name patterns
     for parameter in $PARAMETERS; do
         case "$parameter" in
             [a-z]*=?*) ;;
-            *) echo "make: PARAMETERS has '$parameter'; it has to be name=value, and a space before the next" >&2 && exit 2 ;;
+            *) echo "make: PARAMETERS has '$parameter'; it must be name=value, separated by spaces" >&2 && exit 2 ;;
         esac
     done
-    # Separated by spaces, the one character that is in none of our values: gcloud's ^ ^ says so.
+    # gcloud's ^ ^ makes the separator a space, the only character that no value contains.
     # shellcheck disable=SC2086
     set -- $PARAMETERS
     local options=(
@@ -121,11 +121,11 @@ place=(
 dry_run=0
 if switch DRY_RUN; then dry_run=1; fi
 
-# Workers that are started in a month pull the image by this name: each version of the code has its own.
+# Workers pull the image by this name as long as the job runs: each version of the code has its own tag.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 commit=$(git describe --always --dirty --exclude='*' 2>/dev/null || true)
 tag=${TAG:-$version${commit:+-$commit}}
-bucket=${BUCKET:-${PROJECT:-}-tidetable-staging} # as templates/terraform names it
+bucket=${BUCKET:-${PROJECT:-}-tidetable-staging} # the name that templates/terraform uses
 image=${REGION:-}-docker.pkg.dev/${PROJECT:-}/${REPOSITORY:-}/tidetable:$tag
 spec=gs://$bucket/templates/tidetable-$tag.json
 

@@ -1,1 +1,1 @@
-"""What runs on a laptop: the emulators, a simulated fleet, a publisher of files, and the demo that uses all of them."""
+"""Tools for local use: the emulators, a simulated fleet, a publisher of files, and the demo."""

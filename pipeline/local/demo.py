@@ -1,4 +1,4 @@
-"""``tidetable demo``: the whole job on emulators, from publishing to a table proven right."""
+"""``tidetable demo``: runs the whole job on emulators and verifies the table against what was published."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ _CHARTED = "temperature", "°C"
 
 @dataclass
 class _Published:
-    """What went out, and so what must come back."""
+    """Counts what was published, and what the table and the dead-letter topic must therefore contain."""
 
     expectation: Expectation = field(default_factory=Expectation)
     messages: int = 0
@@ -57,23 +57,24 @@ class _Resources:
 
 
 @click.command()
-@click.option("--sensors", type=click.IntRange(1), default=12, show_default=True, help="How many sensors.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated fleet.")
+@click.option("--sensors", type=click.IntRange(1), default=12, show_default=True, help="The number of sensors.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the simulated fleet.")
 @click.option(
     "--chart",
     type=PngPath(),
     default=Path("demo.png"),
     show_default=True,
-    help="Where the PNG goes.",
+    help="Write the chart to this PNG file.",
 )
 def demo(sensors: int, seed: int, chart: Path) -> None:
-    """Run the whole job on emulators and prove its table right.
+    """Run the whole job on emulators and verify its table.
 
-    Publishes a day of a simulated fleet, broken messages included, runs the real pipeline on the DirectRunner, and
-    compares every raw row and every hourly aggregate with an independent computation. Exit code 1 on any difference.
+    Publishes a day of events from a simulated fleet, including malformed messages, runs the real pipeline on the
+    DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
+    is 1 if they differ.
     """
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends what was started, like Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes as Ctrl-C does
     with ExitStack() as stack:
         with _step("starting the Pub/Sub and Bigtable emulators"):
             os.environ |= stack.enter_context(running_emulators())
@@ -83,7 +84,7 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
             job = stack.enter_context(_running_pipeline(resources))
         with _step("publishing the fleet"):
             published = _publish(_last_day_of(sensors, seed), resources.topic)
-        with _step("waiting until everything is in the table"):
+        with _step("waiting for all rows in the table"):
             table, dead_letters = _wait_for_everything(job, resources, published)
         with _step("stopping the pipeline"):
             job.stop()
@@ -95,7 +96,7 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
 
 @contextmanager
 def _step(what: str) -> Iterator[None]:
-    """Says what is being done while it is, and how long it took."""
+    """Prints the current step, and its duration once it is done."""
     started = time.monotonic()
     if not out.is_terminal:
         out.print(f"  {what} …")
@@ -117,7 +118,7 @@ def _last_day_of(sensors: int, seed: int) -> Plan:
 
 
 def _create_resources() -> _Resources:
-    run = f"{time.time_ns():x}"  # emulators that were there already may hold an earlier demo's
+    run = f"{time.time_ns():x}"  # emulators that were already running may contain an earlier demo's resources
     publisher, subscriber = pubsub_v1.PublisherClient(), subscriber_client()
     resources = _Resources(
         topic=publisher.topic_path(_PROJECT, f"events-{run}"),
@@ -139,19 +140,19 @@ def _create_resources() -> _Resources:
 
 
 class _Job:
-    """The pipeline in a process of its own, as ``python -m pipeline`` runs it."""
+    """The pipeline in its own process, ``python -m pipeline``."""
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self._process = process
         self._log = log
 
     def check(self) -> None:
-        """Raises ClickException where it has ended by itself."""
+        """Raises ClickException if the process has ended."""
         if self._process.poll() is not None:
-            raise self._failure("ended before it was told to")
+            raise self._failure("ended unexpectedly")
 
     def stop(self) -> None:
-        """Asks it to stop, and waits until it has written everything that it acknowledged."""
+        """Stops the pipeline, which first writes all messages that it acknowledged."""
         self._process.send_signal(signal.SIGINT)
         try:
             code = self._process.wait(_STOP_TIMEOUT_S)
@@ -161,13 +162,13 @@ class _Job:
             raise self._failure(f"stopped with exit code {code}")
 
     def kill(self) -> None:
-        """Ends it at once where it still runs."""
+        """Kills the process if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def _failure(self, what: str) -> click.ClickException:
-        return click.ClickException(f"the pipeline {what}; its last words:\n{self._log.read_text()[-3000:]}")
+        return click.ClickException(f"the pipeline {what}; the end of its log:\n{self._log.read_text()[-3000:]}")
 
 
 @contextmanager
@@ -217,12 +218,12 @@ def _publish(plan: Plan, topic: str) -> _Published:
 def _wait_for_everything(
     job: _Job, resources: _Resources, published: _Published
 ) -> tuple[dict[str, dict[str, str]], Counter[str]]:
-    """The table and the dead letters, once all is there."""
+    """Returns the table's rows and counts of dead letters by reason, once all of them have arrived."""
     deadline = time.monotonic() + _TABLE_TIMEOUT_S
     dead_letters: Counter[str] = Counter()
-    wanted = len(published.expectation.raw_rows) + len(published.expectation.aggregate_keys)
+    expected = len(published.expectation.raw_rows) + len(published.expectation.aggregate_keys)
     with subscriber_client() as subscriber, progress_bar() as progress:
-        task = progress.add_task("rows", total=wanted)
+        task = progress.add_task("rows", total=expected)
         while True:
             job.check()
             table = _read_table(resources.table)
@@ -235,15 +236,15 @@ def _wait_for_everything(
                 return table, dead_letters
             if time.monotonic() > deadline:
                 raise click.ClickException(
-                    f"after {_TABLE_TIMEOUT_S:.0f} s there were {len(table):,} of {wanted:,} rows and "
+                    f"after {_TABLE_TIMEOUT_S:.0f} s there were {len(table):,} of {expected:,} rows and "
                     f"{dead_letters.total():,} of {published.dead_letters.total():,} dead letters; "
-                    "this machine needs fewer --sensors"
+                    "set --sensors to fewer for this machine"
                 )
-            time.sleep(_POLL_S)  # reading the table takes its share of a small machine
+            time.sleep(_POLL_S)  # reading the table slows down a small machine
 
 
 def _read_table(name: TableName) -> dict[str, dict[str, str]]:
-    """All of it, with Google's own client: the pipeline's readers are not to judge the pipeline."""
+    """Reads the whole table with Google's client: the pipeline's own readers can't verify the pipeline."""
     table = bigtable.Client(project=name.project).instance(name.instance).table(name.table)
     return {
         row.row_key.decode(): {
@@ -252,12 +253,12 @@ def _read_table(name: TableName) -> dict[str, dict[str, str]]:
             for qualifier, cells in columns.items()
         }
         for row in table.read_rows()
-        if not row.row_key.startswith(b"schema#")  # what the table says of itself is nobody's reading
+        if not row.row_key.startswith(b"schema#")  # the schema stored in the table
     }
 
 
 def _pull_dead_letters(subscriber: pubsub_v1.SubscriberClient, subscription: str) -> list[str]:
-    """The reasons of the dead letters that are waiting."""
+    """Pulls and acknowledges dead letters; returns their reasons."""
     received = subscriber.pull(subscription=subscription, max_messages=1000, return_immediately=True).received_messages
     if received:
         subscriber.acknowledge(subscription=subscription, ack_ids=[each.ack_id for each in received])
@@ -266,9 +267,9 @@ def _pull_dead_letters(subscriber: pubsub_v1.SubscriberClient, subscription: str
 
 def _dead_letter_differences(published: _Published, dead_letters: Counter[str]) -> Iterator[str]:
     for reason in sorted(published.dead_letters.keys() | dead_letters.keys()):
-        wanted, got = published.dead_letters[reason], dead_letters[reason]
-        if wanted != got:
-            yield f"dead letters {reason}: {got}, published were {wanted}"
+        expected, actual = published.dead_letters[reason], dead_letters[reason]
+        if expected != actual:
+            yield f"dead letters {reason}: {actual}, expected {expected}"
 
 
 def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) -> None:
@@ -287,7 +288,7 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) 
 
 
 def _draw(table: Table, chart: Path) -> None:
-    """The band of the sensor with the widest swing, in the terminal and as a PNG."""
+    """Draws the sensor with the widest range of values, in the terminal and as a PNG."""
     metric, unit = _CHARTED
     bands: dict[str, list[BandPoint]] = defaultdict(list)
     for key in sorted(table):

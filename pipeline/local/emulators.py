@@ -1,7 +1,7 @@
-"""Google's Pub/Sub and Bigtable emulators: found, started on free loopback ports, never left behind.
+"""Finds Google's Pub/Sub and Bigtable emulators, runs them on free loopback ports, and always stops them.
 
-Library code writes ``with running_emulators() as environment:``, or ``with running_emulator(BIGTABLE)``
-for one alone; ``tidetable emulators`` is the same for a shell.
+Python code uses ``with running_emulators() as environment:``, or ``with running_emulator(BIGTABLE)`` for a single
+emulator. ``tidetable emulators`` does the same in a shell.
 """
 
 import os
@@ -26,20 +26,20 @@ from pipeline.local.processes import start_watched
 
 IMAGE = "google/cloud-sdk:emulators"
 READY_SECONDS = 60.0
-DOWNLOAD_SECONDS = 600.0  # Docker fetches the image when it is first used
-ANSWER_SECONDS = 10.0  # for one that the environment says is running
+DOWNLOAD_SECONDS = 600.0  # Docker downloads the image on first use
+ANSWER_SECONDS = 10.0  # for an emulator that the environment names
 STOP_SECONDS = 10.0
 ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """One of Google's emulators, as the Cloud SDK ships it."""
+    """An emulator of the Cloud SDK."""
 
     name: str
-    variable: str  # the environment variable by which Google's clients find it
+    variable: str  # the environment variable that Google's clients read
     gcloud_name: str  # gcloud beta emulators NAME start
-    executable: str  # below the SDK's platform/
+    executable: str  # relative to the SDK's platform/
 
 
 PUBSUB = Emulator("Pub/Sub", "PUBSUB_EMULATOR_HOST", "pubsub", "pubsub-emulator/bin/cloud-pubsub-emulator")
@@ -48,12 +48,12 @@ BIGTABLE = Emulator("Bigtable", "BIGTABLE_EMULATOR_HOST", "bigtable", "bigtable-
 
 @contextmanager
 def running_emulators() -> Iterator[dict[str, str]]:
-    """Both emulators, ready to answer, for as long as the block runs.
+    """Runs both emulators until the block ends, and waits until they answer.
 
-    One whose variable is already in the environment is used as it is, and neither started nor stopped.
+    An emulator whose environment variable is already set is used, and neither started nor stopped.
 
     Yields:
-        both variables with their addresses; this process's own environment is left as it is.
+        The environment variables with their addresses. This process's environment is not changed.
 
     Raises:
         ServerProblem: an emulator is not installed, does not start, or does not answer.
@@ -64,13 +64,13 @@ def running_emulators() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def running_emulator(emulator: Emulator) -> Iterator[str]:
-    """One emulator alone, on the terms of :func:`running_emulators`; yields its address."""
+    """Runs a single emulator like :func:`running_emulators`, and yields its address."""
     with _serving(emulator) as server:
         yield server.address
 
 
 class _Process:
-    """An emulator in a session of its own, out of reach of the terminal's Ctrl-C."""
+    """An emulator process in its own session, which the terminal's Ctrl-C does not reach."""
 
     def __init__(self, emulator: Emulator, command: Sequence[str]) -> None:
         self._name = emulator.name
@@ -80,15 +80,15 @@ class _Process:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
-    def found_its_port_taken(self) -> bool:
-        # Asked of the log, because the Pub/Sub emulator does not exit when it cannot bind.
+    def found_port_in_use(self) -> bool:
+        # Reads the log: the Pub/Sub emulator does not exit when it cannot bind.
         return re.search(r"already (in use|allocated)", self._log_tail()) is not None
 
     def problem(self, what: str) -> ServerProblem:
-        """That ``what`` befell the emulator, with the end of its log as the reason."""
+        """Returns a ServerProblem with ``what`` happened and the end of the emulator's log."""
         lines = [line.strip() for line in self._log_tail().splitlines() if line and not line.startswith("\tat ")]
-        last_words = " ".join(lines[-3:])[-400:] or "it said nothing"
-        return ServerProblem(f"the {self._name} emulator {what}: {last_words}")
+        output = " ".join(lines[-3:])[-400:] or "it printed nothing"
+        return ServerProblem(f"the {self._name} emulator {what}: {output}")
 
     def stop(self) -> None:
         try:
@@ -99,7 +99,7 @@ class _Process:
         self._log.close()
 
     def _log_tail(self) -> str:
-        # pread, since the emulator writes at the file position that it shares with us.
+        # pread: a seek would move the file position, which the emulator shares and writes at.
         log, length = self._log.fileno(), 16_384
         return os.pread(log, length, max(0, os.fstat(log).st_size - length)).decode(errors="replace")
 
@@ -107,7 +107,7 @@ class _Process:
 @dataclass(frozen=True)
 class _Server:
     address: str
-    process: _Process | None  # None when somebody else started it
+    process: _Process | None  # None if it was already running
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _serving(emulator: Emulator) -> Iterator[_Server]:
     with _channel(address) as channel:
         if not _answers(channel, ANSWER_SECONDS):
             raise ServerProblem(
-                f"{emulator.variable} is {address}, where nothing answers; unset it to have one started"
+                f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator"
             )
     yield _Server(address, None)
 
@@ -138,16 +138,16 @@ def _started(emulator: Emulator) -> Iterator[_Server]:
                 return
         finally:
             process.stop()
-    raise ServerProblem(f"the {emulator.name} emulator found its port taken {ATTEMPTS} times in a row")
+    raise ServerProblem(f"the {emulator.name} emulator found its port in use {ATTEMPTS} times in a row")
 
 
 def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:
-    """Waits until the emulator answers; ``False`` when somebody was faster to take its port."""
+    """Waits until the emulator answers. Returns False if another process has taken its port."""
     deadline = time.monotonic() + seconds
     with _channel(address) as channel:
         while True:
             answers = _answers(channel, 0.5)
-            if process.found_its_port_taken():
+            if process.found_port_in_use():
                 return False
             if process.has_ended():
                 raise process.problem("did not start")
@@ -158,13 +158,13 @@ def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:
 
 
 def _channel(address: str) -> grpc.Channel:
-    # gRPC's default pause between attempts begins at a second and grows to two minutes.
-    quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
-    return grpc.insecure_channel(address, options=quick)
+    # gRPC's default backoff starts at one second and grows to two minutes.
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+    return grpc.insecure_channel(address, options=options)
 
 
 def _answers(channel: grpc.Channel, seconds: float) -> bool:
-    """Whether a gRPC server answers in time, if only that it knows no such method."""
+    """Returns whether a gRPC server answers in time. UNIMPLEMENTED is an answer, too."""
     # Not channel_ready_future: closing the channel under its polling thread can print a traceback.
     try:
         channel.unary_unary("/tidetable/Ready")(b"", timeout=seconds, wait_for_ready=True)
@@ -180,7 +180,7 @@ def _free_port() -> int:
 
 
 def _find(emulator: Emulator) -> tuple[Callable[[int], list[str]], float]:
-    """The emulator's command line for a port, and how many seconds it may take to answer."""
+    """Returns a function from a port to the emulator's command, and the seconds it may take to answer."""
     root = _sdk_root()
     if root and (executable := root / "platform" / emulator.executable).is_file():
         return lambda port: [str(executable), "--host=127.0.0.1", f"--port={port}"], READY_SECONDS
@@ -194,7 +194,7 @@ def _sdk_root() -> Path | None:
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         return None
-    # Asking gcloud takes a second or more: that is for a gcloud which only wraps the one in the SDK.
+    # Running gcloud takes a second or more; needed only if this gcloud is a wrapper outside the SDK.
     root = Path(gcloud).resolve().parent.parent
     if (root / "platform").is_dir():
         return root
@@ -203,7 +203,7 @@ def _sdk_root() -> Path | None:
 
 
 def _docker_command(emulator: Emulator, port: int) -> list[str]:
-    # --init, because gcloud's shell script as process 1 would ignore the SIGTERM that stops it.
+    # --init: as process 1, gcloud's shell script would ignore SIGTERM.
     gcloud = ["gcloud", "beta", "emulators", emulator.gcloud_name, "start", f"--host-port=0.0.0.0:{port}"]
     return ["docker", "run", "--rm", "--init", f"--publish=127.0.0.1:{port}:{port}", IMAGE, *gcloud]
 
@@ -220,7 +220,7 @@ def _how_to_install(sdk_root: Path | None) -> str:
 
 
 def _output(command: Sequence[str], seconds: float) -> str | None:
-    """What a program prints; ``None`` when it is missing, fails or takes too long."""
+    """Returns a program's output, or None if the program is missing, fails or takes too long."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -230,9 +230,9 @@ def _output(command: Sequence[str], seconds: float) -> str | None:
 
 @click.group()
 def emulators() -> None:
-    """Run Google's Pub/Sub and Bigtable emulators, from the Cloud SDK or from Docker.
+    """Run Google's Pub/Sub and Bigtable emulators, from the Cloud SDK or Docker.
 
-    One whose variable (PUBSUB_EMULATOR_HOST, BIGTABLE_EMULATOR_HOST) is already set is used as it is.
+    If PUBSUB_EMULATOR_HOST or BIGTABLE_EMULATOR_HOST is already set, that emulator is used and not started.
     """
 
 
@@ -240,9 +240,10 @@ def emulators() -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(ctx: click.Context, command: tuple[str, ...]) -> None:
-    """Run COMMAND with both emulators in its environment, and stop them when it ends.
+    """Run COMMAND with both emulators, and stop them when it ends.
 
-    The exit code is the command's own; 128 and the signal's number when a signal ended it.
+    COMMAND finds the emulators through its environment. The exit code is COMMAND's, or 128 plus the signal number if a
+    signal ended it.
     """
     if shutil.which(command[0]) is None:
         click.echo(f"Error: {command[0]}: command not found", err=True)
@@ -259,7 +260,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         raise click.ClickException(f"{command[0]}: {error.strerror}") from error
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda signum, _: process.send_signal(signum))
-    # A terminal sends Ctrl-C to the command as well: what it means is the command's to decide.
+    # A terminal sends Ctrl-C to the command as well; the command decides what to do.
     signal.signal(signal.SIGINT, lambda *_: None)
     returncode = process.wait()
     return returncode if returncode >= 0 else 128 - returncode
@@ -267,8 +268,11 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 @emulators.command()
 def start() -> None:
-    """Run both emulators until Ctrl-C or SIGTERM; prints the variables to export."""
-    # A flag and no exception: one that was raised inside a destructor would be lost.
+    """Run both emulators until Ctrl-C or SIGTERM.
+
+    Prints the environment variables to export.
+    """
+    # An event, not an exception: an exception raised inside a destructor would be lost.
     stopped = threading.Event()
     for stopping in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stopping, lambda *_: stopped.set())
@@ -276,8 +280,8 @@ def start() -> None:
         click.echo(f"export {PUBSUB.variable}={pubsub.address}")
         click.echo(f"export {BIGTABLE.variable}={bigtable.address}")
         started = [server.process for server in (pubsub, bigtable) if server.process]
-        click.echo("Ctrl-C stops them" if started else "Both run already; nothing was started", err=True)
+        click.echo("Ctrl-C stops them" if started else "Both are already running; nothing was started", err=True)
         while started and not stopped.wait(0.2):
             for process in started:
                 if process.has_ended():
-                    raise process.problem("ended by itself")
+                    raise process.problem("ended unexpectedly")

@@ -1,8 +1,8 @@
-"""A believable fleet of sensors from one seed: what it measures, when that arrives, and what arrives broken.
+"""Simulates a realistic fleet of sensors: its events, the order of their arrival, and malformed messages.
 
-Every sensor measures temperature, humidity, pressure and battery voltage, with a daily cycle, a drift and noise of
-its own. It drops single readings, falls silent for a while, and delivers some events out of order and some late. The
-same plan gives the same messages, byte for byte.
+Every sensor measures temperature, humidity, pressure and battery voltage, each with a daily cycle, drift and noise.
+It drops single readings, goes silent for a while, and delivers some events out of order and some late. The same plan
+produces the same messages, byte for byte.
 """
 
 import heapq
@@ -29,7 +29,7 @@ _SECOND = 1_000_000
 _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
-# Of each place: its mean temperature and half its daily swing, °C, from and to.
+# The ranges of the mean temperature and of half the daily swing at each place, in °C.
 _PLACES = {
     "greenhouse": ((18, 24), (5, 8)),
     "orchard": ((10, 16), (4, 7)),
@@ -40,12 +40,12 @@ _PLACES = {
 _MODELS = ("TH-200", "TH-210", "WX-5")
 
 MALFORMED = tuple(reason for reason in Reason if reason not in SCHEMA_REASONS)
-"""Every way to be malformed for any table."""
+"""Every reason for which an event or message is refused, whatever the table's schema."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to simulate. Times and lengths are in microseconds."""
+    """The parameters of a simulation. Times and intervals are in microseconds."""
 
     sensors: int
     start_us: int
@@ -53,15 +53,15 @@ class Plan:
     interval_us: int
     seed: int = 1
     batch: int = 1
-    """Events in a message."""
+    """Events per message."""
     malformed: float = 0.01
-    """Share of broken events and messages; where it is not zero, all of :data:`MALFORMED` occur at least once."""
+    """Share of malformed events and messages; unless it is zero, each of :data:`MALFORMED` occurs at least once."""
     late: float = 0.01
     """Share of events that arrive ten minutes to six hours late."""
 
 
 class Simulated(NamedTuple):
-    """A message, and what is to become of it: the valid events in it, and a dead letter for each reason."""
+    """A message, the valid events in it, and the reasons of the dead letters it produces."""
 
     message: Message
     events: list[SensorEvent]
@@ -69,7 +69,7 @@ class Simulated(NamedTuple):
 
 
 def simulate(plan: Plan) -> Iterator[Simulated]:
-    """The fleet's messages in the order of their arrival."""
+    """Yields the fleet's messages in order of arrival."""
     chance = random.Random(f"{plan.seed} malformed")
     pending = list(MALFORMED) if plan.malformed else []
     batch: list[SensorEvent] = []
@@ -89,14 +89,14 @@ def simulate(plan: Plan) -> Iterator[Simulated]:
             batch, bad, reasons = [], [], []
     if batch:
         yield Simulated(message_of(batch + bad), batch, reasons)
-    for reason in pending:  # too few events for chance to have come to every reason
+    for reason in pending:  # too few events to draw every reason
         event = sensor_event("cellar-0000", plan.start_us, {"temperature": 11.5}, {})
         yield Simulated(_broken_message(reason, event), [], [reason])
 
 
 @dataclass
 class _Sensor:
-    """One sensor's character, drawn once, and its state."""
+    """A sensor: parameters drawn once, and its random state."""
 
     number: int
     plan: Plan
@@ -126,22 +126,22 @@ class _Sensor:
         noise_3, noise_4 = _two_normal(self.rng)
         temperature = self.base + self.swing * cycle + self.drift_a_day * days + 0.15 * noise_1
         readings = {
-            # To digits by way of whole numbers: exact rounding of decimals takes three times as long.
+            # Rounds whole numbers: exact decimal rounding takes three times as long.
             "temperature": round(temperature * 100) / 100,
             "humidity": round(min(100.0, max(5.0, 62 - 2.5 * (temperature - self.base) + 0.8 * noise_2)) * 10) / 10,
             "pressure": float(round(self.pressure + 300 * math.sin(days * 1.7) + 12 * noise_3)),
             "battery": round((self.volts - 0.01 * days + 0.004 * noise_4) * 1000) / 1000,
         }
-        if self.rng.random() < 0.01:  # a gap: one metric that could not be read
+        if self.rng.random() < 0.01:  # one metric could not be read
             del readings[self.rng.choice(list(readings))]
         return readings
 
     def event_at(self, tick_us: int) -> tuple[int, SensorEvent] | None:
-        """The event of one interval and its time; none in an outage, or where it was dropped."""
+        """Returns the event of one interval with its time, or None if it is dropped or the sensor is silent."""
         time_us = tick_us + self.phase_us + self._below(self.plan.interval_us // 100 + 1)
         if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
             return None
-        event = _copy(self.blank)  # what is the same in every event, in a third of the time that it takes to fill in
+        event = _copy(self.blank)  # copying the constant fields takes a third of the time of setting them
         timestamp = event.event_time
         timestamp.seconds, micros = divmod(time_us, _SECOND)
         timestamp.nanos = micros * 1000
@@ -151,7 +151,7 @@ class _Sensor:
         return time_us, event
 
     def delay_us(self) -> int:
-        """How long an event is on its way: mostly seconds, sometimes minutes, and for the late ones hours."""
+        """Returns the delay of an event: mostly seconds, sometimes minutes, for late events hours."""
         draw = self.rng.random()
         if draw < self.plan.late:
             return 10 * _MINUTE + self._below(6 * _HOUR - 10 * _MINUTE)
@@ -160,32 +160,32 @@ class _Sensor:
         return self._below(2 * _SECOND)
 
     def _below(self, end: int) -> int:
-        return int(self.rng.random() * end)  # ``randrange`` is fairer, by less than anybody sees, and slow
+        return int(self.rng.random() * end)  # ``randrange`` is slower, and its smaller bias does not matter here
 
 
 def _two_normal(rng: random.Random) -> tuple[float, float]:
-    """Two draws from the standard normal distribution, by Box and Muller: in half the time of two by ``gauss``."""
+    """Returns two standard normal draws by the Box-Muller transform, twice as fast as two calls of ``gauss``."""
     angle = rng.random() * math.tau
     radius = math.sqrt(-2 * math.log(1 - rng.random()))
     return math.cos(angle) * radius, math.sin(angle) * radius
 
 
 def _arrivals(plan: Plan) -> Iterator[SensorEvent]:
-    """Every event once, ordered by when it arrives; holds no more than are on their way."""
+    """Yields every event once, in order of arrival. Keeps only the events in transit in memory."""
     fleet = [_Sensor(number, plan) for number in range(plan.sensors)]
-    on_the_way: list[tuple[int, int, SensorEvent]] = []
+    in_transit: list[tuple[int, int, SensorEvent]] = []
     count = 0
     for tick_us in range(plan.start_us, plan.end_us, plan.interval_us):
         for sensor in fleet:
             measured = sensor.event_at(tick_us)
             if measured is not None:
-                count += 1  # decides between events that arrive at the same instant
+                count += 1  # breaks ties between events that arrive at the same instant
                 time_us, event = measured
-                heapq.heappush(on_the_way, (time_us + sensor.delay_us(), count, event))
-        while on_the_way and on_the_way[0][0] < tick_us:
-            yield heapq.heappop(on_the_way)[2]
-    while on_the_way:
-        yield heapq.heappop(on_the_way)[2]
+                heapq.heappush(in_transit, (time_us + sensor.delay_us(), count, event))
+        while in_transit and in_transit[0][0] < tick_us:
+            yield heapq.heappop(in_transit)[2]
+    while in_transit:
+        yield heapq.heappop(in_transit)[2]
 
 
 def _copy(event: SensorEvent) -> SensorEvent:
@@ -210,7 +210,7 @@ def _broken_message(reason: Reason, event: SensorEvent) -> Message:
     if reason is Reason.UNKNOWN_MESSAGE_TYPE:
         attributes[MESSAGE_TYPE] = "acme.v1.Telemetry"
     else:
-        attributes[RENAMED_ENCODING] = "AVRO"  # no client may publish the attribute under its own name
+        attributes[RENAMED_ENCODING] = "AVRO"  # clients can't publish the attribute under its own name
     return message._replace(attributes=attributes)
 
 

@@ -1,7 +1,7 @@
-"""An independent computation of what the table must hold, and a comparison with what it does hold.
+"""Computes independently what the table must contain, and compares it with what the table contains.
 
-Nothing here is shared with the pipeline: the key, the text of a value and every statistic are computed a second time
-and in another way, from the published events alone. That is the point; do not let it call the pipeline's core.
+This module deliberately shares no code with the pipeline: it computes row keys, value texts and statistics a second
+time, in a different way, from the published events alone. Do not make it call the pipeline's core.
 """
 
 import math
@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 Table = Mapping[str, Mapping[str, str]]
-"""Row key to ``family:qualifier`` to value, all as text."""
+"""Maps row key to ``family:qualifier`` to value, all as text."""
 
-RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: two ways of adding the same values may differ by so much
+RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: sums of the same values in different orders may differ by this much
 
 
 class Expectation:
-    """Everything that was published, as the rows that it must become."""
+    """The rows that the published events must become."""
 
     def __init__(self, events: Iterable[SensorEvent] = ()) -> None:
         self.raw_rows: dict[str, dict[str, str]] = {}
@@ -29,7 +29,7 @@ class Expectation:
             self.add(event)
 
     def add(self, event: SensorEvent) -> None:
-        """Adds a valid event, each once: without de-duplication a second one counts twice."""
+        """Adds a valid event. Each event must be added only once: this class does not de-duplicate."""
         microseconds = event.event_time.seconds * 10**6 + event.event_time.nanos // 1000
         row = self.raw_rows.setdefault(f"{event.sensor_id}#{10**16 - 1 - microseconds:016d}", {})
         hour = datetime.fromtimestamp(event.event_time.seconds, UTC).strftime("%Y-%m-%dT%H")
@@ -46,15 +46,15 @@ class Expectation:
         return set(self._events)
 
     def is_complete(self, table: Table) -> bool:
-        """Whether every row is there and every window has counted all its events: it is time to compare."""
+        """Returns whether every row exists and every window has counted all its events."""
         return self.raw_rows.keys() <= table.keys() and all(
             float(table.get(key, {}).get("stats:reading_count", 0)) >= events for key, events in self._events.items()
         )
 
     def differences(self, table: Table) -> Iterator[str]:
-        """Every way in which the table is not what was published, a line each; none is the proof."""
+        """Yields one line for each difference between the table and the published events."""
         for key in sorted(table.keys() - self.raw_rows.keys() - self._events.keys()):
-            yield f"{key}: nobody published this"
+            yield f"{key}: not published"
         for key, expected in self.raw_rows.items():
             yield from _raw_differences(key, expected, table.get(key, {}))
         for key, events in self._events.items():
@@ -63,10 +63,12 @@ class Expectation:
 
 def _raw_differences(key: str, expected: Mapping[str, str], actual: Mapping[str, str]) -> Iterator[str]:
     for column in sorted(expected.keys() | actual.keys()):
-        wanted, got = expected.get(column), actual.get(column)
-        same = wanted == got or (wanted and got and column.startswith("raw:") and float(wanted) == float(got))
+        published, stored = expected.get(column), actual.get(column)
+        same = published == stored or (
+            published and stored and column.startswith("raw:") and float(published) == float(stored)
+        )
         if not same:
-            yield f"{key} {column}: {got}, published was {wanted}"
+            yield f"{key} {column}: {stored}, published {published}"
 
 
 def _aggregate_differences(
@@ -84,7 +86,7 @@ def _aggregate_differences(
             f"stats:stddev_{metric}": (statistics.pstdev(values), tolerance),
         }
     for column in sorted(expected.keys() | actual.keys()):
-        wanted, tolerance = expected.get(column, (math.nan, 0))
-        got = float(actual.get(column, "nan"))
-        if not abs(got - wanted) <= tolerance:
-            yield f"{key} {column}: {got!r}, computed was {wanted!r}"
+        computed, tolerance = expected.get(column, (math.nan, 0))
+        stored = float(actual.get(column, "nan"))
+        if not abs(stored - computed) <= tolerance:
+            yield f"{key} {column}: {stored!r}, computed {computed!r}"

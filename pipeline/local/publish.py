@@ -1,4 +1,4 @@
-"""``tidetable publish``: the readings in a file, to a Pub/Sub topic."""
+"""``tidetable publish``: publishes the readings in a file to a Pub/Sub topic."""
 
 import math
 import os
@@ -31,14 +31,14 @@ from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Rem
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_MOST_TOLD = 20
-_MOST_BYTES = 9_000_000  # of a message's events; Pub/Sub takes 10 MB, with all that is around them
-_BYTES_AROUND_EVENT = 8  # in its batch: a tag and a length
+_MAX_REPORTED = 20  # refused lines
+_MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
+_BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
 
 
 @dataclass
 class _Tally:
-    """What became of the file so far."""
+    """Counts what was published so far."""
 
     events: int = 0
     messages: int = 0
@@ -52,8 +52,8 @@ class _Tally:
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
 @max_record_bytes_option
-@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events in a message.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second. Without it, as fast as can be.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
 @optional_table_options
 @schema_options
 @accept_expired_option
@@ -72,25 +72,25 @@ def publish(
     accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE, a .csv or .ndjson, or .pb or .binpb, plain or as .gz.
+    """Publish the readings in FILE, a .csv, .ndjson, .pb or .binpb file, optionally gzipped (.gz).
 
-    Each record becomes one event. In a CSV, a column is numeric when all its values in the first 1,000 records are
-    numbers, and is a reading then; all other columns are metadata. An empty value, NA, N/A, NaN, null and None mean
-    that the event lacks it. In NDJSON, one flat object a line, numbers are readings, strings and booleans metadata.
-    In a .pb or .binpb are SensorEvent messages, each behind its length.
+    Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
+    a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the
+    event does not have the reading or metadata. An NDJSON file has one flat object per line; numbers are readings,
+    strings and booleans are metadata. A .pb or .binpb file contains SensorEvent messages, each preceded by its length.
 
-    Lines that make no valid event are refused, each with its reason.
+    Records that are not valid events are refused, and the reason is printed.
 
-    With --project, --instance and --table, events that are older than that table keeps readings are counted before
-    anything is published, and --accept-expired goes on all the same.
+    With --project, --instance and --table, the command first checks for events older than the readings that the table
+    keeps. If there are any, it publishes nothing unless --accept-expired is set.
 
     \b
-    Exit code:
-      0    every line was published
-      1    lines were refused, events are too old, or the file or the server had a problem
-      2    the command line is wrong
-      130  Ctrl-C: the rest of the file is left out; what was sent is published all the same
-    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+    Exit codes:
+      0    every record was published
+      1    records were refused, events are too old, or the file or the server had a problem
+      2    wrong usage
+      130  Ctrl-C; messages already sent are published, the rest of the file is not
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
     opened = partial(open_records, file, columns, max_record_bytes=max_record_bytes)
     try:
@@ -103,9 +103,9 @@ def publish(
     except UnreadableFile as problem:
         raise click.ClickException(f"{file}: {problem}") from problem
     except KeyboardInterrupt:
-        click.echo("Interrupted twice: not all that was sent may be published", err=True)
-        os._exit(130)  # an orderly end would wait for the client's requests
-    _sum_up(tally, topic, time.monotonic() - started, as_json=as_json)
+        click.echo("Interrupted twice: some messages may not have been published", err=True)
+        os._exit(130)  # a regular exit would wait for the client's requests
+    _print_summary(tally, topic, time.monotonic() - started, as_json=as_json)
     if tally.problem:
         raise click.ClickException(f"{file}: {tally.problem}") from tally.problem
     if tally.interrupted:
@@ -113,18 +113,18 @@ def publish(
     ctx.exit(1 if tally.refused else 0)
 
 
-def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BYTES) -> Iterator[list[SensorEvent]]:
-    """The events in lists of ``most``; fewer in the last, and where more would be beyond ``most_bytes``."""
+def batches(events: Iterable[SensorEvent], size: int, max_bytes: int = _MAX_BYTES) -> Iterator[list[SensorEvent]]:
+    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``."""
     batch: list[SensorEvent] = []
     batch_bytes = 0
     for event in events:
-        size = event.ByteSize() + _BYTES_AROUND_EVENT
-        if batch and batch_bytes + size > most_bytes:
+        event_bytes = event.ByteSize() + _BYTES_AROUND_EVENT
+        if batch and batch_bytes + event_bytes > max_bytes:
             yield batch
             batch, batch_bytes = [], 0
         batch.append(event)
-        batch_bytes += size
-        if len(batch) == most:
+        batch_bytes += event_bytes
+        if len(batch) == size:
             yield batch
             batch, batch_bytes = [], 0
     if batch:
@@ -132,7 +132,7 @@ def batches(events: Iterable[SensorEvent], most: int, most_bytes: int = _MOST_BY
 
 
 def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSchema) -> None:
-    """Reads the file once, before anything of it is published."""
+    """Raises ClickException if the file has events that are too old for the table. Reads the whole file."""
     policies = tables.describe(table)
     expiry = Expiry.of(schema_of(table, declared), policies)
     if not expiry.ages:
@@ -166,13 +166,13 @@ def _publish(
             if not progress.disable:
                 progress.update(task, completed=records.position)
     tally.interrupted = stopped()
-    if tally.refused > _MOST_TOLD:
-        err.out(f"and {tally.refused - _MOST_TOLD:,} more", highlight=False)
+    if tally.refused > _MAX_REPORTED:
+        err.out(f"and {tally.refused - _MAX_REPORTED:,} more", highlight=False)
     return tally
 
 
 def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]) -> Iterator[SensorEvent]:
-    """The events. Refusals are told and counted; a file that ends before its time is noted in the tally."""
+    """Yields the valid events. Prints and counts refusals; records an unreadable file in the tally."""
     try:
         for record in records:
             if stopped():
@@ -182,19 +182,19 @@ def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callab
                     yield record
                 case Refusal(line, reason):
                     tally.refused += 1
-                    if tally.refused <= _MOST_TOLD:
-                        _tell(file, line, reason)
+                    if tally.refused <= _MAX_REPORTED:
+                        _report(file, line, reason)
                 case Remark(line, text):
-                    _tell(file, line, text)
+                    _report(file, line, text)
     except UnreadableFile as problem:
         tally.problem = problem
 
 
-def _tell(file: Path, line: int, text: str) -> None:
+def _report(file: Path, line: int, text: str) -> None:
     err.out(plain(f"{file}:{line}: {text}"), highlight=False)
 
 
-def _sum_up(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:
+def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:
     events_per_second = tally.events / seconds
     if as_json:
         print_json_line(
@@ -210,6 +210,11 @@ def _sum_up(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None
         )
         return
     click.echo(
-        f"{tally.events:,} events in {tally.messages:,} messages published to {topic}, {tally.refused:,} lines "
-        f"refused; {seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
+        f"{_plural(tally.events, 'event')} in {_plural(tally.messages, 'message')} published to {topic}, "
+        f"{_plural(tally.refused, 'line')} refused; "
+        f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""``tidetable simulate``: a fleet of sensors, published."""
+"""``tidetable simulate``: publishes a simulated fleet of sensors."""
 
 import math
 import time
@@ -15,27 +15,43 @@ from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
 from pipeline.core.times import parse_time
 from pipeline.local.fleet import Plan, Simulated
-from pipeline.local.fleet import simulate as simulated
+from pipeline.local.fleet import simulate as simulate_fleet
 
 
 @click.command()
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
-@click.option("--sensors", type=click.IntRange(1), default=20, show_default=True, help="How many sensors.")
+@click.option("--sensors", type=click.IntRange(1), default=20, show_default=True, help="The number of sensors.")
 @click.option(
-    "--duration", type=Parsed("duration", parse_duration), default="3h", show_default=True, help="Time simulated."
+    "--duration",
+    type=Parsed("duration", parse_duration),
+    default="3h",
+    show_default=True,
+    help="The simulated time span.",
 )
 @click.option(
-    "--interval", type=Parsed("duration", parse_duration), default="10s", show_default=True, help="Between events."
+    "--interval",
+    type=Parsed("duration", parse_duration),
+    default="10s",
+    show_default=True,
+    help="The time between two events of a sensor.",
 )
 @click.option(
-    "--end", type=Parsed("time", parse_time), help="Where the simulated time ends, in ISO 8601; now without it."
+    "--end", type=Parsed("time", parse_time), help="The end of the simulated time, in ISO 8601. Default: now."
 )
-@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events a message.")
-@click.option("--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of broken ones.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
+@click.option(
+    "--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events."
+)
 @click.option("--late", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second; flat out without it.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and --end give the same messages.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON line.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="The random seed; with the same --end it gives the same messages.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -51,12 +67,15 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Publish a simulated fleet: daily cycles, noise, drift, outages, late events, broken messages of every kind.
+    """Publish the events of a simulated fleet of sensors.
 
-    Exit code: 0; 130 after Ctrl-C, which leaves out the rest. What was sent is published either way.
+    The events have daily cycles, noise, drift and outages. Some are late, and some messages are malformed, for every
+    reason for which the pipeline refuses them.
+
+    The exit code is 0, or 130 after Ctrl-C. Messages already sent are published either way.
     """
     if not duration or not interval:
-        raise click.UsageError("--duration and --interval must be longer than nothing")
+        raise click.UsageError("--duration and --interval must be longer than 0")
     end_us = end if end is not None else int(time.time() * 1_000_000)
     microsecond = timedelta(microseconds=1)
     plan = Plan(
@@ -71,21 +90,26 @@ def simulate(
     )
     started = time.monotonic()
     messages = events = 0
-    broken: Counter[str] = Counter()
+    malformed_counts: Counter[str] = Counter()
     with stop_on_sigint() as stopped, Publisher(topic) as publisher:
-        for one in _paced(simulated(plan), plan, rate, stopped):
+        for one in _paced(simulate_fleet(plan), plan, rate, stopped):
             publisher.send(one.message)
             messages += 1
             events += len(one.events)
-            broken.update(one.reasons)
+            malformed_counts.update(one.reasons)
     seconds = time.monotonic() - started
     if as_json:
-        summary = {"messages": messages, "events": events, "malformed": dict(broken), "seconds": round(seconds, 3)}
+        summary = {
+            "messages": messages,
+            "events": events,
+            "malformed": dict(malformed_counts),
+            "seconds": round(seconds, 3),
+        }
         print_json_line({"topic": topic, **summary, "interrupted": stopped()})
     else:
         out.print(
-            f"published {events:,} valid and {broken.total():,} broken events in {messages:,} messages to {topic} "
-            f"in {seconds:.1f} s{'; interrupted' if stopped() else ''}",
+            f"published {events:,} valid and {malformed_counts.total():,} malformed events in {messages:,} messages "
+            f"to {topic} in {seconds:.1f} s{'; interrupted' if stopped() else ''}",
             soft_wrap=True,
         )
     if stopped():
@@ -95,7 +119,7 @@ def simulate(
 def _paced(
     messages: Iterator[Simulated], plan: Plan, rate: float | None, stopped: Callable[[], bool]
 ) -> Iterator[Simulated]:
-    """The messages at the wanted pace until somebody wants to stop, with a progress bar."""
+    """Yields the messages at the given rate until Ctrl-C, with a progress bar."""
     pacer = Pacer(rate or math.inf, stopped)
     expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with progress_bar() as progress:

@@ -86,7 +86,7 @@ def window_option(default: Window | None = None) -> Callable[[Command], Command]
         "tier",
         type=_WINDOW,
         default=default.text if default else None,
-        show_default=True if default else "the shortest that the table has",
+        show_default=True if default else "the table's shortest",
         help="The length of the windows, such as 15m or 1d.",
     )
 

@@ -12,8 +12,8 @@ from pipeline.local import demo
 from pipeline.local.proof import Expectation
 
 
-def test_the_demo_proves_its_table(tmp_path):
-    """The demo runs the whole job, finds no difference, shows what it did, and leaves nothing running."""
+def test_the_demo_verifies_its_table(tmp_path):
+    """The demo runs the whole job, finds no difference, and prints a summary and a chart."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_EMULATOR_HOST")}
     finished = subprocess.run(
         [Path(sys.executable).with_name("tidetable"), "demo", "--sensors=3", f"--chart={tmp_path / 'band.png'}"],
@@ -38,7 +38,7 @@ def test_the_demo_proves_its_table(tmp_path):
 
 
 def test_the_demo_fails_on_a_difference(pubsub, bigtable, tmp_path, monkeypatch):
-    """Whatever is not as published is shown, and the demo fails."""
+    """A difference between the table and the published events is printed, and the demo fails."""
     remember = Expectation.add
     forgotten = []
 
@@ -51,12 +51,12 @@ def test_the_demo_fails_on_a_difference(pubsub, bigtable, tmp_path, monkeypatch)
     monkeypatch.setattr(Expectation, "add", forget_one)
     result = CliRunner().invoke(main, ["demo", "--sensors=1", f"--chart={tmp_path / 'band.png'}"])
     assert result.exit_code == 1
-    assert "nobody published this" in result.output
+    assert "not published" in result.output
     assert "differences between what was published and the table" in result.output
 
 
 def test_dead_letters_are_compared_too():
-    """A dead letter that is missing, too many, or of another reason is a difference."""
+    """A missing or extra dead letter, or one with another reason, is a difference."""
     published = demo._Published(dead_letters=Counter(NO_READINGS=2, UNPARSEABLE=1))
     assert list(demo._dead_letter_differences(published, Counter(NO_READINGS=2, UNPARSEABLE=1))) == []
     assert len(list(demo._dead_letter_differences(published, Counter(NO_READINGS=2)))) == 1

@@ -1,6 +1,6 @@
-"""Google's emulators as they are: started, used, stopped, and gone even after SIGKILL.
+"""Tests with Google's real emulators: started, used, stopped, and gone even after SIGKILL.
 
-Fakes stand in only for what cannot be had: a Docker engine, a broken or half-installed Cloud SDK.
+Fakes replace only a Docker engine and a broken or incomplete Cloud SDK.
 """
 
 import os
@@ -37,11 +37,11 @@ def port_of(address: str) -> int:
 
 
 def processes(address: str) -> list[int]:
-    """The processes whose command line names the address's port: the emulator and its watching shell."""
+    """Returns the processes with the address's port on their command line: the emulator and its watching shell."""
     flag = f"--port={port_of(address)}".encode()
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # when it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended
             if flag in cmdline.read_bytes().split(b"\0"):
                 found.append(int(cmdline.parent.name))
     return found
@@ -65,7 +65,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 @contextmanager
 def tidetable_emulators(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """``tidetable emulators …`` in a process group of its own, as in a terminal."""
+    """``tidetable emulators …`` in its own process group, as in a terminal."""
     command = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "emulators", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
@@ -91,7 +91,7 @@ def sdk_root() -> Path:
 
 
 def test_googles_clients_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside the block Google's own clients publish and pull, create a table, write and read."""
+    """Inside the block, Google's clients publish and pull, create a table, write and read."""
     topic, subscription = "projects/tidetable/topics/events", "projects/tidetable/subscriptions/events"
     with running_emulators() as environment:
         for variable, address in environment.items():
@@ -111,8 +111,8 @@ def test_googles_clients_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [received.message.data for received in pulled.received_messages] == [b"reading"]
 
 
-def test_both_are_gone_after_the_block() -> None:
-    """Even when the block ends by an exception, the ports are closed and no process is left."""
+def test_both_stop_after_the_block() -> None:
+    """After an exception in the block, the ports are closed and no process is left."""
     addresses: list[str] = []
 
     def fail_inside_the_block() -> None:
@@ -128,7 +128,7 @@ def test_both_are_gone_after_the_block() -> None:
 
 
 def test_killed_owner_leaves_no_emulator_behind() -> None:
-    """SIGKILL of the owner ends both emulators, though the command that it ran lives on."""
+    """SIGKILL of the owner ends both emulators, although the command that it ran survives."""
     script = "echo $PUBSUB_EMULATOR_HOST; echo $BIGTABLE_EMULATOR_HOST; echo $$; exec sleep 1000"
     with tidetable_emulators("run", "--", "sh", "-c", script) as owner:
         addresses = [line_from(owner), line_from(owner)]
@@ -138,12 +138,12 @@ def test_killed_owner_leaves_no_emulator_behind() -> None:
         try:
             assert eventually(lambda: all(map(is_gone, addresses)))
         finally:
-            os.kill(command, signal.SIGKILL)  # fails when it did not live on
+            os.kill(command, signal.SIGKILL)  # fails if it did not survive
 
 
 @EACH
 def test_listens_on_loopback_only(emulator: Emulator) -> None:
-    """No socket listens on an emulator's port but on 127.0.0.1, be it in its IPv6 clothes."""
+    """The emulator's port listens only on 127.0.0.1, as IPv4 or as an IPv4-mapped IPv6 address."""
     with running_emulator(emulator) as address:
         tables = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     sockets = [line.split() for line in tables.splitlines()]
@@ -152,42 +152,42 @@ def test_listens_on_loopback_only(emulator: Emulator) -> None:
     assert hosts in ({"0100007F"}, {"0000000000000000FFFF00000100007F"})  # words in little-endian order
 
 
-def test_one_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulator that the environment names is used and not stopped; when it has gone, that is said."""
+def test_an_emulator_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that the environment names is used and not stopped; if nothing answers there, it is an error."""
     monkeypatch.setattr(emulators, "ANSWER_SECONDS", 2)
     with running_emulator(BIGTABLE) as address:
         monkeypatch.setenv(BIGTABLE.variable, address)
-        monkeypatch.setenv("PATH", "")  # so that none could be started
+        monkeypatch.setenv("PATH", "")  # no emulator can be started
         with running_emulator(BIGTABLE) as used:
             assert used == address
         assert is_open(address)
-    with pytest.raises(ServerProblem, match=f"BIGTABLE_EMULATOR_HOST is {address}, where nothing answers"):
+    with pytest.raises(ServerProblem, match=f"BIGTABLE_EMULATOR_HOST is {address}, but nothing answers there"):
         running_emulator(BIGTABLE).__enter__()
 
 
 @EACH
-def test_a_taken_port_is_left_for_another(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When somebody is faster to take the port another is tried, and given up after three."""
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        taken, free = somebody.getsockname()[1], emulators._free_port()
+def test_another_port_is_tried_if_one_is_in_use(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another process takes the port, another port is tried, at most three in all."""
+    with socket.create_server(("127.0.0.1", 0)) as other_process:
+        taken, free = other_process.getsockname()[1], emulators._free_port()
         ports = iter([taken, free, taken, taken, taken])
         monkeypatch.setattr(emulators, "_free_port", lambda: next(ports))
         with running_emulator(emulator) as address:
             assert port_of(address) == free
-        with pytest.raises(ServerProblem, match="port taken 3 times"):
+        with pytest.raises(ServerProblem, match="port in use 3 times"):
             running_emulator(emulator).__enter__()
 
 
 def test_a_wrapped_gcloud_is_asked_for_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where gcloud on the PATH is only a wrapper, its own answer leads to the emulators."""
+    """If gcloud on the PATH is only a wrapper, its output locates the emulators."""
     executable(tmp_path / "gcloud", f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {sdk_root()}')
     monkeypatch.setenv("PATH", str(tmp_path))
     with running_emulator(BIGTABLE) as address:
         assert is_open(address)
 
 
-def test_one_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulator that ends before it answers is one line with the end of its log."""
+def test_an_emulator_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an emulator ends before it answers, the error is one line with the end of its log."""
     executable(tmp_path / "bin/gcloud", "")
     executable(tmp_path / "platform" / PUBSUB.executable, "echo 'ERROR: no java\n\nInstall it.'; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -195,8 +195,8 @@ def test_one_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.Monk
         running_emulator(PUBSUB).__enter__()
 
 
-def test_one_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulator that survives SIGTERM is killed with all its children when the deadline has passed."""
+def test_an_emulator_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator that survives SIGTERM is killed with all its children after a deadline."""
     executable(tmp_path / "bin/gcloud", "")
     real = sdk_root() / "platform" / BIGTABLE.executable
     executable(tmp_path / "platform" / BIGTABLE.executable, f"trap '' TERM; while :; do {real} \"$@\"; done")
@@ -209,7 +209,7 @@ def test_one_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.Mo
 
 @EACH
 def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a Cloud SDK a Docker engine runs Google's image, published on loopback only."""
+    """Without a Cloud SDK, Docker runs Google's image, published only on loopback."""
     serve = f'exec {sdk_root()}/platform/{BIGTABLE.executable} --host=127.0.0.1 --port="${{last##*:}}"'
     script = f'echo "$@" >> {tmp_path}/calls; [ "$1" = info ] && exit; for last; do :; done; {serve}'
     executable(tmp_path / "bin/docker", script)
@@ -224,8 +224,8 @@ def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypat
     ]
 
 
-def test_nothing_found_says_how_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without emulators or a Docker engine, one line gives the command that installs them here."""
+def test_how_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without emulators or Docker, the error is one line with the command that installs them."""
     executable(tmp_path / "bin/docker", "exit 1")  # a client without an engine
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     install = "gcloud components install beta pubsub-emulator bigtable"
@@ -240,8 +240,8 @@ def test_nothing_found_says_how_to_install(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL)])
-def test_run_ends_as_its_command_does(script: str, code: int) -> None:
-    """The command has both emulators in its environment, and its exit code is ours."""
+def test_run_has_the_exit_code_of_its_command(script: str, code: int) -> None:
+    """The command has both emulators in its environment, and ``run`` exits with its exit code."""
     with tidetable_emulators("run", "--", "sh", "-c", f"env; {script}") as run:
         output, _ = run.communicate()
     addresses = dict(line.split("=", 1) for line in output.splitlines() if "_EMULATOR_HOST=" in line)
@@ -252,7 +252,7 @@ def test_run_ends_as_its_command_does(script: str, code: int) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_run_lets_its_command_answer_signals(signum: int) -> None:
-    """SIGTERM and SIGHUP are passed on, Ctrl-C reaches the whole terminal: the command ends as it likes."""
+    """SIGTERM and SIGHUP are passed on, and Ctrl-C reaches the whole terminal: the command handles all three."""
     send = os.killpg if signum == signal.SIGINT else os.kill
     script = f"""if True:
         import os, signal, sys
@@ -267,7 +267,7 @@ def test_run_lets_its_command_answer_signals(signum: int) -> None:
 
 
 def test_run_of_an_unknown_command_is_127() -> None:
-    """A command that is not on the PATH is one line and exit code 127, as in a shell."""
+    """A command that is not on the PATH prints one line and exits with 127, as in a shell."""
     with tidetable_emulators("run", "no-such-command", "--flag") as run:
         assert run.communicate() == ("", "Error: no-such-command: command not found\n")
     assert run.returncode == 127
@@ -275,7 +275,7 @@ def test_run_of_an_unknown_command_is_127() -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_start_runs_until_it_is_stopped(signum: int) -> None:
-    """The variables are printed for a shell to take; Ctrl-C or SIGTERM stops both, and that is success."""
+    """The variables are printed for a shell; Ctrl-C or SIGTERM stops both emulators with exit code 0."""
     with tidetable_emulators("start") as start:
         lines = [line_from(start), line_from(start)]
         assert [line.partition("=")[0] for line in lines] == [f"export {each.variable}" for each in (PUBSUB, BIGTABLE)]
@@ -288,13 +288,13 @@ def test_start_runs_until_it_is_stopped(signum: int) -> None:
     assert eventually(lambda: all(map(is_gone, lines)))
 
 
-def test_start_says_when_one_died() -> None:
-    """When an emulator ends by itself the other is stopped, and the exit code is 1."""
+def test_start_ends_if_an_emulator_dies() -> None:
+    """If an emulator dies, the other is stopped, and the exit code is 1."""
     with tidetable_emulators("start") as start:
         pubsub, bigtable = line_from(start), line_from(start)
         (emulator,) = [pid for pid in processes(bigtable) if os.getsid(pid) == pid]
         os.kill(emulator, signal.SIGKILL)
         _, errors = start.communicate()
-    assert "Error: the Bigtable emulator ended by itself: Cloud Bigtable emulator running on" in errors
+    assert "Error: the Bigtable emulator ended unexpectedly: Cloud Bigtable emulator running on" in errors
     assert start.returncode == 1
     assert eventually(lambda: is_gone(pubsub) and is_gone(bigtable))

@@ -14,8 +14,8 @@ def plan(**changes):
     return Plan(**{"sensors": 10, "start_us": START, "end_us": START + 24 * HOUR, "interval_us": HOUR // 30} | changes)
 
 
-def fate(message):
-    """What the pipeline makes of a message: its valid events, and the reasons for what is refused."""
+def outcome(message):
+    """Returns the valid events of a message, and the reasons of its dead letters."""
     events, reasons = [], []
     try:
         for proto in decode(message):
@@ -29,33 +29,33 @@ def fate(message):
 
 
 @pytest.mark.parametrize("batch", [1, 20])
-def test_it_says_what_will_become_of_each_message(batch):
-    """Events announced as valid are, the others are refused for the announced reasons, and all reasons occur."""
+def test_outcomes_are_predicted(batch):
+    """Each message has the predicted valid events and dead-letter reasons, and every reason occurs."""
     seen = Counter()
-    for message, announced, reasons in simulate(plan(batch=batch)):
-        valid, refused = fate(message)
-        assert [event.sensor_id for event in valid] == [event.sensor_id for event in announced]
+    for message, predicted, reasons in simulate(plan(batch=batch)):
+        valid, refused = outcome(message)
+        assert [event.sensor_id for event in valid] == [event.sensor_id for event in predicted]
         assert sorted(refused) == sorted(reasons)
         seen.update(reasons)
     assert seen.keys() == set(MALFORMED)
 
 
 def test_every_reason_even_from_a_small_fleet():
-    """However few the events, every reason occurs; unless nothing is to be broken at all."""
+    """Every reason occurs however few events there are, unless ``malformed`` is 0."""
     small = plan(sensors=1, end_us=START + HOUR)
     assert {reason for one in simulate(small) for reason in one.reasons} == set(MALFORMED)
     assert not any(one.reasons for one in simulate(plan(malformed=0)))
 
 
 def test_one_seed_one_fleet():
-    """The same plan gives the same messages byte for byte; another seed gives others."""
+    """The same plan produces the same messages byte for byte; another seed does not."""
     first, again, other = (list(simulate(plan(seed=seed, sensors=3))) for seed in (1, 1, 2))
     assert first == again
     assert [one.message for one in first] != [one.message for one in other]
 
 
 def test_no_event_twice():
-    """No sensor has two events at one instant: what is published is what must be in the table."""
+    """No sensor has two events at the same instant: each event is a row of its own."""
     identities = [
         (event.sensor_id, event.event_time.ToMicroseconds()) for one in simulate(plan()) for event in one.events
     ]
@@ -63,13 +63,13 @@ def test_no_event_twice():
 
 
 def test_events_stay_inside_their_time():
-    """Nothing is measured before the start or after the end."""
+    """No event time is before the start or after the end."""
     times = [event.event_time.ToMicroseconds() for one in simulate(plan()) for event in one.events]
     assert START <= min(times) <= max(times) < START + 24 * HOUR
 
 
 def test_days_are_warmer_than_nights():
-    """The afternoon is warmer than the night before, for every sensor."""
+    """For every sensor, the afternoon is warmer than the night before."""
     warmth = {}
     for one in simulate(plan()):
         for event in one.events:
@@ -82,7 +82,7 @@ def test_days_are_warmer_than_nights():
 
 
 def test_disorder_lateness_gaps_and_outages():
-    """Some events arrive out of order, some hours late; some readings and some stretches of time are missing."""
+    """Some events arrive out of order or hours late; some readings and some periods are missing."""
     events = [event for one in simulate(plan(malformed=0)) for event in one.events]
     times = [event.event_time.ToMicroseconds() for event in events]
     newest, behind = 0, []
@@ -95,8 +95,8 @@ def test_disorder_lateness_gaps_and_outages():
     assert len(events) < 10 * 24 * 30  # what a fleet without outages would have sent
 
 
-def test_nothing_late_when_nothing_is_to_be():
-    """Without late events, nothing is more than minutes behind."""
+def test_no_late_events():
+    """If ``late`` is 0, no event is more than minutes behind."""
     newest = 0
     for one in simulate(plan(late=0, malformed=0)):
         for event in one.events:

@@ -1,4 +1,4 @@
-"""The judge is judged: it accepts the right table and sees every way of being wrong."""
+"""The comparison accepts the right table and finds every kind of difference."""
 
 import pytest
 
@@ -16,7 +16,7 @@ EVENTS = [
 
 @pytest.fixture
 def table():
-    """The right one, written by hand."""
+    """The right table, written by hand."""
     return {
         KEY: {"raw:t": "20", "meta:place": "roof"},
         "a#8228675799999998": {"raw:t": "23", "raw:u": "0.5"},
@@ -39,13 +39,13 @@ def table():
 
 
 def test_accepts_the_right_table(table):
-    """A table that is as published has no difference, and is complete."""
+    """The right table has no difference and is complete."""
     expectation = Expectation(EVENTS)
     assert expectation.is_complete(table)
     assert list(expectation.differences(table)) == []
 
 
-def test_tolerates_the_order_of_adding(table):
+def test_tolerates_the_order_of_addition(table):
     """A sum, mean or deviation may differ by 1e-9 · Σ|x|, no more; a count, minimum or maximum not at all."""
     table[HOUR]["stats:sum_t"] = repr(43 + 40e-9)
     assert list(Expectation(EVENTS).differences(table)) == []
@@ -69,8 +69,8 @@ def test_tolerates_the_order_of_adding(table):
         (HOUR, "stats:count_extra", "1"),
     ],
 )
-def test_sees_a_wrong_cell(table, row, column, value):
-    """A cell that is wrong, missing or too many is one difference that names it."""
+def test_finds_a_wrong_cell(table, row, column, value):
+    """A wrong, missing or extra cell is one difference that names the cell."""
     if value is None:
         del table[row][column]
     else:
@@ -79,18 +79,18 @@ def test_sees_a_wrong_cell(table, row, column, value):
     assert difference.startswith(f"{row} {column}: ")
 
 
-def test_sees_rows_that_are_missing_or_too_many(table):
-    """A missing row is seen in each of its cells, and a row that nobody published by its key."""
+def test_finds_missing_and_extra_rows(table):
+    """A missing row is a difference in each of its cells; an extra row is one difference."""
     del table[KEY]
     table["b#8228675799999999"] = {"raw:t": "1"}
     expectation = Expectation(EVENTS)
     assert not expectation.is_complete(table)
     differences = list(expectation.differences(table))
-    assert "b#8228675799999999: nobody published this" in differences
+    assert "b#8228675799999999: not published" in differences
     assert len(differences) == 3
 
 
 def test_not_complete_while_a_window_is_behind(table):
-    """An aggregate that has not yet counted all its events means waiting, not failing."""
+    """A table is incomplete until every aggregate has counted all its events."""
     table[HOUR]["stats:reading_count"] = "1"
     assert not Expectation(EVENTS).is_complete(table)

@@ -39,7 +39,7 @@ def inbox(pubsub: str) -> Inbox:
 
 @pytest.fixture
 def numbered(tmp_path: Path) -> Callable[[int], Path]:
-    """Writes a file of so many records, a second apart, whose reading is their number."""
+    """Returns a function that writes a file of numbered records, one second apart."""
 
     def write(count: int) -> Path:
         file = tmp_path / "readings.csv"
@@ -58,12 +58,12 @@ def events(message: Message) -> list[Event]:
 
 
 def numbers(messages: list[Message]) -> list[list[int]]:
-    """The readings of each message, in order."""
+    """Returns the readings of each message, in order."""
     return sorted([int(event.readings["n"]) for event in events(message)] for message in messages)
 
 
 def test_a_file_is_published_as_the_events_of_its_records(inbox: Inbox, tmp_path: Path) -> None:
-    """Every record arrives as an event of its own, with the contract's attributes, and the summary counts them."""
+    """Every record arrives as its own event, with the documented attributes, and the summary counts them."""
     file = tmp_path / "readings.csv"
     file.write_text("when,device,a,b,room\n1714550400.25,A-1,1.5,NA,attic\n1714550400.250001,A-2,-2,3,\n")
     result = publish(file, inbox.topic, "--sensor-column", "device", "--time-column", "when")
@@ -79,7 +79,7 @@ def test_a_file_is_published_as_the_events_of_its_records(inbox: Inbox, tmp_path
 
 
 def test_ndjson_is_published_too(inbox: Inbox, tmp_path: Path) -> None:
-    """The default columns are those of the protobuf, with times in ISO 8601."""
+    """The default columns are the protobuf's field names, with times in ISO 8601."""
     file = tmp_path / "readings.ndjson.gz"
     file.write_bytes(gzip.compress(b'{"sensor_id": "A-1", "event_time": "2024-05-01T08:00:00Z", "n": 1, "up": true}'))
     result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
@@ -100,7 +100,7 @@ def test_ndjson_is_published_too(inbox: Inbox, tmp_path: Path) -> None:
 def test_events_are_batched_in_their_order(
     inbox: Inbox, numbered: Callable[[int], Path], count: int, expected: list[list[int]]
 ) -> None:
-    """Every message holds as many events as it may, but the last; --json says so in one line."""
+    """Every message but the last contains --batch events; --json prints one line."""
     result = publish(numbered(count), inbox.topic, "--batch", "4", "--json")
     assert result.exit_code == 0, result.output
     [line] = result.stdout.splitlines()
@@ -118,7 +118,7 @@ def test_events_are_batched_in_their_order(
 
 
 def test_a_batch_is_closed_before_it_is_too_large_for_pubsub(inbox: Inbox, tmp_path: Path) -> None:
-    """Forty events of 411 KB, which 10 MB do not hold, go out in messages that Pub/Sub takes."""
+    """Forty events of 411 KB, more than 10 MB in all, are split into messages that Pub/Sub accepts."""
     names = ",".join(f"m{n}" for n in range(100))
     texts = ",".join(["x" * 4096] * 100)
     file = tmp_path / "readings.csv"
@@ -131,10 +131,10 @@ def test_a_batch_is_closed_before_it_is_too_large_for_pubsub(inbox: Inbox, tmp_p
 
 
 def test_a_batch_never_exceeds_its_bytes() -> None:
-    """A batch is closed before the event that would be too much, and one event alone is never too much."""
+    """A batch is closed before an event that would exceed the limit; a single event is always accepted."""
     one = sensor_event("A-1", START_US, {"n": 1.0}, {})
     large = sensor_event("A-1", START_US, {"n": 1.0}, {"text": "x" * 4000})
-    sizes = [len(batch) for batch in batches([one] * 5 + [large] * 2 + [one], most=4, most_bytes=2000)]
+    sizes = [len(batch) for batch in batches([one] * 5 + [large] * 2 + [one], size=4, max_bytes=2000)]
     assert sizes == [4, 1, 1, 1, 1]
 
 
@@ -148,7 +148,7 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
         f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch",
         f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' is not 1 to 256 bytes of printable ASCII without '#'",
     ]
-    assert result.stdout.startswith(f"2 events in 1 messages published to {inbox.topic}, 2 lines refused; ")
+    assert result.stdout.startswith(f"2 events in 1 message published to {inbox.topic}, 2 lines refused; ")
     assert numbers(inbox.take(1)) == [[0, 3]]
 
 
@@ -164,20 +164,20 @@ def test_a_line_that_is_too_long_is_refused(inbox: Inbox, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("bad", "more"), [(20, []), (21, ["and 1 more"]), (1520, ["and 1,500 more"])])
-def test_only_the_first_refusals_are_told(inbox: Inbox, tmp_path: Path, bad: int, more: list[str]) -> None:
-    """Twenty are enough to see what is wrong; the rest is counted."""
+def test_only_the_first_refusals_are_printed(inbox: Inbox, tmp_path: Path, bad: int, more: list[str]) -> None:
+    """Twenty refusals are printed; the rest are counted."""
     file = tmp_path / "readings.csv"
     file.write_text(HEADER + "A-1,1714550400,0\n" + "A-1,never,0\n" * bad)
     result = publish(file, inbox.topic, "--json")
     assert result.exit_code == 1
-    told = result.stderr.splitlines()
-    assert [line.split(":")[1] for line in told[:20]] == [str(n) for n in range(3, 23)]
-    assert told[20:] == more
+    printed = result.stderr.splitlines()
+    assert [line.split(":")[1] for line in printed[:20]] == [str(n) for n in range(3, 23)]
+    assert printed[20:] == more
     assert json.loads(result.stdout)["refused"] == bad
 
 
-def test_a_column_that_became_metadata_is_told_without_a_refusal(inbox: Inbox, tmp_path: Path) -> None:
-    """A word among numbers turns readings into metadata: that is worth a line, and no error."""
+def test_a_column_that_became_metadata_is_reported(inbox: Inbox, tmp_path: Path) -> None:
+    """A word among numbers turns a column into metadata; one line reports it, without an error."""
     file = tmp_path / "readings.csv"
     file.write_text("sensor_id,event_time,n,b\nA-1,1714550400,0,1\nA-1,1714550401,1,broken\n")
     result = publish(file, inbox.topic)
@@ -186,7 +186,7 @@ def test_a_column_that_became_metadata_is_told_without_a_refusal(inbox: Inbox, t
 
 
 def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
-    """All that could be read is published, its last batch too; then the file's end is an error."""
+    """Everything that can be read is published, including the last batch; then the truncation is an error."""
     stored = gzip.compress(numbered(2000).read_bytes())
     file = numbered(0).with_suffix(".csv.gz")
     file.write_bytes(stored[: len(stored) // 2])
@@ -202,7 +202,7 @@ def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered:
 def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
     inbox: Inbox, numbered: Callable[[int], Path]
 ) -> None:
-    """One line tells which column is missing and which there are."""
+    """The error is one line with the missing column and the existing ones."""
     file = numbered(3)
     result = publish(file, inbox.topic, "--time-column", "when")
     assert result.exit_code == 1
@@ -211,8 +211,8 @@ def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
     assert numbers(inbox.take(1)) == [[0, 1, 2]]
 
 
-def test_a_topic_that_is_not_there_is_an_error(pubsub: str, numbered: Callable[[int], Path]) -> None:
-    """One line, and exit code 1."""
+def test_a_missing_topic(pubsub: str, numbered: Callable[[int], Path]) -> None:
+    """The error is one line, with exit code 1."""
     result = publish(numbered(1), NO_TOPIC)
     assert (result.exit_code, result.output) == (1, f"Error: topic {NO_TOPIC} does not exist\n")
 
@@ -231,21 +231,21 @@ def test_a_topic_that_is_not_there_is_an_error(pubsub: str, numbered: Callable[[
 def test_a_wrong_command_line_is_a_usage_error(
     numbered: Callable[[int], Path], options: list[str], problem: str
 ) -> None:
-    """Exit code 2 says that nothing was tried."""
+    """The exit code is 2."""
     result = CliRunner().invoke(main, ["publish", str(numbered(1)), *options])
     assert result.exit_code == 2
     assert problem in result.stderr
 
 
-def test_the_rate_is_held(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+def test_the_rate_limits_events(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
     """Eleven events at fifty a second take a fifth of a second, batched or not."""
     for batch in ("1", "5"):
         result = publish(numbered(11), inbox.topic, "--rate", "50", "--batch", batch, "--json")
         assert json.loads(result.stdout)["seconds"] >= 0.2
 
 
-def test_an_interrupt_confirms_what_was_sent_and_says_how_much(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
-    """Ctrl-C ends the command with 130, and the summary counts just those events that arrived."""
+def test_an_interrupt_counts_what_was_sent(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """Ctrl-C exits with 130, and the summary counts exactly the events that arrived."""
     options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "10", "--json"]
     command = subprocess.Popen(
         [*COMMAND, str(numbered(10_000)), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -261,7 +261,7 @@ def test_an_interrupt_confirms_what_was_sent_and_says_how_much(inbox: Inbox, num
 
 
 def test_a_second_interrupt_does_not_wait(numbered: Callable[[int], Path]) -> None:
-    """Where the server does not answer, Ctrl-C again ends the command, which says that it gave up."""
+    """If the server does not answer, a second Ctrl-C ends the command, which reports that."""
     end = threading.Event()
     with serving() as (server, address):
         server.on_publish = lambda _: end.wait(60) and None
@@ -274,17 +274,17 @@ def test_a_second_interrupt_does_not_wait(numbered: Callable[[int], Path]) -> No
         eventually(lambda: server.received)
 
         command.send_signal(signal.SIGINT)
-        with pytest.raises(subprocess.TimeoutExpired):  # and two at once could count as one
+        with pytest.raises(subprocess.TimeoutExpired):  # two signals at once could count as one
             command.wait(timeout=1)
         command.send_signal(signal.SIGINT)
         stdout, stderr = command.communicate(timeout=30)
         end.set()
     assert (command.returncode, stdout) == (130, b"")
-    assert stderr == b"Interrupted twice: not all that was sent may be published\n"
+    assert stderr == b"Interrupted twice: some messages may not have been published\n"
 
 
-def test_progress_is_shown_on_a_terminal_alone(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
-    """Where standard error is a terminal there is a bar; standard output holds the summary and nothing else."""
+def test_progress_is_shown_only_on_a_terminal(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
+    """A terminal on standard error shows a progress bar; standard output has only the summary."""
     ours, theirs = pty.openpty()
     options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "100"]
     command = subprocess.Popen(
@@ -302,22 +302,22 @@ def test_progress_is_shown_on_a_terminal_alone(inbox: Inbox, numbered: Callable[
 
 
 def test_the_exit_codes_are_in_the_help() -> None:
-    """What a script needs to know stands in --help."""
+    """The help lists the exit codes."""
     text = CliRunner().invoke(main, ["publish", "--help"]).stdout
-    for line in ("0    every line was published", "1    lines were refused", "2    the command line", "130  Ctrl-C"):
+    for line in ("0    every record was published", "1    records were refused", "2    wrong usage", "130  Ctrl-C"):
         assert line in text
 
 
 def test_delimited_protobuf_is_published_as_it_is(inbox: Inbox, tmp_path: Path) -> None:
-    """Events in a file of protobuf need no columns."""
+    """Events in a protobuf file need no columns."""
     file = write_delimited(tmp_path / "readings.pb", [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})])
     result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
     assert result.exit_code == 0, result.output
     assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})]
 
 
-def test_events_too_old_for_a_table_need_a_word(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
-    """With a table, they are counted before anything is published; without one, nobody asks."""
+def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
+    """With a table, they are counted before anything is published; without one, they are not checked."""
     table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
     tables.create(table, TableSchema.default())
     of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
@@ -337,8 +337,8 @@ def test_events_too_old_for_a_table_need_a_word(bigtable: str, inbox: Inbox, tmp
     assert result.stdout.startswith("2 events in 2 messages published")
 
 
-def test_a_table_is_told_whole(tmp_path: Path) -> None:
-    """A part of its name is a usage error."""
+def test_a_table_is_named_completely(tmp_path: Path) -> None:
+    """A partial table name is a usage error."""
     (tmp_path / "a.csv").write_text(HEADER)
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2

@@ -19,7 +19,7 @@ PROJECT = "test-project"
 
 @pytest.fixture
 def feed(pubsub):
-    """A topic, and a function that pulls what was published to it."""
+    """Returns a topic and a function that pulls its messages."""
     publisher, subscriber = pubsub_v1.PublisherClient(), pubsub_v1.SubscriberClient()
     name = f"fleet-{uuid.uuid4().hex}"
     topic, subscription = publisher.topic_path(PROJECT, name), subscriber.subscription_path(PROJECT, name)
@@ -49,8 +49,8 @@ def simulate(*arguments):
     return CliRunner().invoke(main, ["simulate", *arguments])
 
 
-def test_publishes_what_it_says(feed):
-    """The summary counts what really arrived, broken messages of every reason among it."""
+def test_the_summary_counts_what_arrives(feed):
+    """The summary counts what arrives, including malformed messages of every reason."""
     topic, pull = feed
     result = simulate(
         "--topic", topic, "--sensors", "3", "--duration", "1h", "--interval", "60s", "--batch", "10", "--json"
@@ -84,8 +84,8 @@ def test_same_seed_and_end_same_messages(feed):
     assert all(payloads.count(payload) % 2 == 0 for payload in payloads)
 
 
-def test_for_a_person(feed):
-    """Without --json it says in words how much went where."""
+def test_summary_as_text(feed):
+    """Without --json the summary is a sentence."""
     topic, _ = feed
     result = simulate("--topic", topic, "--sensors", "1", "--duration", "10m")
     assert result.exit_code == 0
@@ -93,7 +93,7 @@ def test_for_a_person(feed):
 
 
 def test_rate(feed, monkeypatch):
-    """With --rate every event waits its turn at a pacer of that rate."""
+    """With --rate every event waits for a pacer of that rate."""
     topic, _ = feed
     waited = []
     monkeypatch.setattr(Pacer, "wait", lambda pacer, events: waited.append((pacer._rate, events)))
@@ -104,7 +104,7 @@ def test_rate(feed, monkeypatch):
 
 
 def test_interrupted(feed):
-    """Ctrl-C leaves out the rest: the summary counts what was sent, and the exit code is 130."""
+    """Ctrl-C stops the simulation: the summary counts what was sent, and the exit code is 130."""
     topic, pull = feed
     command = [Path(sys.executable).with_name("tidetable"), "simulate", "--topic", topic, "--rate", "20", "--json"]
     with subprocess.Popen([*command, "--malformed", "0"], stdout=subprocess.PIPE) as process:
@@ -117,17 +117,17 @@ def test_interrupted(feed):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--topic", "events"], "projects/PROJECT/topics/TOPIC"),
         (["--topic", "projects/test-project/topics/nowhere"], "does not exist"),
         (["--topic", "projects/p/topics/t", "--duration", "long"], "is not a duration"),
-        (["--topic", "projects/p/topics/t", "--interval", "0"], "longer than nothing"),
+        (["--topic", "projects/p/topics/t", "--interval", "0"], "must be longer than 0"),
         (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not an ISO 8601 time"),
     ],
 )
-def test_refusals(pubsub, arguments, says):
-    """What can't be is said before anything is published."""
+def test_refusals(pubsub, arguments, message):
+    """Wrong arguments are an error before anything is published."""
     result = simulate(*arguments)
     assert result.exit_code in (1, 2)
-    assert says in result.output
+    assert message in result.output

@@ -67,7 +67,7 @@ def run(name: TableName, *command: str) -> Result:
 
 
 def run_json(name: TableName, *command: str) -> list[dict]:
-    """What the command prints as JSON, which must be JSON by the letter."""
+    """Returns what the command prints, parsed as strict JSON."""
     result = run(name, *command, "--json")
     assert (result.exit_code, result.stderr) == (0, ""), result.output
 
@@ -79,14 +79,14 @@ def run_json(name: TableName, *command: str) -> list[dict]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
-    """A terminal of 80 columns in the place of the test's pipe."""
+    """Replaces the test's pipe with a terminal of 80 columns."""
     console = Console(force_terminal=True, width=80, color_system=None, highlight=False)
     monkeypatch.setattr(read_views, "out", console)
     return console
 
 
 def write_hour(name: TableName, window: Window, *readings: dict[str, float], family: str = "stats") -> None:
-    """The aggregate of sensor ``s`` over the window that holds :data:`T`."""
+    """Writes the aggregate of sensor ``s`` over the window that contains :data:`T`."""
     stats = WindowStats()
     for reading in readings:
         stats.add(reading)
@@ -94,7 +94,7 @@ def write_hour(name: TableName, window: Window, *readings: dict[str, float], fam
 
 
 def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
-    """A column a metric in shortest text, the time in UTC, metadata beside each other."""
+    """The table has one column per metric in shortest text, the time in UTC, and a metadata column."""
     write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     result = run(name, "latest", "s")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -104,7 +104,7 @@ def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
 
 
 def test_latest_prints_a_line_of_json(name: TableName) -> None:
-    """The record under the names that programs rely on."""
+    """The record has the documented JSON keys."""
     write(name, [raw_row(EVENT)])
     assert run_json(name, "latest", "s") == [
         {
@@ -116,8 +116,8 @@ def test_latest_prints_a_line_of_json(name: TableName) -> None:
     ]
 
 
-def test_range_prints_what_it_is_asked_for(name: TableName) -> None:
-    """From --from to before --to, newest first, no more than --limit; --to may lie beyond every key."""
+def test_range_bounds(name: TableName) -> None:
+    """--from is inclusive, --to exclusive and possibly later than every key; newest first, at most --limit."""
     write(name, [raw_row(EVENT._replace(event_time_us=T + i)) for i in range(4)])
 
     def times(*options: str) -> list[str]:
@@ -132,7 +132,7 @@ def test_range_prints_what_it_is_asked_for(name: TableName) -> None:
 
 
 def test_hourly_prints_lines_of_json(name: TableName) -> None:
-    """The window's start, its length as it was given, and each metric's statistics, counts as whole numbers."""
+    """The record has the window's start, its length, and each metric's statistics; counts are integers."""
     write_hour(name, HOURLY, {"t": 1.5}, {"t": 2.5})
     [record] = run_json(name, "hourly", "s", *DAY)
     assert record == {
@@ -146,7 +146,7 @@ def test_hourly_prints_lines_of_json(name: TableName) -> None:
 
 
 def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
-    """In the table, a window's metrics stand under each other with their statistics."""
+    """The table has one row per window and metric."""
     write_hour(name, HOURLY, {"t": 1.5, "p": 94558.0}, {"t": 2.5})
     _, _, *rows = (line.split() for line in run(name, "hourly", "s", *DAY).stdout.splitlines() if line.strip())
     assert rows == [
@@ -157,33 +157,34 @@ def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
 
 @pytest.mark.parametrize(("window", "start"), [("15m", "T10:30:00Z"), ("1d", "T00:00:00Z"), ("1h", "T10:00:00Z")])
 def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> None:
-    """--window and --tier choose among the lengths that are in the table; without --tier it is the shortest."""
+    """--window and --tier select a length that the table has; the default of ``aggregates`` is the shortest."""
     name = created(parse_schema('tiers = { 15m = "quarters", 1h = "hours", 1d = "days" }'))
     for length, family in ((HOURLY, "hours"), (DAILY, "days"), (Window.parse("15m"), "quarters")):
         write_hour(name, length, {"t": 1.0}, family=family)
-    for command in (["hourly", "s", *DAY, "--window", window], ["aggregates", "s", *DAY, "--tier", window]):
-        [record] = run_json(name, *command)
+    commands = [["hourly", "--window"], ["aggregates", "--window"], ["aggregates", "--tier"]]
+    for command, option in commands:
+        [record] = run_json(name, command, "s", *DAY, option, window)
         assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
     [shortest] = run_json(name, "aggregates", "s", *DAY)
     assert shortest["window"] == "15m"
 
 
 def test_an_overflow_is_text_in_json(name: TableName) -> None:
-    """JSON has no infinity: a sum that overflowed is the string that its cell has."""
+    """JSON has no infinity: a sum that overflowed is the string in its cell."""
     write_hour(name, HOURLY, {"up": 1e308, "down": -1e308}, {"up": 1e308, "down": -1e308})
     [record] = run_json(name, "hourly", "s", *DAY)
     assert {metric: summary["sum"] for metric, summary in record["metrics"].items()} == {"up": "inf", "down": "-inf"}
 
 
-def test_sensors_prints_one_a_line(name: TableName) -> None:
-    """Sensors in the order of keys, as plain text or as JSON."""
+def test_sensors_prints_one_per_line(name: TableName) -> None:
+    """Sensors are printed in key order, as text or as JSON."""
     write(name, [raw_row(EVENT._replace(sensor_id=sensor)) for sensor in ("b", "a-1", "a")])
     assert run(name, "sensors").stdout.splitlines() == ["a", "a-1", "b"]
     assert run_json(name, "sensors") == [{"sensor_id": "a"}, {"sensor_id": "a-1"}, {"sensor_id": "b"}]
 
 
-def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
-    """Families may be said where the table says the same; what disagrees is told, with exit code 1."""
+def test_family_flags_must_match_the_schema(bigtable: str) -> None:
+    """Family flags that match the table's schema are accepted; others are an error with exit code 1."""
     schema = TableSchema.default("r", "s", "m")
     name = created(schema)
     write(name, [raw_row(EVENT, schema)])
@@ -198,7 +199,7 @@ def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
 
 
 def test_a_table_without_a_schema(bigtable: str) -> None:
-    """Its rows are read where somebody says what they are, and not before."""
+    """A table that stores no schema is read only with --schema."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, lasting(TableSchema.default()).policies)
     write(name, [raw_row(EVENT)])
@@ -216,8 +217,8 @@ WIDE = EVENT._replace(
 )
 
 
-def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
-    """Piped, a record is one line however wide; metadata is shown as it is, and what does not print is escaped."""
+def test_a_pipe_gets_one_line_per_record(name: TableName) -> None:
+    """In a pipe, a record is one line of any width; metadata is printed literally, unprintable text escaped."""
     write(name, [raw_row(WIDE)])
     _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
     assert {repr(value).removesuffix(".0") for value in WIDE.readings.values()} <= set(row.split())
@@ -228,7 +229,7 @@ def test_a_pipe_gets_every_digit_on_one_line(name: TableName) -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_a_terminal_folds_no_number(name: TableName) -> None:
-    """What is too wide for a table in 80 columns comes in blocks of whole words, and nothing is lost."""
+    """A table too wide for 80 columns becomes blocks of whole words, and nothing is lost."""
     write(name, [raw_row(WIDE)])
     write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
     raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
@@ -255,7 +256,7 @@ def words(printed: str) -> set[str]:
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_option: list[str]) -> None:
-    """One line on standard error and exit code 1, with JSON and without."""
+    """One line on standard error and exit code 1, with and without --json."""
     result = run(name, "latest", "s", *json_option)
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no readings of s\n")
 
@@ -266,16 +267,16 @@ LOCATED_BY_SENSOR = "Error: aggregates are located by the sensor alone; remove -
 THEN = "between 2025-02-17T00:00:00Z and 2025-02-18T00:00:00Z"
 
 
-def told(name: TableName, *command: str) -> str:
-    """What the command tells on standard error, while it prints nothing and ends well."""
+def stderr_of(name: TableName, *command: str) -> str:
+    """Returns the standard error of a command that prints nothing else and succeeds."""
     result = run(name, *command)
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     return result.stderr
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
-def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
-    """One line on standard error says that it has nothing at all, and the exit code is 0."""
+def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) -> None:
+    """One line on standard error says that nothing exists at any time, and the exit code is 0."""
     for command, line in (
         (["range", "s", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
         (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, or at any other time"),
@@ -292,12 +293,12 @@ def test_a_sensor_that_nobody_knows_is_told_and_no_error(name: TableName, json_o
         (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
         (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
     ):
-        assert told(name, *command, *json_option) == f"{line}\n"
+        assert stderr_of(name, *command, *json_option) == f"{line}\n"
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
-def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[str]) -> None:
-    """Of a sensor that has readings at other times, the line says when the newest was."""
+def test_an_empty_range_is_reported(name: TableName, json_option: list[str]) -> None:
+    """For a sensor with readings at other times, the line has the time of the newest."""
     write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     write_hour(name, HOURLY, {"t": 1.0})
     newest = "its newest event is at 2026-02-17T10:30:00.250Z"
@@ -309,19 +310,19 @@ def test_an_empty_range_is_told_and_no_error(name: TableName, json_option: list[
         (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
         (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}; {newest}"),
     ):
-        assert told(name, *command, *json_option) == f"{line}\n"
+        assert stderr_of(name, *command, *json_option) == f"{line}\n"
 
 
-def test_an_unknown_metric_is_told(name: TableName) -> None:
-    """The line says which metrics the newest event has; of several, which of them no event had."""
+def test_an_unknown_metric_is_reported(name: TableName) -> None:
+    """The line lists the metrics of the newest event, or the requested metrics that no event has."""
     write(name, [raw_row(EVENT)])
     has = "its newest event has pressure, temperature"
-    assert told(name, "range", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
-    assert told(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
+    assert stderr_of(name, "range", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert stderr_of(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
         f"no rain or wind of s {BETWEEN}; {has}\n"
     )
-    assert told(name, "plot", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
-    assert told(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
+    assert stderr_of(name, "plot", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert stderr_of(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
         f"no rain of sensors whose ids begin with s {BETWEEN}\n"
     )
     result = run(name, "latest", "s", "--metric", "rain")
@@ -333,7 +334,7 @@ def test_an_unknown_metric_is_told(name: TableName) -> None:
 
 
 def test_one_of_several_sensors_without_readings(name: TableName) -> None:
-    """The others are printed, and each that has none is told; not behind a limit, where nobody knows."""
+    """The other sensors are printed, and each sensor without readings is reported unless --limit was reached."""
     write(name, [raw_row(EVENT)])
     write_hour(name, HOURLY, {"t": 1.0})
     result = run(name, "latest", "a", "s", "b", "--json")
@@ -348,7 +349,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         (["range", "s", "--from", "yesterday", "--to", "2026-02-18"], "'--from': 'yesterday' is not an ISO 8601 time"),
         (["hourly", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not an ISO 8601 time"),
@@ -390,16 +391,16 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["plot", "s", "--metric", "t", *DAY, "-o", "-"], "- must end in .png"),
     ],
 )
-def test_a_mistake_is_told_and_nothing_is_read(name: TableName, command: list[str], told: str) -> None:
-    """Wrong usage says which option or argument is wrong, and ends with exit code 2."""
+def test_wrong_usage(name: TableName, command: list[str], message: str) -> None:
+    """The error names the wrong option or argument, and the exit code is 2."""
     result = run(name, *command)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_missing_table_is_told_in_a_line(name: TableName, command: list[str]) -> None:
-    """Every command tells that the table is not there, with exit code 1."""
+def test_a_missing_table(name: TableName, command: list[str]) -> None:
+    """Every command reports a missing table in one line, with exit code 1."""
     missing = TableName(name.project, name.instance, "nowhere")
     result = run(missing, *command)
     assert (result.exit_code, result.output) == (1, f"Error: table {missing} does not exist\n")
@@ -407,10 +408,8 @@ def test_a_missing_table_is_told_in_a_line(name: TableName, command: list[str]) 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["silent", "closed"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_server_that_is_away_is_told_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, command: list[str], listens: bool
-) -> None:
-    """A server that is not there, or never says a word, is waited for as long as the timeout and no longer."""
+def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch, command: list[str], listens: bool) -> None:
+    """A command waits no longer than the timeout for a server that is closed or silent, and prints one line."""
     assert row_reader.TIMEOUT_S < 20
     monkeypatch.setattr(row_reader, "TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -422,7 +421,7 @@ def test_a_server_that_is_away_is_told_in_a_line(
     assert result.stderr.startswith("Error: table projects/p/instances/i/tables/t: the server cannot be reached: ")
 
 
-def test_the_help_says_what_a_command_costs() -> None:
+def test_the_help_describes_costs_and_exit_codes() -> None:
     """The help describes the scans, seeks, order and exit codes."""
     expected = {
         (): ["never the whole table", "Exit codes: 0 success", "1 latest found no reading", "2 wrong usage"],
@@ -432,7 +431,7 @@ def test_the_help_says_what_a_command_costs() -> None:
             "Scans all rows of these sensors once",
             "at most this many events, the first ones, sensor by sensor.",
         ],
-        ("aggregates",): ["Scans only the rows of that range", "the shortest that the table has"],
+        ("aggregates",): ["Scans only the rows of that range", "the table's shortest"],
         ("hourly",): ["an alias of `read aggregates --window 1h`", "[default: 1h]"],
         ("sensors",): ["one seek per sensor", "in row key order"],
         ("plot",): ["at most 2,000", "missing windows leave a gap", "no file is written"],
@@ -456,8 +455,8 @@ SERVED = {
 
 
 @pytest.mark.parametrize("command", SERVED)
-def test_foreign_rows_are_told_and_all_others_printed(name: TableName, command: str) -> None:
-    """Standard output has every row of ours and nothing else; standard error names a few others, and the code is 1."""
+def test_foreign_rows_are_reported_and_all_others_printed(name: TableName, command: str) -> None:
+    """Standard output has exactly the schema's rows; standard error names a few foreign ones; the exit code is 1."""
     hour = HOURLY.length_us
     start_us = parse_time("2026-02-17T10")
     write(name, [raw_event(sensor, start_us - n) for sensor, n in (("s", 0), ("s", 2), ("t", 1))])
@@ -466,14 +465,14 @@ def test_foreign_rows_are_told_and_all_others_printed(name: TableName, command: 
     result = run(name, *command.split(), "--json")
     assert result.exit_code == 1, result.output
     assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == SERVED[command]
-    *told, count = [line for line in result.stderr.splitlines() if not line.startswith("drawn: ")]
-    assert 1 <= len(told) <= 3
-    assert all(re.fullmatch(r"row b'.*' is not one of this schema: .*; left out", line) for line in told)
-    assert int(count.removeprefix("foreign rows left out: ")) >= len(told)
+    *reported, count = [line for line in result.stderr.splitlines() if not line.startswith("drawn: ")]
+    assert 1 <= len(reported) <= 3
+    assert all(re.fullmatch(r"row b'.*' is not one of this schema: .*; left out", line) for line in reported)
+    assert int(count.removeprefix("foreign rows left out: ")) >= len(reported)
 
 
 def test_foreign_rows_alone(name: TableName) -> None:
-    """Where nothing else is found, that is told too; a terminal's table is printed as ever."""
+    """If a table has only foreign rows, both that and the missing readings are reported."""
     write(name, FOREIGN)
     result = run(name, "latest", "s")
     assert (result.exit_code, result.stdout) == (1, "")

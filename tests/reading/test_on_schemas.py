@@ -1,4 +1,4 @@
-"""Every reading command on every kind of schema: the same data, the same answers."""
+"""Every reading command prints the same data on every kind of schema."""
 
 import re
 from functools import cache
@@ -37,7 +37,7 @@ SIDE_BY_SIDE = {"wide", "serialized by location", "bucket_columns by location", 
 
 
 def events(sensor: str) -> list[Event]:
-    """Two hours, an event every ten minutes; the wind in every third."""
+    """Returns two hours of events, ten minutes apart; every third one has the wind."""
     return [
         Event(
             sensor,
@@ -51,7 +51,7 @@ def events(sensor: str) -> list[Event]:
 
 @cache
 def written(name: str) -> TableName:
-    """A table of that schema with everything in it; of every worker its own."""
+    """Returns a table with that schema and all data; every test process has its own."""
     layout, _, more = name.partition(" ")
     values = "values = 'float64'" if more == "float64" else ""
     schema = parse_schema(
@@ -85,7 +85,7 @@ def in_json(event: Event, *metrics: str) -> dict:
 
 
 def test_json(schema: str) -> None:
-    """Every command prints the same records, whatever the table looks like."""
+    """Every command prints the same records for every schema."""
     name, found_by = written(schema), NORTH if schema in BY_LOCATION else []
 
     def newest_first(sensor: str) -> list[Event]:
@@ -119,7 +119,7 @@ def test_json(schema: str) -> None:
 
 
 def test_prefix(schema: str) -> None:
-    """Sensors that lie side by side are read by one scan; where they do not, that is wrong usage."""
+    """Sensors with adjacent keys are read by one scan; for other schemas it is wrong usage."""
     name, found_by = written(schema), NORTH if schema in BY_LOCATION else []
     command = ["prefix", *HOUR, "--sensors", "balloon-", "--metric", "temperature", *found_by]
     if schema not in SIDE_BY_SIDE:
@@ -156,8 +156,8 @@ def test_prefix(schema: str) -> None:
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_what_people_see(bigtable: str, command: list[str]) -> None:
-    """Tables, charts and what is told are the same to the letter on every schema."""
+def test_text_output(bigtable: str, command: list[str]) -> None:
+    """Tables, charts and messages are identical on every schema."""
     shown = set()
     for schema in SCHEMAS:
         takes_metadata = schema in BY_LOCATION and command[0] != "aggregates"
@@ -168,7 +168,7 @@ def test_what_people_see(bigtable: str, command: list[str]) -> None:
 
 
 def test_a_column_for_the_sensor(bigtable: str) -> None:
-    """Where several sensors are asked for, a table says whose each line is; where one is, it does not."""
+    """A table has a sensor column only if several sensors are requested."""
     name = written("tall")
     lines = [line.split() for line in run(name, "latest", "cellar", "balloon-1").stdout.splitlines() if line.strip()]
     assert lines[0] == ["sensor", "event", "time", "pressure", "temperature", "metadata"]
@@ -177,8 +177,8 @@ def test_a_column_for_the_sensor(bigtable: str) -> None:
     assert run(name, "aggregates", *SENSORS, *DAY).stdout.count("balloon-2") == 6
 
 
-def test_metadata_is_asked_for(bigtable: str) -> None:
-    """Where sensors are found by their location, a command without it says in a line which option to give."""
+def test_metadata_is_required(bigtable: str) -> None:
+    """If sensors are located by metadata, the error names the missing option."""
     name = written("serialized by location")
     for command in (
         ["latest", "cellar"],
@@ -202,7 +202,7 @@ def test_metadata_is_asked_for(bigtable: str) -> None:
 
 
 def test_event_ids(bigtable: str) -> None:
-    """An event's id is shown where there is one, and no word of it where there is none."""
+    """An event's id is printed only if it has one."""
     schema = parse_schema("key = '{sensor_id}#{reverse_us}#{event_id}'")
     name = created(schema)
     pair = [event._replace(event_time_us=T, event_id=f"id {i}") for i, event in enumerate(events("s")[:2])]

@@ -38,7 +38,7 @@ def events(count: int, every_us: int = MINUTE) -> list[Row]:
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """A table with an event a minute in one hour, and the aggregates of that hour and the one after the next."""
+    """Returns a table with one event per minute for an hour, and the aggregates of that hour and of two hours later."""
     name = created(WITH_TIERS)
     write(name, [*events(60), window_row(HOURLY, T, 0.0, 29.5), window_row(HOURLY, T + 2 * HOUR, 7.0)])
     write(name, [window_row(DAILY, DAILY.start_of(T), 0.0, 29.5, 7.0)])
@@ -46,7 +46,7 @@ def name(bigtable: str) -> TableName:
 
 
 def test_windows_and_events(name: TableName) -> None:
-    """Where events are few they are drawn with the band of the shortest tier, and it is told."""
+    """A few events are drawn with the band of the shortest tier, and standard error reports it."""
     lines = run(name, *PLOT, *DAY, "--json")
     assert lines.stderr == ("drawn: 2 windows of 1h, the shortest that the table has; 60 events\n")
     windows, drawn = [], []
@@ -69,8 +69,8 @@ def test_windows_and_events(name: TableName) -> None:
     assert "event" in text
 
 
-def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside aggregates they are left out; alone, the newest are drawn; one fewer, and all are."""
+def test_too_many_events(bigtable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With aggregates, too many events are left out; without, only the newest are drawn."""
     monkeypatch.setattr(read_plot, "_MAX_EVENTS", 10)
     name = created(WITH_TIERS)
     write(name, [*events(11), window_row(HOURLY, T, 0.0, 5.0)])
@@ -79,8 +79,8 @@ def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPat
     assert result.stderr == (
         "drawn: 1 window of 1h, the shortest that the table has; no events (there are more than 10)\n"
     )
-    but_one = ["--from", "2026-02-17T10:01", "--to", "2026-02-18"]
-    assert "; 10 events\n" in run(name, *PLOT, *but_one).stderr
+    one_fewer = ["--from", "2026-02-17T10:01", "--to", "2026-02-18"]
+    assert "; 10 events\n" in run(name, *PLOT, *one_fewer).stderr
     alone = created(WITHOUT_TIERS)
     write(alone, events(11))
     result = run(alone, *PLOT, *DAY, "--json")
@@ -89,7 +89,7 @@ def test_more_events_than_are_drawn(bigtable: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_table_without_tiers(bigtable: str) -> None:
-    """The events alone are drawn; a tier that is asked for is wrong usage."""
+    """Only the events are drawn; --tier is wrong usage."""
     name = created(WITHOUT_TIERS)
     write(name, events(3))
     result = run(name, *PLOT, *DAY)
@@ -100,8 +100,8 @@ def test_a_table_without_tiers(bigtable: str) -> None:
     assert "its tiers: none" in result.stderr
 
 
-def test_windows_that_reach_into_the_range(name: TableName) -> None:
-    """Ten minutes are drawn with the hour that holds them, and a day's window with any of its hours."""
+def test_windows_that_overlap_the_range(name: TableName) -> None:
+    """Ten minutes are drawn with the hour or day that contains them."""
     minutes = ["--from", "2026-02-17T10:10", "--to", "2026-02-17T10:20"]
     records = run(name, *PLOT, *minutes, "--json").stdout.splitlines()
     assert json.loads(records[0])["window_start"] == "2026-02-17T10:00:00Z"
@@ -112,7 +112,7 @@ def test_windows_that_reach_into_the_range(name: TableName) -> None:
 
 
 def test_aggregates_outlive_events(name: TableName) -> None:
-    """Where events are gone, or not aggregated yet, what there is is drawn."""
+    """If only events or only aggregates exist, they are drawn."""
     later = ["--from", "2026-02-17T12", "--to", "2026-02-17T13"]
     assert (
         "1 window of 1h, the shortest that the table has; the range holds no events" in run(name, *PLOT, *later).stderr
@@ -123,7 +123,7 @@ def test_aggregates_outlive_events(name: TableName) -> None:
 
 
 def test_an_overflow(bigtable: str) -> None:
-    """A mean that is infinite is text in JSON and no line in a chart."""
+    """An infinite mean is a string in JSON and a gap in the chart."""
     name = created(WITH_TIERS)
     write(name, [window_row(HOURLY, T, 1.7e308, 1.7e308)])
     assert run(name, *PLOT, *DAY).exit_code == 0
@@ -133,7 +133,7 @@ def test_an_overflow(bigtable: str) -> None:
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_png(name: TableName, tmp_path: Path, json_option: list[str]) -> None:
-    """The file is written and named; with --json the lines are printed as well."""
+    """The file is written and its name printed; with --json the lines are printed instead."""
     path = tmp_path / "plot.png"
     result = run(name, *PLOT, *DAY, "-o", str(path), *json_option)
     assert result.exit_code == 0, result.output
@@ -143,7 +143,7 @@ def test_png(name: TableName, tmp_path: Path, json_option: list[str]) -> None:
 
 
 def test_nothing_to_draw_writes_no_file(name: TableName, tmp_path: Path) -> None:
-    """An empty range is told like everywhere, with exit code 0, and no file is there afterwards."""
+    """An empty range is reported with exit code 0, and no file is written."""
     path = tmp_path / "plot.png"
     result = run(name, *PLOT, "--from", "2025-01-01", "--to", "2025-01-02", "-o", str(path))
     assert (result.exit_code, result.stdout) == (0, "")
@@ -154,7 +154,7 @@ def test_nothing_to_draw_writes_no_file(name: TableName, tmp_path: Path) -> None
 
 
 def test_a_file_that_cannot_be_written(name: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told in a line, with exit code 1."""
+    """The error is one line, with exit code 1."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -165,8 +165,8 @@ def test_a_file_that_cannot_be_written(name: TableName, tmp_path: Path, monkeypa
     assert result.stderr == f"Error: cannot write {tmp_path / 'plot.png'}: No space left on device\n"
 
 
-def test_events_of_one_metric_are_read(name: TableName) -> None:
-    """Another metric of the same events is another picture."""
+def test_only_one_metric_is_read(name: TableName) -> None:
+    """Other metrics of the same events are not drawn."""
     printed = run(name, "plot", "s", "--metric", "other", *DAY, "--json").stdout
     records = [json.loads(line) for line in printed.splitlines()]
     assert {record["value"] for record in records if "value" in record} == {1e9}

@@ -1,4 +1,4 @@
-"""What somebody else wrote to the table neither steers a terminal nor is taken for rich's markup."""
+"""Foreign text in a table neither controls a terminal nor is read as rich's markup."""
 
 import json
 
@@ -19,7 +19,7 @@ WINDOW = AggregateRecord(NAME, 1_771_322_400_000_000, HOURLY, 1, {NAME: MetricSu
 @pytest.mark.parametrize("width", [30, 400])
 @pytest.mark.parametrize(("view", "record"), [(RAW, EVENT), (AGGREGATES, WINDOW)])
 def test_foreign_names(capsys, monkeypatch, view, record, width, several):
-    """It is escaped, in a table, in blocks and as JSON."""
+    """Foreign names are escaped in tables, blocks and JSON."""
     terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False, emoji=False)
     monkeypatch.setattr(read_views, "out", terminal)
     print_records([record], view, as_json=False, several=several)

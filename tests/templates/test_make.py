@@ -162,23 +162,23 @@ def test_missing_variables():
     """Every variable that is missing is one line that names it, with an example."""
     lines = refusal("template", {})
     assert [line.split()[1] for line in lines] == ["PROJECT", "REGION", "REPOSITORY"]
-    assert all(re.fullmatch(r"make: (\w+) is needed: .*, \1=\S+", line) for line in lines)
+    assert all(re.fullmatch(r"make: (\w+) is required: .*, \1=\S+", line) for line in lines)
     assert [line.split()[1] for line in refusal("launch", {})] == ["PROJECT", "REGION", "REPOSITORY", "PARAMETERS"]
     assert refusal("launch", TAGGED | {"PARAMETERS": FLAGS, "UPDATE": "1"}) == [
-        "make: JOB is needed: the name of the running job, JOB=tidetable"
+        "make: JOB is required: the name of the running job, JOB=tidetable"
     ]
 
 
 @pytest.mark.parametrize(
     ("target", "variables", "says"),
     [
-        ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it has to be cloud or docker"),
-        ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it has to be 1 or 0"),
-        ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it has to be 1 or 0"),
+        ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it must be cloud or docker"),
+        ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it must be 1 or 0"),
+        ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it must be 1 or 0"),
         (
             "launch",
             {"PARAMETERS": "bigtable_table"},
-            "make: PARAMETERS has 'bigtable_table'; it has to be name=value, and a space before the next",
+            "make: PARAMETERS has 'bigtable_table'; it must be name=value, separated by spaces",
         ),
     ],
 )
