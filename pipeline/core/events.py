@@ -32,7 +32,7 @@ RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair"})
 
 _Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
 
-_SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII but '#'
+_SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII except '#'
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 

@@ -1,4 +1,4 @@
-"""A dead letter says of itself what it is, and dead letters are selected, counted and sent on by that."""
+"""Dead letters are parsed from their attributes, selected, grouped and batched."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,8 +28,8 @@ def sensors_letter(sensor, reason=Reason.NO_READINGS, when=NOW, detail="no good"
     return letter_of(Message(event.SerializeToString(), {}), reason, when, detail)
 
 
-def test_what_it_says_of_itself():
-    """Reason, detail, step, time and replays; and the original, decoded."""
+def test_parsed_attributes():
+    """A dead letter has its reason, detail, step, time, replays, and the decoded original."""
     message = Message(EVENT.SerializeToString(), {"site": "north", REPLAYS: "2"}, "4711", NOW - HOUR, "key")
     letter = letter_of(message)
     assert letter.original == message
@@ -38,32 +38,32 @@ def test_what_it_says_of_itself():
 
 
 def test_one_that_cannot_be_decoded():
-    """There are no events then, and no sensor."""
+    """A dead letter that cannot be decoded has no events and no sensor."""
     letter = letter_of(Message(b"\xff", {}))
     assert (letter.events, letter.sensor_id) == ((), "")
 
 
 def test_json_is_decoded_as_json():
-    """The encoding that Pub/Sub said is known by its other name."""
+    """The original's encoding is read from its renamed attribute."""
     assert letter_of(Message(b'{"sensor_id": "a"}', {ENCODING: "JSON"})).sensor_id == "a"
 
 
-def test_a_batch_has_a_sensor_where_it_has_one():
-    """The events of a batch that decodes meanwhile may be of one sensor, or of several."""
+def test_the_sensor_of_a_batch():
+    """A batch has a sensor if all its events have the same."""
     for sensors, expected in ((("a", "a"), "a"), (("a", "b"), "")):
         batch = SensorEventBatch(events=[sensor_event(sensor, NOW_US, {}, {}) for sensor in sensors])
         assert letter_of(Message(batch.SerializeToString(), {MESSAGE_TYPE: BATCH_TYPE})).sensor_id == expected
 
 
-def test_somebody_elses_message():
-    """Without a reason it is no dead letter of ours: it is its own original, whatever its attributes are."""
+def test_a_message_that_is_no_dead_letter():
+    """A message without a reason is not a dead letter: it is its own original, whatever its other attributes."""
     message = Message(b"hello", {"dead_letter_time": "soon", "dead_letter_googx": "1"}, "12", NOW)
     letter = DeadLetter.of(message)
     assert (letter.reason, letter.time_us, letter.original) == ("", None, message)
 
 
 @pytest.mark.parametrize(
-    ("selection", "wanted"),
+    ("selection", "expected"),
     [
         (Selection(), "abc"),
         (Selection(reasons=frozenset({Reason.UNPARSEABLE})), "c"),
@@ -75,18 +75,18 @@ def test_somebody_elses_message():
         (Selection(reasons=frozenset({Reason.NO_READINGS}), sensors=frozenset("bc")), "b"),
     ],
 )
-def test_a_selection_wants_what_all_its_filters_want(selection, wanted):
-    """Each filter may name several; a time is wanted from since, inclusive, to until, exclusive."""
+def test_a_selection_combines_its_conditions(selection, expected):
+    """A letter must meet all conditions. Each may list several values; the end of a span of time is exclusive."""
     letters = [
         sensors_letter("a", when=NOW - HOUR),
         sensors_letter("b"),
         sensors_letter("c", Reason.UNPARSEABLE, NOW + HOUR),
     ]
-    assert "".join(letter.sensor_id for letter in letters if letter in selection) == wanted
+    assert "".join(letter.sensor_id for letter in letters if letter in selection) == expected
 
 
-def test_without_a_time_no_time_is_right():
-    """Somebody else's message is wanted by no filter of reason or time."""
+def test_selecting_a_message_that_is_no_dead_letter():
+    """A message without a reason and a time meets no condition on either."""
     letter = DeadLetter.of(Message(b"", {}))
     assert letter in Selection()
     assert letter not in Selection(since_us=0)
@@ -95,7 +95,7 @@ def test_without_a_time_no_time_is_right():
 
 
 def test_groups():
-    """Counts, oldest and newest, and the first detail as an example; the biggest group first."""
+    """A group has its count, its oldest and newest time, and the first detail. The largest group comes first."""
     groups = Groups()
     groups.add(sensors_letter("a", Reason.UNPARSEABLE))
     groups.add(sensors_letter("b", when=NOW, detail="first"))
@@ -103,7 +103,8 @@ def test_groups():
     groups.add(sensors_letter("b", when=NOW + HOUR, detail="third"))
     groups.add(DeadLetter.of(Message(b"\xff", {})))
     hour_us = HOUR // timedelta(microseconds=1)
-    assert [(one.reason, one.sensor_id, one.count, one.oldest_us, one.newest_us) for one in groups.by_size()] == [
+    found = [(each.reason, each.sensor_id, each.count, each.oldest_us, each.newest_us) for each in groups.by_size()]
+    assert found == [
         ("NO_READINGS", "b", 3, NOW_US - hour_us, NOW_US + hour_us),
         ("", "", 1, None, None),
         ("UNPARSEABLE", "a", 1, NOW_US, NOW_US),
@@ -115,14 +116,14 @@ def test_groups():
     st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 3000)), max_size=30),
     st.integers(1, 5),
 )
-def test_what_goes_out_together(keys_and_sizes, most):
-    """All of one ordering key, no more than so many, nor larger; all are in it, those of a key in their order."""
+def test_replay_batches(keys_and_sizes, max_letters):
+    """A batch has one ordering key and stays within its limits. Every letter is in one, in its key's order."""
     letters = [letter_of(Message(b"x" * size, {}, str(n), None, key)) for n, (key, size) in enumerate(keys_and_sizes)]
-    lists = replay_batches(letters, most, 4000)
+    batches = replay_batches(letters, max_letters, 4000)
     for key in ("", "a", "b"):
-        sent = [letter for one in lists for letter in one if letter.original.ordering_key == key]
+        sent = [letter for batch in batches for letter in batch if letter.original.ordering_key == key]
         assert sent == [letter for letter in letters if letter.original.ordering_key == key]
-    for one in lists:
-        assert 1 <= len(one) <= most
-        assert len({letter.original.ordering_key for letter in one}) == 1
-        assert len(one) == 1 or sum(len(letter.message.data) for letter in one) <= 4000
+    for batch in batches:
+        assert 1 <= len(batch) <= max_letters
+        assert len({letter.original.ordering_key for letter in batch}) == 1
+        assert len(batch) == 1 or sum(len(letter.message.data) for letter in batch) <= 4000

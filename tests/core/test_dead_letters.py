@@ -1,4 +1,4 @@
-"""A dead letter says everything, replays, and always fits through Pub/Sub."""
+"""A dead letter keeps everything about the message, can be replayed, and always fits Pub/Sub's limits."""
 
 from datetime import UTC, datetime
 
@@ -42,7 +42,7 @@ def refused(message, detail="no good", reason=Reason.UNPARSEABLE):
 
 
 def assert_publishable(letter):
-    """Within the limits that Pub/Sub sets on a message and on the request that brings it."""
+    """Asserts that the letter fits Pub/Sub's limits on a message and on the publish request."""
     assert len(letter.attributes) <= 100
     assert all(0 < len(name.encode()) <= 256 for name in letter.attributes)
     assert all(len(value.encode()) <= 1024 for value in letter.attributes.values())
@@ -54,8 +54,8 @@ def assert_publishable(letter):
     assert PublishRequest.pb(request).ByteSize() <= 10_000_000
 
 
-def test_says_everything():
-    """The original bytes and attributes, and beside them why, where, when, and which message it was."""
+def test_contents():
+    """A dead letter has the original bytes and attributes, and why, where and when which message was refused."""
     letter = refused(Message(b"\xff", {"site": "north"}, "4711", PUBLISHED))
     assert letter.data == b"\xff"
     assert letter.attributes == {
@@ -70,21 +70,21 @@ def test_says_everything():
 
 
 def test_ordering_key():
-    """An ordering key travels as an attribute: Beam's writer refuses a message that carries one."""
+    """The ordering key becomes an attribute, because Beam's writer refuses messages with an ordering key."""
     letter = refused(Message(b"", {}, ordering_key="north"))
     assert letter.ordering_key == ""
     assert letter.attributes["dead_letter_ordering_key"] == "north"
 
 
 def test_names_that_cannot_be_published():
-    """Pub/Sub's own attributes, and names of the client's arguments, travel under other names."""
+    """Pub/Sub's own attributes, and names of the client's arguments, are renamed."""
     letter = refused(Message(b"", {"googclient_schemaencoding": "JSON", "topic": "weather"}))
     assert letter.attributes["dead_letter_googclient_schemaencoding"] == "JSON"
     assert letter.attributes["dead_letter_attribute_topic"] == "weather"
 
 
-def test_a_second_death():
-    """A dead letter that was published again as it is and died again tells of its latest death."""
+def test_refused_again():
+    """A dead letter that was published unchanged and refused again describes the latest refusal."""
     first = refused(Message(b"\xff", {"site": "north"}, "1"))
     second = refused(first._replace(message_id="2"), "still no good")
     assert second.attributes["dead_letter_message_id"] == "2"
@@ -92,14 +92,14 @@ def test_a_second_death():
     assert second.attributes["site"] == "north"
 
 
-def test_a_second_death_keeps_the_ordering_key():
-    """Published again as it is, a dead letter has its ordering key in the attribute, and passes it on."""
+def test_refused_again_keeps_the_ordering_key():
+    """A dead letter that was published unchanged has its ordering key in the attribute, and keeps it there."""
     first = refused(Message(b"\xff", {}, ordering_key="north"))
     assert refused(first).attributes[ORDERING_KEY] == "north"
 
 
-def test_replays_are_passed_on():
-    """The count of replays is one of our own attributes: it survives a refusal, beside ninety-nine others too."""
+def test_replays_are_kept():
+    """The number of replays survives a refusal, even next to 99 other attributes."""
     message = Message(b"\xff", {REPLAYS: "2"} | {f"a{i:03}": "v" for i in range(99)})
     letter = refused(message)
     assert letter.attributes[REPLAYS] == "2"
@@ -108,14 +108,14 @@ def test_replays_are_passed_on():
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "٣", "1" * 1000])
-def test_what_is_no_count_of_replays_counts_none(text):
-    """Whoever else uses the name does not keep a message from being replayed."""
+def test_an_invalid_number_of_replays_counts_as_none(text):
+    """A publisher that uses the attribute for something else does not prevent replays."""
     assert replays_of(Message(b"", {REPLAYS: text})) == 0
     assert REPLAYS not in refused(Message(b"", {REPLAYS: text})).attributes
 
 
 def test_the_encoding_that_pubsub_sets_wins():
-    """On a topic with a schema a replayed message has its encoding under both names, of which decode reads this one."""
+    """A message replayed to a topic with a schema has its encoding under both names. Pub/Sub's name wins."""
     letter = refused(Message(b"", {RENAMED_ENCODING: "BINARY", ENCODING: "JSON"}))
     assert letter.attributes[RENAMED_ENCODING] == "JSON"
     letter = refused(Message(b"", {ENCODING: "JSON", RENAMED_ENCODING: "BINARY"}))
@@ -123,20 +123,20 @@ def test_the_encoding_that_pubsub_sets_wins():
 
 
 def test_hundred_attributes():
-    """With a hundred attributes of the publisher's, the last by name make room, and the detail names them."""
+    """If the publisher set 100 attributes, the last by name are dropped, and the detail lists them."""
     original = {f"a{i:03}": "v" for i in range(98)} | {"message_type": "x", "event_time": "y"}
     letter = refused(Message(b"\xff", original))
     assert_publishable(letter)
     assert letter.attributes["message_type"] == "x"
     assert letter.attributes["event_time"] == "y"
-    gone = sorted(original.keys() - letter.attributes.keys())
-    assert gone == [f"a{i:03}" for i in range(92, 98)]
-    assert letter.attributes["dead_letter_detail"] == f"no good (6 attributes left out: {', '.join(gone)})"
+    dropped = sorted(original.keys() - letter.attributes.keys())
+    assert dropped == [f"a{i:03}" for i in range(92, 98)]
+    assert letter.attributes["dead_letter_detail"] == f"no good (6 attributes left out: {', '.join(dropped)})"
 
 
 @pytest.mark.parametrize("size", [9_990_000, 9_999_000, 10_000_000])
 def test_near_ten_megabytes(size):
-    """A message near Pub/Sub's limit gives up attributes first, then the end of its payload, and says so."""
+    """A message near Pub/Sub's limit loses attributes first, then the end of its payload. The detail lists both."""
     letter = refused(Message(b"x" * size, {f"a{i:02}": "v" * 1024 for i in range(9)}))
     assert_publishable(letter)
     assert len(letter.data) >= 9_990_000
@@ -146,7 +146,7 @@ def test_near_ten_megabytes(size):
 
 @given(st.binary(max_size=50), attributes, st.text(max_size=2000), st.text(max_size=300), st.booleans())
 def test_always_publishable(data, names, detail, ordering_key, huge):
-    """Whatever came, its dead letter can be published, with all our attributes."""
+    """The dead letter of any message can be published, with all of Tidetable's attributes."""
     message = Message(data * 200_000 if huge else data, names, "1", PUBLISHED, ordering_key)
     letter = refused(message, detail)
     assert_publishable(letter)
@@ -165,7 +165,7 @@ events = st.builds(
 
 @given(events, attributes, st.sampled_from(["BINARY", "JSON", None]))
 def test_replays_to_the_same_event(event, names, encoding):
-    """Published again as it is, a dead letter decodes to the very event that was refused."""
+    """A dead letter that is published unchanged decodes to the refused event."""
     message_names = {name: value for name, value in names.items() if not name.startswith(("goog", "dead_letter_"))}
     message_names[MESSAGE_TYPE] = EVENT_TYPE
     if encoding:
@@ -176,7 +176,7 @@ def test_replays_to_the_same_event(event, names, encoding):
 
 @given(st.lists(events, min_size=1, max_size=4), attributes, st.sampled_from(["BINARY", "JSON"]), st.data())
 def test_one_of_a_batch_replays_alone(batch, names, encoding, data):
-    """One bad event of a batch, in either encoding, becomes a message of its own that decodes to that event."""
+    """One bad event of a batch, in either encoding, becomes its own message that decodes to that event."""
     index = data.draw(st.integers(0, len(batch) - 1))
     proto = SensorEventBatch(events=batch)
     payload = json_format.MessageToJson(proto).encode() if encoding == "JSON" else proto.SerializeToString()
@@ -188,8 +188,8 @@ def test_one_of_a_batch_replays_alone(batch, names, encoding, data):
     assert list(decode(letter)) == [event]
 
 
-def test_one_of_a_batch_has_attributes_of_its_own():
-    """Type, time and id are the event's; everything else is the batch's."""
+def test_one_of_a_batch_has_its_own_attributes():
+    """Type, time and id are the event's; all other attributes are the batch's."""
     first, second = (sensor_event("a", T + offset, {"x": 1.0}, {}) for offset in (0, 1_000_000))
     message = Message(
         SensorEventBatch(events=[first, second]).SerializeToString(),
@@ -209,22 +209,22 @@ def test_one_of_a_batch_has_attributes_of_its_own():
 
 
 def test_one_of_a_batch_without_a_time():
-    """An event that has no time does not inherit the batch's, nor an id that nobody gave."""
+    """An event without a time does not inherit the batch's, and gets no id if the batch has none."""
     event = sensor_event("a", T, {"x": 1.0}, {})
     event.ClearField("event_time")
     message = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, "event_time": "2026-02-17T10:30:00Z"})
     assert event_alone(message, 0, event).attributes == {"message_type": EVENT_TYPE}
 
 
-def test_a_single_event_goes_as_it_came():
-    """The dead letter of a single event has its original bytes, not bytes made anew."""
+def test_a_single_event_stays_unchanged():
+    """The message of a single event keeps its original bytes."""
     event = sensor_event("a", T, {"x": 1.0}, {})
     message = Message(event.SerializeToString() + b"\xf8\x07\x2a", {"event_id": "7"})
     assert event_alone(message, 0, event) is message
 
 
 def test_a_lone_surrogate():
-    """What JSON can say and UTF-8 can't is escaped in the detail, so that the dead letter can be published."""
+    """A lone surrogate, which JSON allows but UTF-8 does not, is escaped in the detail."""
     message = Message(b'{"readings": {"t": "\\ud800"}}', {ENCODING: "JSON"})
     with pytest.raises(BadData) as caught:
         decode(message)
@@ -235,7 +235,7 @@ def test_a_lone_surrogate():
 
 OURS = {f"dead_letter_{name}" for name in ("reason", "detail", "step", "time", "message_id", "publish_time")}
 RENAMED = ("dead_letter_goog", "dead_letter_attribute_")
-# What a message can have been received with: no limit is reached, and no name is one of those that we give.
+# Received messages that reach no limit and use none of the names that Tidetable sets.
 received = st.builds(
     Message,
     st.binary(max_size=50),
@@ -253,7 +253,7 @@ received = st.builds(
 
 @given(received, st.integers(0, 10**9 - 1))
 def test_the_original_comes_back(message, replays):
-    """Of what no limit cut, a dead letter gives back everything: what was received, when, as what, in which order."""
+    """A dead letter that no limit cut restores the complete original message."""
     if replays:
         message = message._replace(attributes={**message.attributes, REPLAYS: str(replays)})
     assert original_of(refused(message)) == message
@@ -261,7 +261,7 @@ def test_the_original_comes_back(message, replays):
 
 @given(received)
 def test_a_replay_is_the_original_and_a_count(message):
-    """What is published is the original, but for what nobody can publish; and it dies and replays on like this."""
+    """A replay is the original, except for unpublishable names, and a count that grows with each replay."""
     first = replay_of(refused(message))
     assert (first.data, first.ordering_key) == (message.data, message.ordering_key)
     assert first.attributes == {
@@ -274,7 +274,7 @@ def test_a_replay_is_the_original_and_a_count(message):
 
 @given(st.binary(max_size=50), attributes, st.booleans())
 def test_a_replay_fits(data, names, huge):
-    """Within Pub/Sub's limits, whatever came; its names are those of the original, so a client may need care."""
+    """A replay of any message fits Pub/Sub's limits. It may use names that the client's ``publish`` reserves."""
     replay = replay_of(refused(Message(data * 200_000 if huge else data, names, ordering_key="k" * 1024)))
     assert len(replay.attributes) <= 100
     assert all(0 < len(name.encode()) <= 256 and not name.startswith("goog") for name in replay.attributes)
@@ -285,21 +285,21 @@ def test_a_replay_fits(data, names, huge):
 
 @given(events, st.sampled_from(["BINARY", "JSON", None]))
 def test_a_replay_decodes_to_the_same_event(event, encoding):
-    """JSON replays as JSON, though nobody can publish the attribute that says so."""
+    """JSON replays as JSON, although the encoding's own attribute cannot be published."""
     data = json_format.MessageToJson(event).encode() if encoding == "JSON" else event.SerializeToString()
     message = Message(data, {ENCODING: encoding} if encoding else {})
     assert list(decode(replay_of(refused(message)))) == [event]
 
 
-def test_one_of_a_replayed_batch_carries_its_count():
-    """An event that is refused alone was replayed as often as its batch."""
+def test_one_of_a_replayed_batch_keeps_the_count():
+    """A refused event of a batch has the batch's number of replays."""
     event = sensor_event("a", T, {"x": 1.0}, {})
     batch = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"})
     assert replays_of(refused(event_alone(batch, 0, event))) == 3
 
 
-def test_a_letter_that_comes_back_counts():
-    """Published as it is, a dead letter was replayed by whoever published it; through the command it counts as ever."""
+def test_a_letter_published_unchanged_counts_as_a_replay():
+    """A dead letter published unchanged adds one replay, up to a limit. ``replay_of`` has no limit."""
     letter = refused(Message(b"\xff", {"site": "north"}))
     assert replays_of(letter) == 0
     for times in range(1, MAX_RETURNS + 1):
@@ -313,19 +313,19 @@ def test_a_letter_that_comes_back_counts():
 
 
 @given(received, st.text(max_size=12) | st.integers().map(str) | st.just("9" * 5000) | st.just("٣"))
-def test_whatever_the_count_says_a_letter_does_not_come_back_for_ever(message, count):
-    """Each death of a dead letter counts: one that comes back again and again ends, and is publishable until then."""
+def test_a_letter_does_not_return_forever(message, count):
+    """A dead letter that keeps returning reaches the limit, whatever its first count, and is publishable until then."""
     letter = refused(message._replace(attributes={**message.attributes, REPLAYS: count}))
-    deaths = 0
+    refusals = 0
     while not returns_too_often(letter):
         letter = refused(letter)
         assert_publishable(letter)
-        deaths += 1
-    assert deaths <= MAX_RETURNS
+        refusals += 1
+    assert refusals <= MAX_RETURNS
 
 
-def test_a_letter_of_a_hundred_attributes_that_comes_back():
-    """The count is one of our own attributes: it gets its place, and the others go by the rule."""
+def test_a_returning_letter_with_a_hundred_attributes():
+    """The number of replays takes the place of an original attribute."""
     first = refused(Message(b"\xff", {f"a{i:03}": "v" for i in range(100)}))
     second = refused(first)
     assert_publishable(second)
@@ -333,8 +333,8 @@ def test_a_letter_of_a_hundred_attributes_that_comes_back():
     assert second.attributes["dead_letter_detail"] == "no good (1 attributes left out: a093)"
 
 
-def test_events_of_a_batch_that_comes_back():
-    """A batch that was refused whole and now can be read gives its count to each of its events that is refused."""
+def test_events_of_a_returning_batch():
+    """If a returning batch can now be parsed, each of its refused events gets its number of replays."""
     event = sensor_event("a", T, {"x": 1.0}, {})
     batch = refused(Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"}))
     alone = [event_alone(batch, index, event) for index in range(2)]
@@ -342,8 +342,8 @@ def test_events_of_a_batch_that_comes_back():
     assert REASON in alone[0].attributes
 
 
-def test_a_refused_row_that_comes_back():
-    """The letter of a row is no message of ours, and counts like any other that comes back."""
+def test_a_returning_letter_of_a_refused_row():
+    """The dead letter of a row cannot be decoded, and counts like any other returning letter."""
     row = refused_row_letter(RefusedRow(b"a#1", "NOT_FOUND", "no family", b"entry"), "t", "WriteRawRows", NOW)
     with pytest.raises(BadData, match="UNKNOWN_MESSAGE_TYPE"):
         decode(row)

@@ -19,7 +19,7 @@ from pipeline.core.durations import format_duration, format_interval, parse_dura
     ],
 )
 def test_parse(text, duration):
-    """A whole number and a unit is a duration; nothing at all needs no unit."""
+    """A whole number and a unit is a duration; zero needs no unit."""
     assert parse_duration(text) == duration
 
 
@@ -27,7 +27,7 @@ def test_parse(text, duration):
     "text", ["", "60", "1.5h", "-1s", "1 h", "1w", "h", "1h30m", "1H", "１h", "1h\n", "9" * 30 + "d"]
 )
 def test_refuse(text):
-    """Anything else is refused with the text itself and an example of what would do."""
+    """Any other text is refused with a message that contains the text."""
     with pytest.raises(ValueError, match="is not a duration") as error:
         parse_duration(text)
     assert repr(text) in str(error.value)
@@ -35,7 +35,7 @@ def test_refuse(text):
 
 @given(st.integers(0, 10**8))
 def test_format_reads_back(seconds):
-    """The text of a duration reads back as the same duration."""
+    """The text of a duration parses back to the same duration."""
     duration = timedelta(seconds=seconds)
     assert parse_duration(format_duration(duration)) == duration
 
@@ -53,7 +53,7 @@ def test_format_reads_back(seconds):
     ],
 )
 def test_interval(text, interval_us):
-    """An interval may be shorter than a second, and is written back in the largest unit that is exact."""
+    """An interval may be shorter than a second, and is formatted in the largest unit that is exact."""
     assert parse_interval(text) == interval_us
     assert format_interval(interval_us) == text
 
@@ -62,27 +62,27 @@ def test_interval(text, interval_us):
     ("text", "unit"), [("1000us", "1ms"), ("60000ms", "1m"), ("90m", "90m"), ("24h", "1d"), ("3600s", "1h")]
 )
 def test_interval_in_its_largest_unit(text, unit):
-    """An interval is written in the largest unit, however it was read."""
+    """An interval is formatted in the largest unit, whatever unit it was parsed from."""
     assert format_interval(parse_interval(text)) == unit
 
 
 @pytest.mark.parametrize("text", ["", "10", "1.5ms", "-1ms", "1 ms", "1ns", "1us\n", "１ms", "1w", "9" * 30 + "ms"])
-def test_refuse_what_is_no_interval(text):
-    """Anything else is refused with the text itself and every unit, those of less than a second too."""
+def test_refuse_intervals(text):
+    """Any other text is refused with a message that contains the text and every unit."""
     with pytest.raises(ValueError, match="is not a duration; write a whole number and us, ms, s, m, h or d") as error:
         parse_interval(text)
     assert repr(text) in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0ms", "000us"])
-def test_refuse_no_time_at_all(text):
-    """No time passes between two events of one moment: such an interval is refused."""
+def test_refuse_zero_intervals(text):
+    """An interval of zero is refused."""
     with pytest.raises(ValueError, match="must be longer than zero, like 10ms, 1s or 15m"):
         parse_interval(text)
 
 
 @given(st.integers(1, 10**9 - 1), st.sampled_from(["us", "ms", "s", "m", "h", "d"]))
 def test_interval_reads_back(amount, unit):
-    """Whatever interval can be written is written back to what reads as the same."""
+    """The text of an interval parses back to the same interval."""
     interval_us = parse_interval(f"{amount}{unit}")
     assert parse_interval(format_interval(interval_us)) == interval_us

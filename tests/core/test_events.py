@@ -1,4 +1,4 @@
-"""Every rule of the contract from both sides of its limit."""
+"""Tests every rule of the contract on both sides of its limit."""
 
 import json
 import math
@@ -59,7 +59,7 @@ class TestDecode:
 
     @pytest.mark.parametrize("count", [0, 1, 10_000])
     def test_batch(self, count):
-        """A batch gives its events in order, however many; none is no error."""
+        """A batch yields its events in order. An empty batch is not an error."""
         events = [event(event_time_us=NOW_US + i) for i in range(count)]
         data = SensorEventBatch(events=events).SerializeToString()
         assert list(decode(message(data, message_type=BATCH_TYPE))) == events
@@ -68,27 +68,27 @@ class TestDecode:
         ("message_type", "proto"), [(EVENT_TYPE, event()), (BATCH_TYPE, SensorEventBatch(events=[event(), event()]))]
     )
     def test_json(self, message_type, proto):
-        """Either message may come as protobuf's JSON, where Pub/Sub says so."""
+        """Both message types may be JSON, if Pub/Sub's attribute is set to it."""
         data = json_format.MessageToJson(proto).encode()
         decoded = decode(Message(data, {MESSAGE_TYPE: message_type, ENCODING: "JSON"}))
         assert list(decoded) == ([proto] if message_type == EVENT_TYPE else list(proto.events))
 
     def test_json_dead_letter_published_again(self):
-        """The renamed encoding of a dead letter is honoured, unless Pub/Sub has set the real one."""
+        """The renamed encoding of a dead letter applies, unless Pub/Sub has set the real one."""
         data = json_format.MessageToJson(event()).encode()
         renamed = {"dead_letter_googclient_schemaencoding": "JSON"}
         assert decode(Message(data, renamed)) == [event()]
         assert refusal(decode, Message(data, renamed | {ENCODING: "BINARY"})) is Reason.UNPARSEABLE
 
     def test_unknown_protobuf_field(self):
-        """A field of a newer publisher is harmless and kept."""
+        """An unknown field, from a newer publisher, is accepted and kept."""
         data = event().SerializeToString() + b"\xf8\x07\x2a"  # field 127, varint 42
         (decoded,) = decode(message(data))
         assert check(decoded)[:5] == check(event())[:5]
         assert decoded.SerializeToString() == data
 
     def test_empty_message(self):
-        """No bytes at all are an event without anything, and refused as such."""
+        """An empty payload is an empty event, and refused as such."""
         (decoded,) = decode(message(b""))
         assert refusal(check, decoded) is Reason.MISSING_SENSOR_ID
 
@@ -97,17 +97,17 @@ class TestDecode:
         [
             b"\xff\xff\xff\xff",
             event().SerializeToString()[:-1],
-            b"\x0a\x02\xff\xfe",  # a sensor_id that is no UTF-8
+            b"\x0a\x02\xff\xfe",  # a sensor_id that is not UTF-8
             Struct(fields={"a": {"string_value": "b"}}).SerializeToString()[:-1],
         ],
         ids=["random bytes", "truncated", "no UTF-8", "another type, truncated"],
     )
     def test_unparseable(self, data):
-        """Bytes that are no event are refused."""
+        """Bytes that are not an event are refused."""
         assert refusal(decode, message(data)) is Reason.UNPARSEABLE
 
     def test_protobuf_of_another_type(self):
-        """A valid message of another type is refused, at the latest for what it lacks."""
+        """A valid message of another type is refused, at the latest by validation."""
         data = Struct(fields={"temperature": {"number_value": 23.5}}).SerializeToString()
         assert refusal(lambda: [check(decoded) for decoded in decode(message(data))]) in Reason
 
@@ -137,7 +137,7 @@ class TestDecode:
         ],
     )
     def test_json_that_is_no_event(self, text):
-        """JSON that is no event, or has a field that an event has not, is refused, however odd."""
+        """JSON that is not an event, or has an unknown field, is refused."""
         assert refusal(decode, Message(text, {ENCODING: "JSON"})) is Reason.UNPARSEABLE
 
     @given(
@@ -155,7 +155,7 @@ class TestDecode:
         )
     )
     def test_any_json(self, value):
-        """Whatever JSON comes is an event or bad data, never another error."""
+        """Any JSON is an event or raises BadData, never another error."""
         data = Message(json.dumps(value).encode(), {ENCODING: "JSON"})
         with suppress(BadData):
             for decoded in decode(data):
@@ -163,14 +163,14 @@ class TestDecode:
 
     @given(st.binary(max_size=200), st.sampled_from([EVENT_TYPE, BATCH_TYPE]))
     def test_any_bytes(self, data, message_type):
-        """Whatever bytes come are events or bad data, never another error."""
+        """Any bytes are events or raise BadData, never another error."""
         with suppress(BadData):
             for decoded in decode(message(data, message_type=message_type)):
                 check(decoded)
 
     @pytest.mark.parametrize("message_type", ["", "acme.v1.Telemetry", "SensorEvent", "tidetable.v1.SensorEvent "])
     def test_wrong_message_type(self, message_type):
-        """A message type that is not ours is refused."""
+        """An unknown message type is refused."""
         assert refusal(decode, message(b"", message_type=message_type)) is Reason.UNKNOWN_MESSAGE_TYPE
 
     @pytest.mark.parametrize("encoding", ["AVRO", "json", "ENCODING_UNSPECIFIED"])
@@ -182,12 +182,12 @@ class TestDecode:
 class TestSensorId:
     @pytest.mark.parametrize("sensor_id", ["a", "!", "~", '"$%', "x" * 256, "agg1", "AGG", "schema-2", "a/b.c:d"])
     def test_valid(self, sensor_id):
-        """Printable ASCII but '#', up to 256 bytes."""
+        """A sensor_id is up to 256 bytes of printable ASCII without '#'."""
         assert check(event(sensor_id=sensor_id)).sensor_id == sensor_id
 
     @pytest.mark.parametrize("sensor_id", ["", " ", "\t\n"])
     def test_missing(self, sensor_id):
-        """An empty or blank sensor id is missing."""
+        """An empty or blank sensor_id counts as missing."""
         assert refusal(check, event(sensor_id=sensor_id)) is Reason.MISSING_SENSOR_ID
 
     @pytest.mark.parametrize(
@@ -195,24 +195,24 @@ class TestSensorId:
         ["a#b", "#", "a b", "a\n", "\na", "a\x00", "a\x1f", "a\x7f", "é", "x" * 257, "agg", "schema", "repair"],
     )
     def test_invalid(self, sensor_id):
-        """Key separators, blanks, control characters, more than ASCII, too long, or the table's own."""
+        """'#', blanks, control characters, non-ASCII characters, long ids and reserved names are refused."""
         assert refusal(check, event(sensor_id=sensor_id)) is Reason.INVALID_SENSOR_ID
 
 
 class TestEventTime:
     @pytest.mark.parametrize("time_us", [EARLIEST_US, EARLIEST_US + 1, NOW_US, NOW_US + HOUR_US - 1, NOW_US + HOUR_US])
     def test_valid(self, time_us):
-        """From 2000 to now + max_future, both inclusive, to the microsecond."""
+        """Event times from 2000 to now + max_future are valid, both inclusive, to the microsecond."""
         assert check(event(event_time_us=time_us)).event_time_us == time_us
 
     def test_nanoseconds_are_cut(self):
-        """An event's identity ends at the microsecond."""
+        """Nanoseconds are truncated to microseconds."""
         proto = event()
         proto.event_time.nanos = 123_456_999
         assert check(proto).event_time_us % 1_000_000 == 123_456
 
     def test_missing(self):
-        """No event time is missing, and not 1970."""
+        """An unset event time is missing, not in 1970."""
         proto = event()
         proto.ClearField("event_time")
         assert refusal(check, proto) is Reason.MISSING_EVENT_TIME
@@ -224,25 +224,25 @@ class TestEventTime:
 
     @pytest.mark.parametrize("time_us", [NOW_US + HOUR_US + 1, 10_413_792_000_000_000], ids=["edge", "2300"])
     def test_in_future(self, time_us):
-        """One microsecond beyond now + max_future is in the future."""
+        """One microsecond after now + max_future is in the future."""
         assert refusal(check, event(event_time_us=time_us)) is Reason.EVENT_TIME_IN_FUTURE
 
     def test_never_beyond_the_row_key(self):
-        """However far max_future reaches, a time that a row key can't hold is refused."""
+        """A time that a row key cannot express is refused, whatever max_future is."""
         latest = LATEST_US * 2
         assert validate(event(event_time_us=LATEST_US), latest).event_time_us == LATEST_US
         assert refusal(validate, event(event_time_us=LATEST_US + 1), latest) is Reason.EVENT_TIME_IN_FUTURE
 
     @pytest.mark.parametrize("nanos", [-1, 1_000_000_000, -(2**31)])
     def test_no_timestamp(self, nanos):
-        """Nanoseconds outside of a second make no protobuf Timestamp."""
+        """A Timestamp with negative nanoseconds, or a second or more of them, is invalid."""
         proto = event()
         proto.event_time.nanos = nanos
         assert refusal(check, proto) is Reason.INVALID_EVENT_TIME
 
     @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63)])
     def test_seconds_beyond_any_calendar(self, seconds):
-        """Times that no calendar holds are refused like others, with a detail."""
+        """Times outside every calendar are refused like others, with a detail."""
         proto = event()
         proto.event_time.seconds = seconds
         assert refusal(check, proto) in (Reason.EVENT_TIME_IN_FUTURE, Reason.EVENT_TIME_TOO_EARLY)
@@ -251,22 +251,22 @@ class TestEventTime:
 class TestReadings:
     @pytest.mark.parametrize("value", [-0.0, 5e-324, 1e308, -1e308])
     def test_any_finite_value(self, value):
-        """Negative zero, subnormal and huge values are values."""
+        """Negative zero, subnormal and huge values are valid."""
         read = check(event(readings={"x": value})).readings["x"]
         assert read == value
         assert math.copysign(1, read) == math.copysign(1, value)
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
     def test_non_finite(self, value):
-        """One value that is not finite refuses the event."""
+        """An event with a value that is not finite is refused."""
         assert refusal(check, event(readings={"a": 1.0, "x": value})) is Reason.NON_FINITE_VALUE
 
     def test_none(self):
-        """An event without readings says nothing."""
+        """An event without readings is refused."""
         assert refusal(check, event(readings={})) is Reason.NO_READINGS
 
     def test_how_many(self):
-        """A thousand readings fit, one more does not."""
+        """An event may have 1,000 readings, not one more."""
         readings = {f"m{i}": 1.0 for i in range(1001)}
         assert refusal(check, event(readings=readings)) is Reason.TOO_MANY_READINGS
         readings.popitem()
@@ -274,7 +274,7 @@ class TestReadings:
 
     @pytest.mark.parametrize("name", ["t", "_", "Temp.2-x_y", "m" * 128])
     def test_valid_name(self, name):
-        """A letter or underscore, then letters, digits, '_', '.', '-', 128 in all."""
+        """A name is a letter or underscore, then letters, digits, '_', '.' or '-', at most 128 in all."""
         assert check(event(readings={name: 1.0})).readings == {name: 1.0}
 
     @pytest.mark.parametrize("name", ["", "m" * 129, "2m", "-m", ".m", "a b", "a:b", "°C", "a\n", "a#b"])
@@ -285,13 +285,13 @@ class TestReadings:
 
 class TestMetadata:
     def test_valid(self):
-        """Metadata is kept as it is, empty values and any Unicode included."""
+        """Metadata is kept unchanged, including empty values and any Unicode."""
         metadata = {"location": "Zürich 🏔", "note": ""}
         checked = check(event(metadata=metadata))
         assert checked[:4] == Event("balloon-7", NOW_US, {"temperature": 23.5}, metadata)[:4]
 
     def test_how_many(self):
-        """A hundred entries fit, one more does not."""
+        """An event may have 100 entries, not one more."""
         metadata = {f"k{i}": "v" for i in range(101)}
         assert refusal(check, event(metadata=metadata)) is Reason.TOO_MUCH_METADATA
         metadata.popitem()
@@ -304,7 +304,7 @@ class TestMetadata:
 
     @pytest.mark.parametrize("character", ["x", "ü", "🏔"])
     def test_length_in_bytes(self, character):
-        """Four KiB of UTF-8 fit, one character more does not."""
+        """A value may have 4 KiB of UTF-8, not one character more."""
         fits = character * (4096 // len(character.encode()))
         assert check(event(metadata={"note": fits})).metadata["note"] == fits
         assert refusal(check, event(metadata={"note": fits + character})) is Reason.METADATA_TOO_LONG
@@ -319,7 +319,7 @@ class TestMetadata:
     )
 )
 def test_details_are_one_line(proto):
-    """Whatever a publisher puts into a field, what we say of it is one short line of text."""
+    """The detail is one short line of text, whatever the event's fields contain."""
     with pytest.raises(BadData) as caught:
         check(proto)  # there is no event time
     assert caught.value.detail.isprintable()
@@ -327,7 +327,7 @@ def test_details_are_one_line(proto):
 
 
 def test_giants_are_not_kept():
-    """Refused ids and names of megabytes do not stay in memory, however many come."""
+    """Oversized ids and names are not cached."""
     before = events._is_sensor_id.cache_info().currsize, events._matches_name.cache_info().currsize
     for i in range(10):
         giant = f"{i}" * 100_000
@@ -340,13 +340,13 @@ def test_giants_are_not_kept():
 
 class TestSerialized:
     def test_valid_event_keeps_its_message(self):
-        """A valid event carries the publisher's id and the message as it was received."""
+        """A valid event has the publisher's id and the message as received."""
         proto = event(event_id="e-1")
         assert check(proto).event_id == "e-1"
         assert check(proto).message is proto
 
     def test_round_trip(self):
-        """A serialized event reads back as the same event."""
+        """A serialized event parses back to the same event."""
         checked = check(event(metadata={"location": "Zürich"}, event_id="e-1"))
         assert deserialized(serialized(checked)) == checked
 
@@ -356,7 +356,7 @@ class TestSerialized:
         st.randoms(),
     )
     def test_same_bytes_whatever_the_order(self, readings, metadata, random):
-        """The order in which a publisher's maps happen to be makes no difference to the bytes."""
+        """The bytes do not depend on the order of the publisher's maps."""
 
         def shuffled(entries):
             items = list(entries.items())
@@ -370,14 +370,14 @@ class TestSerialized:
         assert serialized(messages[0]) == serialized(messages[1]) == serialized(plain)
 
     def test_without_a_message(self):
-        """An event that never was a message is serialized with its time to the microsecond and its id."""
+        """An event without a message is serialized with its time to the microsecond and its id."""
         plain = Event("balloon-7", NOW_US + 123_456, {"t": -0.0}, {"k": ""}, "e-1")
         read = deserialized(serialized(plain))
         assert read[:5] == plain[:5]
         assert math.copysign(1, read.readings["t"]) == -1
 
     def test_unknown_fields_are_kept(self):
-        """What a newer publisher says is still there when the event is read back."""
+        """Unknown fields, from a newer publisher, survive serialization."""
         data = event().SerializeToString() + b"\xf8\x07\x2a"  # field 127, varint 42
         (decoded,) = decode(message(data))
         again = serialized(deserialized(serialized(check(decoded))))
@@ -385,11 +385,11 @@ class TestSerialized:
 
     @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x02\xff\xfe", event().SerializeToString()[:-1]])
     def test_bytes_that_are_none(self, data):
-        """Bytes that are no event are a ValueError, not a DecodeError of protobuf's."""
+        """Bytes that are not an event raise ValueError, not protobuf's DecodeError."""
         with pytest.raises(ValueError, match="not a SensorEvent"):
             deserialized(data)
 
     def test_pickles(self):
-        """A valid event travels between workers with its message."""
+        """A valid event pickles with its message."""
         checked = check(event(event_id="e-1"))
         assert pickle.loads(pickle.dumps(checked)) == checked  # noqa: S301 (our own)

@@ -1,4 +1,4 @@
-"""JSON is read as protobuf's mapping defines it: nothing that the mapping does not allow, and all that it allows."""
+"""JSON is parsed exactly as protobuf's mapping defines it: all that it allows, and nothing else."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def instant(text):
 
 
 def outcome(message):
-    """What a message is decoded into, or else the reason why not."""
+    """Returns the decoded events of a message, or the reason why it is refused."""
     try:
         return list(decode(message)), None
     except BadData as problem:
@@ -68,12 +68,12 @@ class TestReadings:
         ],
     )
     def test_numbers(self, text, value):
-        """A number of JSON's, bare or in quotes, is the nearest double; infinities stand in quotes."""
+        """A JSON number, with or without quotes, is the nearest double. Infinities need quotes."""
         assert math.copysign(1, reading(text)) == math.copysign(1, value)
         assert reading(text) == value
 
     def test_nan(self):
-        """NaN stands in quotes."""
+        """NaN needs quotes."""
         assert math.isnan(reading('"NaN"'))
 
     @pytest.mark.parametrize(
@@ -88,37 +88,37 @@ class TestReadings:
         ],
     )
     def test_no_numbers(self, text):
-        """Whatever Python or another language takes for a number besides, and what no double holds, is refused."""
+        """Other notations that Python or another language accepts, and numbers beyond a double, are refused."""
         refusal(f'{{"readings": {{"t": {text}}}}}')
 
     @given(st.text(st.sampled_from("0123456789.-+eE_ ١１infaN\n"), max_size=12) | st.text(max_size=8))
     @example("1_0")
     @example("Infinity")
     def test_any_text(self, text):
-        """A text is a number exactly where it would be one without its quotes."""
+        """A string is a number if and only if it is one without its quotes."""
         try:
-            wanted = json.loads(text, parse_int=float, parse_constant=float)
+            expected = json.loads(text, parse_int=float, parse_constant=float)
         except ValueError:
-            wanted = None
-        good = type(wanted) is float and text == text.strip() and (text[-1] in "yN" or math.isfinite(wanted))
+            expected = None
+        good = type(expected) is float and text == text.strip() and (text[-1] in "yN" or math.isfinite(expected))
         try:
             value = reading(json.dumps(text))
         except ValueError:
             assert not good
         else:
             assert good
-            assert math.isnan(value) if text == "NaN" else value == wanted
+            assert math.isnan(value) if text == "NaN" else value == expected
 
     @given(st.floats())
     def test_any_double(self, value):
-        """Every double comes back as it was written."""
+        """Every double survives a round trip."""
         text = json_format.MessageToJson(SensorEvent(readings={"t": value}))
         assert str(parsed(text).readings["t"]) == str(value)
 
 
 class TestEventTime:
     @pytest.mark.parametrize(
-        ("text", "wanted"),
+        ("text", "expected"),
         [
             ("1970-01-01T00:00:00Z", (0, 0)),
             ("2026-02-17T10:00:00Z", (1771322400, 0)),
@@ -134,9 +134,9 @@ class TestEventTime:
             ("9999-12-31T23:59:59.999999999Z", (253_402_300_799, 999_999_999)),
         ],
     )
-    def test_rfc_3339(self, text, wanted):
-        """RFC 3339 with any offset and down to nanoseconds; even the epoch is a time that is set."""
-        assert instant(text) == wanted
+    def test_rfc_3339(self, text, expected):
+        """RFC 3339 is parsed with any offset and to the nanosecond. The epoch, too, is an event time that is set."""
+        assert instant(text) == expected
         assert parsed(json.dumps({"event_time": text})).HasField("event_time")
 
     @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ class TestEventTime:
         ],
     )
     def test_no_time(self, text):
-        """Other notations, days and offsets that there are not, and years beyond a Timestamp are refused."""
+        """Other notations, dates and offsets that do not exist, and years beyond a Timestamp are refused."""
         refusal(json.dumps({"event_time": text}))
 
     @pytest.mark.parametrize("text", ["5", "1771322400", "true", "{}", "[]", '{"seconds": 5, "nanos": 0}'])
     def test_no_text(self, text):
-        """A time is a string."""
+        """A time must be a string."""
         refusal(f'{{"event_time": {text}}}')
 
     @given(
@@ -173,7 +173,7 @@ class TestEventTime:
         st.integers(0, 9),
     )
     def test_any_time(self, local, offset, decimals):
-        """Python's own reading of the same time is the same instant."""
+        """The parsed time agrees with Python's own parser."""
         hours, minutes = divmod(abs(offset), 60)
         fraction = f".{local.microsecond:06}000"[: decimals + 1] if decimals else ""
         text = f"{local:%H:%M:%S}{fraction}{'-' if offset < 0 else '+'}{hours:02}:{minutes:02}"
@@ -196,14 +196,14 @@ class TestDocument:
         ],
     )
     def test_names(self, text):
-        """Fields go by either of their names, in any order; null is a field that is not set."""
-        wanted = SensorEvent(sensor_id="a", event_id="e")
-        wanted.event_time.FromJsonString("2026-02-17T10:00:00Z")
-        assert parsed(text) == wanted
+        """Fields may use either of their names, in any order. Null means not set."""
+        expected = SensorEvent(sensor_id="a", event_id="e")
+        expected.event_time.FromJsonString("2026-02-17T10:00:00Z")
+        assert parsed(text) == expected
 
     @pytest.mark.parametrize("text", ["{}", '{"events": null}', '{"events": []}'])
     def test_empty_batch(self, text):
-        """A batch without events is one."""
+        """A batch may be empty."""
         assert parsed(text, SensorEventBatch) == SensorEventBatch()
 
     @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ class TestDocument:
         ],
     )
     def test_twice(self, text):
-        """A name that is there twice is refused, whether the values agree or not."""
+        """A name that appears twice is refused, whether the values agree or not."""
         assert "twice" in refusal(text) or "both its names" in refusal(text)
 
     @pytest.mark.parametrize(
@@ -241,18 +241,18 @@ class TestDocument:
         ],
     )
     def test_refused(self, text):
-        """What is no UTF-8, no JSON object, or has fields and types that the event has not."""
+        """Invalid UTF-8, documents that are not JSON objects, unknown fields and wrong types are refused."""
         refusal(text)
 
     @pytest.mark.parametrize(
         "text", ["[]", '{"events": {}}', '{"events": [null]}', '{"events": [[]]}', '{"sensorId": "a"}']
     )
     def test_refused_batch(self, text):
-        """A batch is an object with an array of objects."""
+        """A batch must be an object with an array of objects."""
         refusal(text, SensorEventBatch)
 
     def test_where(self):
-        """What is wrong is told with its place and without what a log could not show."""
+        """The message states where the problem is, and escapes unprintable characters."""
         assert refusal('{"events": [{}, {"readings": {"t": true}}]}', SensorEventBatch) == (
             "events[1]: 't' is a boolean, not a number"
         )
@@ -261,7 +261,7 @@ class TestDocument:
 
     @pytest.mark.timeout(20)
     def test_no_quadratic_price(self):
-        """A large message that is refused for its last name is refused soon."""
+        """Refusing a large message for its last name takes linear time."""
         names = ", ".join(f'"{i}": 1' for i in range(200_000))
         refusal(f'{{"readings": {{{names}, "199999": 1}}}}')
 
@@ -284,11 +284,11 @@ CHANGES = st.sampled_from(
 
 
 class TestAgainstProtobuf:
-    """protobuf's own parser reads all that the mapping allows, and more."""
+    """protobuf's own parser accepts all that the mapping allows, and more."""
 
     @given(EVENTS, st.booleans(), st.sampled_from([None, 0, 2]), st.booleans())
     def test_what_protobuf_writes(self, event, own_names, indent, ascii_only):
-        """Whatever protobuf writes comes back as it was, alone and in a batch."""
+        """Whatever protobuf writes survives a round trip, alone and in a batch."""
         options = {"preserving_proto_field_name": own_names, "indent": indent, "ensure_ascii": ascii_only}
         assert parsed(json_format.MessageToJson(event, **options)) == event
         batch = SensorEventBatch(events=[event, SensorEvent(), event])
@@ -296,7 +296,7 @@ class TestAgainstProtobuf:
 
     @given(EVENTS, st.booleans(), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 4), CHANGES), max_size=3))
     def test_changed(self, event, batch, changes):
-        """Of JSON that was changed, what is read is what protobuf reads; all else is UNPARSEABLE."""
+        """Damaged JSON is parsed as protobuf parses it, or is UNPARSEABLE."""
         kind = SensorEventBatch if batch else SensorEvent
         text = json_format.MessageToJson(SensorEventBatch(events=[event]) if batch else event, indent=None)
         for at, cut, new in changes:
@@ -336,7 +336,7 @@ class TestAgainstProtobuf:
         st.booleans(),
     )
     def test_any_json(self, value, batch):
-        """Whatever JSON comes is events or bad data, never another error; what is read is what protobuf reads."""
+        """Any JSON is parsed as protobuf parses it or raises BadData, never another error."""
         text = json.dumps(value)
         attributes = {ENCODING: "JSON"} | ({MESSAGE_TYPE: BATCH_TYPE} if batch else {})
         with suppress(BadData):

@@ -36,7 +36,7 @@ def in_protobuf(table, app_profile, rows):
 
 @given(st.text(max_size=200), st.text(max_size=5), rows)
 def test_bytes_are_those_of_the_protobuf_class(table, app_profile, rows):
-    """Byte for byte, defaults left out and long lengths among them."""
+    """The bytes equal those of the protobuf class, with omitted defaults and long lengths."""
     additions = [(row.key, [mutations_of(row.cells)]) for row in rows]
     expected = in_protobuf("", "", rows)
     assert request_of(b"", additions) == expected.SerializeToString()
@@ -49,15 +49,15 @@ def test_bytes_are_those_of_the_protobuf_class(table, app_profile, rows):
 
 @given(lengthy, cells, cells)
 def test_additions_are_joined(key, one, other):
-    """What is added to a row in two parts is what it is as one, and the overhead is the most there is."""
-    together = in_protobuf("t", "", [Row(key, one + other)])
+    """Mutations of a row in two parts equal those in one part, and ENTRY_OVERHEAD is an upper bound."""
+    request = in_protobuf("t", "", [Row(key, one + other)])
     additions = [mutations_of(one), mutations_of(other)]
-    assert request_of(request_header("t", ""), [(key, additions)]) == together.SerializeToString()
-    assert entry_of(key, additions) == together.entries[0].SerializeToString()
-    assert together.ByteSize() <= len(request_header("t", "")) + len(key) + sum(map(len, additions)) + ENTRY_OVERHEAD
+    assert request_of(request_header("t", ""), [(key, additions)]) == request.SerializeToString()
+    assert entry_of(key, additions) == request.entries[0].SerializeToString()
+    assert request.ByteSize() <= len(request_header("t", "")) + len(key) + sum(map(len, additions)) + ENTRY_OVERHEAD
 
 
 def test_the_servers_own_time():
-    """A cell without a time of its own would be another one whenever it is sent again."""
+    """A cell without its own timestamp is refused, because a retry would write another cell."""
     with pytest.raises(ValueError, match=r"^a cell's timestamp is negative: -1$"):
         mutations_of([Cell("raw", b"q", 1000, b"v"), Cell("raw", b"q", -1, b"v")])

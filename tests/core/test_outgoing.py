@@ -6,7 +6,7 @@ T = 1_771_324_200_123_456
 
 
 def test_single_event():
-    """One event is a message of its own type, with its time and an id."""
+    """One event becomes a SensorEvent message with its time and an id."""
     event = sensor_event("a", T, {"x": 1.0}, {"k": "v"})
     message = message_of([event])
     assert message.attributes["message_type"] == EVENT_TYPE
@@ -14,8 +14,8 @@ def test_single_event():
     assert list(decode(message)) == [event]
 
 
-def test_batch_says_its_earliest_time():
-    """Several events are a batch whose time is the earliest of them, whatever their order."""
+def test_a_batch_has_its_earliest_time():
+    """Several events become a batch whose time is the earliest of them, whatever their order."""
     events = [sensor_event("a", T + offset, {"x": 1.0}, {}) for offset in (5_000_000, 0, 7)]
     message = message_of(events)
     assert message.attributes["message_type"] == BATCH_TYPE
@@ -24,13 +24,13 @@ def test_batch_says_its_earliest_time():
 
 
 def test_same_events_same_id():
-    """The id follows from the payload: published again it is the same, another event has another."""
+    """The id depends on the payload: an event published again has the same, another event has another."""
     one, again, other = (message_of([sensor_event("a", T, {"x": value}, {})]) for value in (1.0, 1.0, 2.0))
     assert one.attributes["event_id"] == again.attributes["event_id"] != other.attributes["event_id"]
 
 
-def test_no_time_to_tell():
-    """An event without a time that can be written gives a message without the attribute."""
+def test_no_valid_time():
+    """A message has no event_time attribute if the event time is invalid or not set."""
     event = sensor_event("a", T, {"x": 1.0}, {})
     event.event_time.nanos = -1
     assert "event_time" not in message_of([event]).attributes

@@ -18,7 +18,7 @@ def taken(pre_aggregator):
 
 
 def test_by_sensor_and_window():
-    """Events come out by sensor and window, at a time within it, each once; and then they are gone."""
+    """Events are accumulated by sensor and window, each once. Taking them empties the pre-aggregator."""
     pre_aggregator = BundlePreAggregator(HOURLY)
     pre_aggregator.add([event("a", 5), event("a", 6), event("a", 5), event("a", HOUR_US), event("b", 5)])
     pre_aggregator.add([event("a", HOUR_US - 1)])
@@ -27,14 +27,14 @@ def test_by_sensor_and_window():
 
 
 def test_times_of_a_coarser_grain():
-    """Where the table can't tell events apart, they are one."""
+    """Events that the table cannot distinguish count once."""
     pre_aggregator = BundlePreAggregator(HOURLY, Identity(1000))
     pre_aggregator.add([event("a", 1001), event("a", 1999), event("a", 2000)])
     assert taken(pre_aggregator) == {("a", 0): 2}
 
 
 def test_events_of_one_time():
-    """Where the table tells them apart by their place or their id, so do aggregates; by anything else, nobody does."""
+    """Events with the same time count separately if the table's identity distinguishes them."""
     events = [
         Event("a", 5, {"t": 1.0}, {"place": place, "model": model}, event_id)
         for place, model, event_id in (("n", "x", "1"), ("s", "x", "1"), ("n", "y", "1"), ("n", "x", "2"))
@@ -51,14 +51,14 @@ def test_events_of_one_time():
 
 
 def test_without_deduplication():
-    """They count as often as they come."""
+    """Without deduplication, redelivered events count again."""
     pre_aggregator = BundlePreAggregator(HOURLY, deduplicate=False)
     pre_aggregator.add([event("a", 5), event("a", 5)])
     assert taken(pre_aggregator) == {("a", 0): 2}
 
 
 def test_a_bundle_that_failed():
-    """What it had gathered is not there in the next one."""
+    """A failed bundle's content does not reach the next bundle."""
     pre_aggregator = BundlePreAggregator(HOURLY)
     pre_aggregator.add([event("a", 5)])
     pre_aggregator.start()

@@ -8,7 +8,7 @@ NOW = datetime(2026, 2, 17, 12, tzinfo=UTC)
 
 
 def test_a_refused_row():
-    """Its letter has the entry, and says what it is, of which row and why."""
+    """The dead letter contains the entry, its type, the row key and the reason."""
     letter = refused_row_letter(RefusedRow(b"a#1", "NOT_FOUND", "no\nfamily", b"entry"), TABLE, "WriteRawRows", NOW)
     assert letter.data == b"entry"
     assert letter.attributes == {
@@ -22,7 +22,7 @@ def test_a_refused_row():
 
 
 def test_what_is_too_long():
-    """It is cut to what Pub/Sub takes, and that is said."""
+    """Entry, key and detail are truncated to Pub/Sub's limits, and the detail notes that the entry was."""
     row = RefusedRow(b"\xff\x00" * 2048, "INVALID_ARGUMENT", "ä" * 5000, b"x" * 20_000_000)
     letter = refused_row_letter(row, TABLE, "WriteRawRows", NOW)
     assert all(len(value.encode()) <= 1024 for value in letter.attributes.values())

@@ -8,13 +8,13 @@ keys = st.binary(max_size=6) | st.lists(st.sampled_from(b"a\xfe\xff"), max_size=
 
 @given(keys, keys)
 def test_range_of_a_prefix(prefix, key):
-    """A prefix's range holds exactly the keys that begin with it."""
+    """A prefix's range contains exactly the keys that start with it."""
     start, end = prefix_range(prefix)
     assert (start <= key and (not end or key < end)) == key.startswith(prefix)
 
 
 def test_a_prefix_without_end():
-    """Nothing sorts behind the greatest bytes, and nothing but the table's end behind an empty prefix."""
+    """The range of the greatest bytes, and that of an empty prefix, reach to the table's end."""
     assert after_prefix(b"a\xff") == b"b"
     assert after_prefix(b"\xff\xff") == b""
     assert prefix_range(b"") == KeyRange(b"", b"")

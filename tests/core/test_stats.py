@@ -27,12 +27,12 @@ def one_by_one(values):
 
 
 def merged(*parts):
-    """A new accumulator of all parts, which stay as they are."""
+    """Merges all parts into a new accumulator; the parts stay unchanged."""
     return reduce(lambda into, part: (into.merge(part), into)[1], parts, MetricStats())
 
 
 def assert_agree(one, other, values):
-    """Counts and extremes are equal; what depends on the order of adding differs by at most 1e-9 · Σ|x|."""
+    """Asserts equal counts and extremes; what depends on the order of addition may differ by 1e-9 · Σ|x|."""
     assert (one.count, one.minimum, one.maximum) == (other.count, other.minimum, other.maximum)
     tolerance = 1e-9 * math.fsum(map(abs, values))
     assert one.total == pytest.approx(other.total, rel=0, abs=tolerance)
@@ -42,7 +42,7 @@ def assert_agree(one, other, values):
 
 @given(st.lists(sane, min_size=1, max_size=60))
 def test_agrees_with_numpy(values):
-    """Count, minimum and maximum are NumPy's exactly, the rest within the contract's tolerance."""
+    """Count, minimum and maximum equal NumPy's; the rest agrees within the contract's tolerance."""
     stats = one_by_one(values)
     tolerance = 1e-9 * math.fsum(map(abs, values))
     assert (stats.count, stats.minimum, stats.maximum) == (len(values), np.min(values), np.max(values))
@@ -59,7 +59,7 @@ def test_numerically_stable():
 
 @given(st.lists(st.lists(sane, max_size=20), min_size=2, max_size=4).filter(any))
 def test_merge_is_commutative_and_like_adding(parts):
-    """Parts merged in either order are what adding every value one by one gives."""
+    """Merging parts in either order agrees with adding every value one by one."""
     values = [value for part in parts for value in part]
     accumulators = [one_by_one(part) for part in parts]
     assert_agree(merged(*accumulators), one_by_one(values), values)
@@ -68,19 +68,19 @@ def test_merge_is_commutative_and_like_adding(parts):
 
 @given(st.lists(sane, max_size=20), st.lists(sane, max_size=20), st.lists(sane, min_size=1, max_size=20))
 def test_merge_is_associative(a, b, c):
-    """(a + b) + c is a + (b + c)."""
+    """(a + b) + c equals a + (b + c)."""
     left = merged(merged(one_by_one(a), one_by_one(b)), one_by_one(c))
     right = merged(one_by_one(a), merged(one_by_one(b), one_by_one(c)))
     assert_agree(left, right, [*a, *b, *c])
 
 
 def as_bytes(window):
-    """As a runner hands it on."""
+    """Returns the window after serialization, as a runner does between steps."""
     return read_stats(Reader(stats_bytes(window)))
 
 
 def as_row(window):
-    """As the job finds it in the table when it starts again."""
+    """Returns the window after a round trip through an aggregate row, as after a restart of the job."""
     cells = {cell.qualifier: float(cell.value) for cell in aggregate_row(HOURLY, "a", 0, window, "s").cells}
     statistics = [cells[b"%s_t" % name] for name in (b"sum", b"min", b"max", b"avg", b"stddev")]
     summary = MetricSummary(int(cells[b"count_t"]), *statistics)
@@ -88,7 +88,7 @@ def as_row(window):
 
 
 def accumulated(values, rng):
-    """A window of the values: in parts, one by one or at once, handed on in any form and merged in any order."""
+    """Accumulates the values in parts, one by one or at once, converted at random and merged in any order."""
     parts = []
     values = list(values)
     while values:
@@ -100,18 +100,18 @@ def accumulated(values, rng):
             for value in part:
                 window.add({"t": value})
         parts.append(window)
-    handed_on = [as_bytes, as_row, lambda window: window, lambda window: window]
+    conversions = [as_bytes, as_row, lambda window: window, lambda window: window]
     while len(parts) > 1:
-        one, other = (rng.choice(handed_on)(parts.pop(rng.randrange(len(parts)))) for _ in range(2))
+        one, other = (rng.choice(conversions)(parts.pop(rng.randrange(len(parts)))) for _ in range(2))
         one.merge(other)
         parts.append(one)
-    return rng.choice(handed_on)(parts[0])
+    return rng.choice(conversions)(parts[0])
 
 
 @settings(max_examples=1000)
 @given(lists(max_size=50), st.randoms(use_true_random=False))
 def test_exact_at_every_magnitude(values, rng: random.Random):
-    """Whatever doubles the values are, and however they are accumulated, the statistics keep their promise."""
+    """The statistics are as exact as promised, whatever doubles the values are and however they are accumulated."""
     window = accumulated(values, rng)
     assert window.events == len(values)
     assert_exact(window.metrics["t"], values)
@@ -136,14 +136,14 @@ def test_exact_at_every_magnitude(values, rng: random.Random):
 )
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_at_the_edges(values, seed):
-    """So it is where a plain formula fails, at once, one by one and in parts."""
+    """The statistics are as exact as promised where plain formulas fail: at once, one by one and in parts."""
     assert_exact(MetricStats.of(values), values)
     assert_exact(one_by_one(values), values)
     assert_exact(accumulated(values, random.Random(seed)).metrics["t"], values)
 
 
 def test_large_and_lopsided():
-    """Tens of thousands of steps, each of them rounded, add up to far less than the promise allows."""
+    """The rounding errors of tens of thousands of steps stay within the tolerance."""
     values = [1e300] + [1.0] * 50_000
     assert_exact(one_by_one(values), values)
     assert_exact(merged(*map(MetricStats.of, zip(values))), values)
@@ -152,14 +152,14 @@ def test_large_and_lopsided():
 @pytest.mark.parametrize(("offset", "spread"), [(1e9 + 1 / 3, 1e-4), (1e12, 0.01), (1.7e9, 1e-4)])
 @pytest.mark.parametrize("count", [3600, 100_000])
 def test_a_large_block_far_from_zero(offset, spread, count):
-    """The mean of many is exact, so that no error of it is in the spread."""
+    """The mean of many values is exact, so its error does not affect the deviation."""
     rng = random.Random(count)
     values = [offset + rng.gauss(0, spread) for _ in range(count)]
     assert math.isclose(MetricStats.of(values).deviation, statistics.pstdev(values), rel_tol=1e-4)
 
 
 def test_a_block_is_numerically_stable():
-    """So are blocks, which a sum of squares would make nothing of."""
+    """A block's deviation keeps the digits that a sum of squares would lose."""
     stats = MetricStats.of([1e9 + x for x in (4.0, 7.0, 13.0, 16.0)])
     assert stats.deviation == pytest.approx(math.sqrt(22.5), rel=1e-12)
 
@@ -174,7 +174,7 @@ def test_a_block_is_numerically_stable():
     ],
 )
 def test_a_sum_that_overflows(values, total):
-    """It is infinite where it is no double itself, not where only sums of its parts are none; averages are finite."""
+    """A sum is infinite only if its exact value exceeds a double, not if partial sums do. Averages are finite."""
     both = merged(one_by_one(values), MetricStats.of([-value for value in values]))
     for stats in (one_by_one(values), MetricStats.of(values), merged(*map(MetricStats.of, zip(values)))):
         assert stats.total == pytest.approx(total, abs=1e300)
@@ -184,7 +184,7 @@ def test_a_sum_that_overflows(values, total):
 
 @given(st.lists(any_finite, min_size=1, max_size=20))
 def test_the_empty_one_is_neutral(values):
-    """Merging with an accumulator that has seen nothing changes nothing at all, from either side."""
+    """Merging with an empty accumulator changes nothing, from either side."""
     alone, before, after = (
         one_by_one(values),
         *(merged(*p) for p in ((MetricStats(), one_by_one(values)), (one_by_one(values), MetricStats()))),
@@ -193,8 +193,8 @@ def test_the_empty_one_is_neutral(values):
         assert getattr(before, name) == getattr(after, name) == getattr(alone, name)
 
 
-def test_events_are_counted_once_and_metrics_apart():
-    """A window counts events; a metric counts the events that have it."""
+def test_counts_of_events_and_of_metrics():
+    """A window counts its events; a metric counts the events that contain it."""
     window = WindowStats()
     window.add({"temperature": 20.0, "humidity": 50.0})
     window.add({"temperature": 22.0})
@@ -203,7 +203,7 @@ def test_events_are_counted_once_and_metrics_apart():
 
 
 def test_merge_leaves_the_other_alone():
-    """What was merged can go on counting without being seen in what it was merged into."""
+    """A merged accumulator can keep counting without changing the target."""
     one, other = WindowStats(), WindowStats()
     other.add({"temperature": 1.0})
     one.merge(other)
@@ -212,7 +212,7 @@ def test_merge_leaves_the_other_alone():
 
 
 def test_pickles():
-    """Accumulators travel between workers."""
+    """Accumulators pickle."""
     window = WindowStats()
     window.add({"temperature": 1.5})
     copy = pickle.loads(pickle.dumps(window))  # noqa: S301 (our own)

@@ -1,4 +1,4 @@
-"""Foreign text neither steers a terminal nor ends a line."""
+"""Untrusted text can neither control a terminal nor break a line."""
 
 import json
 import sys
@@ -17,14 +17,14 @@ SAFE = "aé漢ß😀ﷺ°µ½ 'x\"\\"
 
 
 def test_every_unsafe_character_is_escaped():
-    """Control characters of both blocks, DEL, format and bidirectional marks, separators of lines, surrogates."""
+    """Control characters, DEL, format and bidirectional marks, line separators and surrogates are escaped."""
     for character in UNSAFE:
         assert json_line({character: character}).isprintable()
         assert plain(f"a{character}b").isprintable()
 
 
 def test_other_characters_stay():
-    """Text of any script is not made unreadable."""
+    """Readable text of any script stays unchanged."""
     assert json_line(SAFE) == json.dumps(SAFE, ensure_ascii=False)
     assert plain(SAFE) == SAFE
 
@@ -41,7 +41,7 @@ def test_other_characters_stay():
     ],
 )
 def test_escapes(text, in_json, in_a_line):
-    """As JSON has them, and as Python has them."""
+    """Characters are escaped in JSON's and in Python's syntax."""
     assert json_line(text) == f'"{in_json}"'
     assert plain(text) == in_a_line
 
@@ -54,13 +54,13 @@ def test_escapes(text, in_json, in_a_line):
     )
 )
 def test_json_reads_back(value):
-    """A line is one line, can be encoded, and is the same value again."""
+    """The JSON is one line, can be encoded, and parses back to the same value."""
     line = json_line(value)
     assert len(line.splitlines()) == 1
     assert json.loads(line.encode()) == value
 
 
 def test_shown_is_short():
-    """What is quoted in a message is at most so long, and ASCII."""
+    """Text quoted in a message is truncated and ASCII."""
     assert shown("x" * 81) == "'" + "x" * 80 + "\\u2026'"
     assert shown("\u202e") == r"'\u202e'"

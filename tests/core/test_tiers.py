@@ -8,7 +8,7 @@ from pipeline.core.tiers import ShorterWindows
 
 HOUR_US = 3_600_000_000
 
-# The readings of each hour, as its accumulators see them one after the other.
+# The events of each hour, in the order in which they are accumulated.
 days = st.dictionaries(
     st.integers(0, 23),
     st.lists(st.dictionaries(st.sampled_from("tuv"), st.floats(-1e6, 1e6)), min_size=1, max_size=6),
@@ -24,7 +24,7 @@ def stats_of(events):
 
 
 def contents(stats):
-    """Everything that an accumulator holds, bit for bit."""
+    """Returns all content of the statistics, bit for bit."""
     return stats.events, {
         metric: [getattr(of_metric, name) for name in of_metric.__slots__]
         for metric, of_metric in sorted(stats.metrics.items())
@@ -40,7 +40,7 @@ def put_all(panes):
 
 @given(days, st.randoms(use_true_random=False))
 def test_any_order_any_repetition_any_grouping(day, rng: random.Random):
-    """Whatever panes of an hour come, as long as its last is among them, the day is that of the last ones alone."""
+    """A day counts only the last pane of each hour, whatever earlier panes arrive and in whatever order."""
     last = [(hour, stats_of(events)) for hour, events in sorted(day.items())]
     panes = [(hour, stats_of(events[:n])) for hour, events in day.items() for n in range(1, len(events))]
     panes = [pane for pane in panes if rng.randrange(2)] + last + rng.choices(last, k=3)
@@ -55,8 +55,8 @@ def test_any_order_any_repetition_any_grouping(day, rng: random.Random):
 
 
 @given(days)
-def test_nothing_that_was_given_or_taken_changes(day):
-    """Totals are new, and neither adding to one nor going on changes what it was made of, or an earlier one."""
+def test_inputs_and_earlier_results_do_not_change(day):
+    """A result is a copy: changing it, or accumulating more, changes neither the inputs nor earlier results."""
     panes = [(hour, stats_of(events)) for hour, events in day.items()]
     before = [contents(stats) for _, stats in panes]
     shorter = put_all(panes)
@@ -70,16 +70,16 @@ def test_nothing_that_was_given_or_taken_changes(day):
     assert contents(other.pane().stats) == contents(stats_of([{"t": 1.0}]))
 
 
-def test_what_came_replaces_what_was_recalled():
-    """However much a stored row counted: what came goes on from it, or puts it right."""
+def test_received_results_replace_restored_ones():
+    """A received result replaces a restored one, however much that counts."""
     day = put_all([(0, stats_of([{"t": 1.0}] * 11))])
     day.restore({0: stats_of([{"t": 1.0}] * 20), 1: stats_of([{"t": 1.0}] * 3)})
     assert day.pane().stats.events == 14
     assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.events == 14
 
 
-def test_less_than_the_row_is_not_whole():
-    """A pane that counts less than the aggregate row did is not whole, until it does."""
+def test_less_than_the_row_is_incomplete():
+    """A pane is incomplete until it counts as much as the aggregate row did."""
     day = ShorterWindows()
     day.restore({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
     assert not day.pane().complete

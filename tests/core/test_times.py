@@ -10,13 +10,13 @@ from pipeline.core.times import format_time, from_datetime, parse_time, to_datet
 
 @given(st.integers(EARLIEST_US, LATEST_US))
 def test_text_reads_back(time_us):
-    """RFC 3339 text reads back as the same instant, to the microsecond."""
+    """RFC 3339 text parses back to the same time, to the microsecond."""
     assert parse_time(format_time(time_us)) == time_us
 
 
 @given(st.integers(EARLIEST_US, LATEST_US))
 def test_datetime_converts_back(time_us):
-    """A datetime holds the same microsecond."""
+    """A datetime converts back to the same microsecond."""
     assert from_datetime(to_datetime(time_us)) == time_us
 
 
@@ -30,7 +30,7 @@ def test_datetime_converts_back(time_us):
     ],
 )
 def test_format(time_us, text):
-    """As many decimals as the instant has: none, three or six."""
+    """The text has the fewest decimals that are exact: none, three or six."""
     assert format_time(time_us) == text
 
 
@@ -39,17 +39,17 @@ def test_format(time_us, text):
     ["2026-02-17T10", "2026-02-17T10Z", "2026-02-17T10:00:00Z", "2026-02-17 12:00+02:00", " 2026-02-17T10:00 "],
 )
 def test_parse_forms(text):
-    """A key's hour, UTC, another offset and no offset at all are one instant."""
+    """Times in a key's format, in UTC, with another offset and without one are the same time."""
     assert to_datetime(parse_time(text)) == datetime(2026, 2, 17, 10, tzinfo=UTC)
 
 
 def test_parse_date():
-    """A date alone is its midnight in UTC."""
+    """A date is its midnight in UTC."""
     assert to_datetime(parse_time("2026-02-17")) == datetime(2026, 2, 17, tzinfo=timezone(timedelta(0)))
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1771324200", "2026-13-01", "2026-02-17T25:00"])
 def test_refuse(text):
-    """What is no time is refused by name, with an example."""
+    """Text that is not a time is refused with an example."""
     with pytest.raises(ValueError, match="is not an ISO 8601 time"):
         parse_time(text)

@@ -12,7 +12,7 @@ doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(doubles)
 def test_text_round_trip(value):
-    """The text of a double reads back as the same double, sign of zero included, without a trailing .0."""
+    """The text of a double parses back to the same double, including the sign of zero, and has no trailing .0."""
     text = format_value(value)
     read = parse_value(text)
     assert read == value
@@ -35,35 +35,35 @@ def test_text_round_trip(value):
     ],
 )
 def test_text(value, text):
-    """The shortest text there is, as the contract has it."""
+    """The text is the shortest one, as in the contract."""
     assert format_value(value) == text
     assert Values.TEXT.pack(value) == text
 
 
 @given(doubles)
 def test_float64_is_big_endian(value):
-    """A float64 is the eight bytes of IEEE 754, the most significant first, and reads back bit for bit."""
+    """A float64 is the eight bytes of IEEE 754, the most significant first, and parses back bit for bit."""
     data = Values.FLOAT64.pack(value)
     assert data == struct.pack(">d", value)
     assert struct.pack(">d", Values.FLOAT64.unpack(data)) == data
 
 
-def test_float64_of_the_standard():
-    """One is 3ff0…, and so on, whatever the machine's own order of bytes."""
+def test_float64_byte_order():
+    """The bytes are big-endian whatever the machine's byte order."""
     assert Values.FLOAT64.pack(1.0) == b"\x3f\xf0\0\0\0\0\0\0"
     assert Values.FLOAT64.pack(-2.0) == b"\xc0\0\0\0\0\0\0\0"
 
 
 @pytest.mark.parametrize("text", [b"nan", b"inf", b"Infinity", b"-inf", b"1e309", b"1_0", b" 1", b"1\n", b"0x10"])
-def test_text_that_python_takes_for_a_number(text):
-    """Only decimal text of a finite number is a value; what float() takes beside that, nobody of ours writes."""
+def test_text_that_only_python_accepts(text):
+    """Only the decimal text of a finite number is a value, although float() accepts more."""
     with pytest.raises(ValueError, match=r"is not a number|is not a finite decimal number"):
         parse_value(text)
 
 
 @pytest.mark.parametrize("text", [b"+1.5", b"1.", b".5", b"1E3", b"007", b"-0"])
-def test_text_that_others_write(text):
-    """A plain decimal number is one, also where ours is shorter."""
+def test_text_of_other_writers(text):
+    """Any plain decimal number is a value, even if it is not the shortest text."""
     assert parse_value(text) == float(text)
 
 
@@ -75,7 +75,7 @@ def test_text_that_others_write(text):
         *((Values.FLOAT64, struct.pack(">d", value)) for value in (math.nan, math.inf, -math.inf)),
     ],
 )
-def test_bytes_that_are_no_value(values, data):
+def test_bytes_that_are_not_a_value(values, data):
     """Bytes that are not a value raise a ValueError with a short message."""
     problem = r"is not a number|is not the eight bytes of a float64|not a finite|is not finite"
     with pytest.raises(ValueError, match=problem) as error:

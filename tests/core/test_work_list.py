@@ -15,7 +15,7 @@ START_US = parse_time("2026-02-17T10:00:00Z")
 
 
 def test_the_format():
-    """One row for a window: the aggregate's key under another first segment, a cell that no policy by age collects."""
+    """A row has the aggregate's key with another first segment, and a cell that no policy by age collects."""
     row = work_row(Tier(HOURLY, "stats"), "sensor-1", START_US)
     assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
     assert row.cells == [Cell("stats", b"late", 9_999_999_999_999_000, b"1")]
@@ -30,8 +30,8 @@ def test_encoded_rows():
 
 
 @given(sensor_ids, st.sampled_from([HOURLY, DAILY, Window.parse("15m")]), st.integers(0, 10**6))
-def test_what_is_written_is_what_is_read(sensor_id, window, number):
-    """A key tells sensor and start, and lies where it is looked for."""
+def test_keys_round_trip(sensor_id, window, number):
+    """A key parses back into sensor and start, and lies in the ranges that are read."""
     start_us = number * window.length_us
     key = work_key(window, sensor_id, start_us)
     assert parse_work_key(window, key) == (sensor_id, start_us)
@@ -43,6 +43,6 @@ def test_what_is_written_is_what_is_read(sensor_id, window, number):
     "key", [aggregate_key(HOURLY, "a", START_US), b"repair#daily#a#2026-02-17", b"repair#hourly#a#soon", b"repair#"]
 )
 def test_other_keys_are_refused(key):
-    """An aggregate's own row, a window of another length, and what is no time at all."""
+    """Keys of aggregate rows, of windows of another length, and without a valid time are refused."""
     with pytest.raises(ValueError, match=r"time data|is not the key"):
         parse_work_key(HOURLY, key)
