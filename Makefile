@@ -1,26 +1,26 @@
 # make setup | demo | check | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
 #      launch | clean
 #
-# `setup` needs Python 3.11 to 3.13; it uses uv where there is one, else venv and pip.
+# `setup` needs Python 3.11 to 3.13. It uses uv if it is installed, else venv and pip.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.complete
 UV     := $(shell command -v uv 2>/dev/null)
-# The first interpreter that runs and is of a version we support.
+# The first interpreter that runs and whose version is supported.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
 .PHONY: setup demo check test test-faults bench bench-check format quotes requirements protos template launch clean
 .DEFAULT_GOAL := setup
 
-PURE_TESTS := tests/core tests/formats tests/charts tests/cli tests/test_docs.py
+PURE_TESTS := tests/core tests/formats tests/charts tests/test_docs.py
 
 setup: $(STAMP)
 
-# The stamp is written last: a set-up that was cut off starts again from nothing.
+# The stamp is written last, so an interrupted set-up starts again from nothing.
 $(STAMP): tests/requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 on the PATH; install one or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 on the PATH; install one or run make PYTHON=/path/to/python3" >&2; exit 1; }
 	rm -rf $(VENV)
 ifneq ($(UV),)
 	uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
@@ -36,7 +36,7 @@ endif
 demo: setup
 	$(BIN)/tidetable demo
 
-# For every save, in under a minute: what needs neither an emulator nor a pipeline.
+# For every save, in under a minute: no emulators, no pipelines, and no tests of many tables for every schema.
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,11 +47,11 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/faults
 
-# The longest of them first, so that none is left over at the end.
+# The longest first, so that none is left over at the end.
 test-faults: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
 
-# Beside other programs, in under ten minutes; `bench-check` holds the last result against its floors.
+# Beside other programs, in under ten minutes; `bench-check` compares the last result with its floors.
 bench: setup
 	$(BIN)/python -m tests.benchmarks.bench
 
@@ -62,7 +62,7 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What the documentation quotes of code and commands.
+# Refreshes the blocks of the documentation that quote what code prints.
 quotes: setup
 	$(BIN)/python -m tests.quotes
 
@@ -73,7 +73,7 @@ requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build --group dev -c requirements.txt pyproject.toml -o tests/requirements.txt
 
-# Generated code is committed; a test holds it against protos/.
+# Generated code is committed; a test compares it with protos/.
 protos: setup
 	$(BIN)/python -m grpc_tools.protoc -I protos/tidetable/v1 --python_out=pipeline/proto --pyi_out=pipeline/proto \
 		protos/tidetable/v1/sensor_event.proto
@@ -83,8 +83,8 @@ protos: setup
 #   template  [BUILDER=cloud|docker]
 #   launch    PARAMETERS='name=value ...'  [JOB] [SERVICE_ACCOUNT] [MACHINE_TYPE] [NUM_WORKERS] [MAX_WORKERS]
 #             [SUBNETWORK] [PRIVATE=1] [AT_LEAST_ONCE=1] [UPDATE=1]
-# In the environment, so that no value passes through a shell's quoting; what is said on make's own line gets there by
-# itself.
+# flex.sh reads them from the environment, so no value passes through a shell's quoting; make exports its command line's
+# variables by itself.
 template launch:
 	@templates/flex.sh $@
 
