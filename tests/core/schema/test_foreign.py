@@ -70,6 +70,7 @@ def is_ours(schema, key):
     return True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=10, deadline=None)
 @given(events=feeds(), data=st.data())
@@ -98,6 +99,7 @@ def test_rows_with_other_keys(schema, events, data):
     assert foreign.messages.keys() <= others
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=10, deadline=None)
 @given(events=feeds(), data=st.data())

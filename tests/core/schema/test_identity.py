@@ -158,6 +158,7 @@ def counts_of_records(records):
     return counts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=5, deadline=None)
 @given(feed=st.lists(messages, min_size=1, max_size=24), random=st.randoms(use_true_random=False))

@@ -317,6 +317,7 @@ def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
     assert layout.encoded_rows(pickle.loads(pickle.dumps(shape)), of_message) == expected  # noqa: S301 (our own)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
 @settings(max_examples=40)
 @given(feeds())

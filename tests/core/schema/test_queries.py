@@ -146,6 +146,7 @@ def location_of(sensor):
     return {"location": f"here-{len(sensor)}"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=8, deadline=None)
 @given(events=feeds(), data=st.data())

@@ -55,6 +55,7 @@ def parts_of_keys(data, table):
     return [KeyRange(*ends) for ends in zip([b"", *cuts], [*cuts, b""], strict=True)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=8, deadline=None)
 @given(events=feeds(), data=st.data())
