@@ -162,7 +162,7 @@ class TableSchema:
     @property
     def finds_sensors(self) -> bool:
         """Whether the events of a sensor's window are found by its id, without a look at those of others."""
-        return not self.key.time_first and not self.keys.missing(KeyBindings("sensor"))
+        return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
 
     @property
     def readings_stay(self) -> timedelta | None:
