@@ -194,7 +194,7 @@ def test_what_flags_say_has_to_be_so(bigtable: str) -> None:
     for command in COMMANDS:
         result = run(name, *command, "--raw-family", "raw")
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "the family of readings is said to be raw, the table's is r" in result.stderr
+        assert "the family of readings is declared as raw, the table's is r" in result.stderr
 
 
 def test_a_table_without_a_schema(bigtable: str) -> None:

@@ -272,7 +272,7 @@ def test_a_prefix_that_is_none(key, prefix, told):
 def test_missing_metadata_is_asked_for():
     """Where keys begin with a location, a sensor is never searched for without it."""
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
-    with pytest.raises(ValueError, match=r"say location too, as in metadata location=…"):
+    with pytest.raises(ValueError, match=r"pass location too, as in metadata location=…"):
         events_of(schema, Memory(), "a", Query())
 
 
