@@ -79,8 +79,8 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         ),
         (
             'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\npolicies.raw = "maxversions=5"',
-            "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
-            "{sensor_id}#{bucket:1h}, each version of a cell is one",
+            "policies.raw: maxversions would collect events: in the layout bucket_cells, with keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is an event",
         ),
         (
             'key = "{sensor_id}#{bucket:1w}"\nlayout = "bucket_cells"\nrate = {every = "10ms", metrics = 3}',
