@@ -324,7 +324,7 @@ def _is_expired(window: ListedWindow, tiers: Sequence[Tier], bounds: Mapping[Tie
 
 def _is_settled_by(window: ListedWindow, spans: list[Span], planned: Plan) -> bool:
     sensor_id, start_us = window.key
-    inside = any(span.start_us <= start_us < span.end_us and span.has(sensor_id) for span in spans)
+    inside = any(span.start_us <= start_us < span.end_us and span.includes(sensor_id) for span in spans)
     return inside and settles(start_us, planned.extents, planned.bounds)
 
 

@@ -226,7 +226,7 @@ def test_missing_metadata_is_refused(bigtable):
     where = written("serialized by location")
     with SensorTable.open(where.project, where.instance, where.table) as table:
         for query in (lambda: table.latest("a"), lambda: table.range("a", T, T + 1)):
-            with pytest.raises(ValueError, match="say location too"):
+            with pytest.raises(ValueError, match="pass location too"):
                 query()
         assert table.rows.requests == 0
 

@@ -182,9 +182,9 @@ def test_a_table_in_the_making(resources, capsys, ran):
 @pytest.mark.parametrize(
     ("declared", "says"),
     [
-        ({"raw_family": "r"}, "the family of readings is said to be r, the table's is readings"),
-        ({"window": "15m"}, "the shortest window is said to be 15m, the table's is 1h"),
-        ({"stats_family": "h", "meta_family": "m"}, "the family of metadata is said to be m, the table's is meta"),
+        ({"raw_family": "r"}, "the family of readings is declared as r, the table's is readings"),
+        ({"window": "15m"}, "the shortest window is declared as 15m, the table's is 1h"),
+        ({"stats_family": "h", "meta_family": "m"}, "the family of metadata is declared as m, the table's is meta"),
         ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
     ],
 )

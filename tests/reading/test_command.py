@@ -195,7 +195,7 @@ def test_family_flags_must_match_the_schema(bigtable: str) -> None:
     for command in COMMANDS:
         result = run(name, *command, "--raw-family", "raw")
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "the family of readings is said to be raw, the table's is r" in result.stderr
+        assert "the family of readings is declared as raw, the table's is r" in result.stderr
 
 
 def test_a_table_without_a_schema(bigtable: str) -> None:
@@ -384,7 +384,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
         (["hourly", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
         (["prefix", *DAY], "set --sensors to an id prefix such as balloon-, or --metadata"),
-        (["prefix", *DAY, "--sensors", "s#8"], "no sensor's id has '#' in it"),
+        (["prefix", *DAY, "--sensors", "s#8"], "a sensor id contains no '#'"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "folder /nonexistent does not exist"),

@@ -125,7 +125,7 @@ def test_prefix(schema: str) -> None:
     if schema not in SIDE_BY_SIDE:
         result = run(name, *command)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "do not have these sensors side by side" in result.stderr
+        assert "do not keep these sensors together" in result.stderr
         return
     records = run_json(name, *command)
     for sensor in SENSORS[:2]:

@@ -67,7 +67,7 @@ UNFIT = {
     "INVALID_KEY_FIELD": ({"place": "a#b"}, "metadata place is 'a#b'; a field of row keys can't contain '#'"),
     "KEY_TOO_LONG": ({"place": "x" * 4096}, "the row key has 4115 bytes, at most 4096"),
     "RESERVED_KEY": ({"place": "agg"}, "the row key begins with the reserved prefix agg#"),
-    "NO_FAMILY": ({"place": "north", "owner": "me"}, "metadata owner is taken by none of the table's families"),
+    "NO_FAMILY": ({"place": "north", "owner": "me"}, "metadata owner matches none of the table's families"),
 }
 
 

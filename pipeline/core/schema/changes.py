@@ -1,4 +1,4 @@
-"""How two schemas differ, and which of the differences a table with rows in it survives."""
+"""Compares two schemas, and decides which changes are safe for a table that contains rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from pipeline.core.schema.policies import same_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 
-_WHY_NOT = {
-    "key": "the rows that are there have the old keys, and no reader would find them",
-    "layout": "the rows that are there have the old layout, and no reader could tell which is which",
-    "values": "the cells that are there have the old encoding, and no reader could tell which is which",
-    "metrics": "the family may hold readings, and no reader would look for them there any more",
-    "metadata": "the family may hold metadata, and no reader would look for it there any more",
-    "tiers": "the family may hold aggregates, and no reader would look for them there any more",
+_WHY_UNSAFE = {
+    "key": "existing rows have the old keys, and no reader would find them",
+    "layout": "existing rows have the old layout, and no reader could distinguish the two",
+    "values": "existing cells have the old encoding, and no reader could distinguish the two",
+    "metrics": "the family may contain readings, and no reader would look for them there any more",
+    "metadata": "the family may contain metadata, and no reader would look for it there any more",
+    "tiers": "the family may contain aggregates, and no reader would look for them there any more",
 }
-_INSTEAD = (
-    "make another table with the schema that is wanted, and give the pipeline both: --bigtable_table may be repeated"
+_ALTERNATIVE = (
+    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
 )
 
 
 @dataclass(frozen=True)
 class Change:
-    """One key of the schema that is not as wanted. None stands for a key that is not there."""
+    """A difference in one key of the schema. None stands for an absent key."""
 
     key: str  # as in the TOML: "layout", "metrics.raw", "policies.stats"
     actual: Any
@@ -31,12 +31,12 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether rows that are there are still found and read aright after it."""
+        """Whether existing rows can still be found and read after the change."""
         section = self.key.partition(".")[0]
         if section in ("policies", "rate"):
             return True
         if section in ("metrics", "metadata"):
-            return self.wanted is not None  # whatever a family takes: every family is searched for what it has
+            return self.wanted is not None  # readers search every family of the schema, whatever it takes
         return section == "tiers" and self.actual is None
 
     def __str__(self) -> str:
@@ -45,12 +45,12 @@ class Change:
 
     @property
     def refusal(self) -> str:
-        """Why a change that is not safe is not made, and what to do instead."""
-        return f"{self}: {_WHY_NOT[self.key.partition('.')[0]]}; {_INSTEAD}"
+        """The message about an unsafe change: why it is refused, and what to do instead."""
+        return f"{self}: {_WHY_UNSAFE[self.key.partition('.')[0]]}; {_ALTERNATIVE}"
 
 
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
-    """What would have to change, in the order of the TOML's keys."""
+    """Returns the changes from one schema to the other, in the order of the TOML's keys."""
     before, after = dict(_flat(document_of(actual))), dict(_flat(document_of(wanted)))
     same = {f"policies.{family}" for family in actual.families if _same_policy(actual, wanted, family)}
     return [
@@ -64,7 +64,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
 
 
 def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Change]:
-    """The first family that matches takes a name, so that their order says something too."""
+    """Yields a change if the order of families differs, which matters: the first that matches takes a name."""
     before, after = [f for f in actual if f in wanted], [f for f in wanted if f in actual]
     if before != after:
         yield Change(key, before, after)

@@ -1,4 +1,4 @@
-"""What flags say of a table's schema, held against what the table says of itself."""
+"""The schema that flags declare, and its comparison with a table's own schema."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from pipeline.core.windows import HOURLY, Window
 
 @dataclass(frozen=True)
 class DeclaredSchema:
-    """What flags say of a schema. None is what they leave to the table.
+    """The parts of a schema that flags set. None is left to the table.
 
     Args:
-        default: whether it has to be the default schema (``--schema=default``).
+        default: whether the schema must be the default one (``--schema=default``).
         raw: the family of readings.
         stats: the family of aggregates of the shortest window.
         meta: the family of metadata.
@@ -27,11 +27,11 @@ class DeclaredSchema:
     window: Window | None = None
 
     def schema(self) -> TableSchema:
-        """The default schema with what is said. Raises SchemaError where two families are the same."""
+        """Returns the default schema with the declared parts. Raises SchemaError if two families are the same."""
         return TableSchema.default(self.raw or "raw", self.stats or "stats", self.meta or "meta", self.window or HOURLY)
 
     def disagreements(self, schema: TableSchema) -> Iterator[str]:
-        """Where the schema is not as it is said to be, a phrase each; nothing is asked of policies and rates."""
+        """Yields a phrase for each part of the schema that differs from the flags; ignores policies and rates."""
         if self.default:
             for change in changes(schema, self.schema()):
                 if not change.key.startswith(("policies", "rate")):
@@ -46,6 +46,6 @@ class DeclaredSchema:
 
 
 def _differs(what: str, declared: str | None, actual: str) -> Iterator[str]:
-    # Not by the flag's name, which the pipeline spells --raw_family and the toolbox --raw-family.
+    # Without the flag's name: the pipeline spells it --raw_family, the toolbox --raw-family.
     if declared is not None and declared != actual:
-        yield f"{what} is said to be {declared}, the table's is {actual or 'none'}"
+        yield f"{what} is declared as {declared}, the table's is {actual or 'none'}"

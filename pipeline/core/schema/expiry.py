@@ -1,4 +1,4 @@
-"""Which events Bigtable would collect soon after they are written, being older than their family keeps."""
+"""Expiry: finds events that are already older than their family keeps cells; Bigtable would collect them at once."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Expiry:
-    """How long the families of readings keep what is in them. Made by :meth:`of`.
+    """The ages at which the families of readings lose cells. Made by :meth:`of`.
 
     Attributes:
-        ages: of the families that collect by age.
-        metrics: which family takes which metric.
+        ages: by family, for families that collect by age.
+        metrics: the families of metrics.
     """
 
     ages: Mapping[str, timedelta]
@@ -26,11 +26,11 @@ class Expiry:
 
     @classmethod
     def of(cls, schema: TableSchema, policies: Mapping[str, Policy]) -> "Expiry":
-        """What the policies mean for readings.
+        """Returns the expiry of readings under these policies.
 
         Args:
-            schema: of the table.
-            policies: of its families, as they are in the table.
+            schema: the schema of the table.
+            policies: the table's policies, by family.
         """
         ages = {
             family: age
@@ -41,11 +41,11 @@ class Expiry:
 
     @property
     def shortest(self) -> timedelta | None:
-        """The least age beyond which readings are collected; None where they never are."""
+        """The least age beyond which readings are collected; None if they never are."""
         return min(self.ages.values(), default=None)
 
     def expires(self, time_us: int, metrics: Iterable[str], now_us: int) -> bool:
-        """Whether a reading of that time is too old for its family."""
+        """Whether an event of that time has a reading that is too old for its family."""
         age_us = now_us - time_us
         if self.shortest_us is None or age_us <= self.shortest_us:
             return False

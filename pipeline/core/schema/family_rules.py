@@ -1,4 +1,4 @@
-"""Which column family takes which metric or metadata field, by glob."""
+"""Family rules: map metrics or metadata fields to column families, by glob."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """Families and the globs (``log_*``) of what each of them takes; the first that matches takes it."""
+    """Families, each with the globs (``log_*``) of the names that it takes; the first match counts."""
 
     globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -18,16 +18,16 @@ class FamilyRules:
 
     @cached_property
     def exhaustive(self) -> bool:
-        """Whether some family takes whatever the others do not."""
+        """Whether every name has a family."""
         return any("*" in globs for _, globs in self.globs)
 
     @cached_property
     def catch_all(self) -> str | None:
-        """The family that takes everything, being the first; None where names decide."""
+        """The first family, if it takes every name; else None."""
         return self.globs[0][0] if self.globs and "*" in self.globs[0][1] else None
 
     def family_of(self, name: str) -> str | None:
-        """The family that takes what is called so; None where none does."""
+        """Returns the family of a name; None if there is none."""
         return self.catch_all or _family_of(self.globs, name)
 
 

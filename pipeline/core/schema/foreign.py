@@ -1,4 +1,4 @@
-"""Foreign rows: those that somebody else wrote, and that the table's schema does not."""
+"""Foreign rows: rows in a table that its schema does not write, such as rows of another program."""
 
 import threading
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pipeline.core.rows import Row
 from pipeline.core.schema.template import RawKey
 
-_MAX_SHOWN = 200  # characters of a row's key, and of what is wrong with the row
-_MAX_TOLD_APART = 1000
+_MAX_SHOWN = 200  # characters of a row's key, and of the problem with it
+_MAX_MESSAGES = 1000
 
 
 class ForeignRow(Exception):
-    """A row that the schema does not write. ``str()`` says in one line which, and how it is not.
+    """A row that the schema does not write. ``str()`` is one line: the row and the problem.
 
     Attributes:
-        key: the row's.
-        raw_key: what it says, where the key is one of the schema's and the cells are not.
+        key: the row key.
+        raw_key: the parsed key, if the key matches the schema and only the cells do not.
     """
 
     def __init__(self, row: Row, error: Exception, raw_key: RawKey | None = None) -> None:
@@ -25,19 +25,19 @@ class ForeignRow(Exception):
 
 
 OnForeign = Callable[[ForeignRow], object]
-"""What is told of a row that the schema does not write: it raises, or the row is left out."""
+"""Receives a row that the schema does not write. Raises, or returns to leave the row out."""
 
 
 def raise_foreign(problem: ForeignRow) -> None:
-    """Lets no row be left out."""
+    """Raises the problem: no row is left out."""
     raise problem
 
 
 class ForeignRows:
-    """The foreign rows that were met. Any number of threads may add to them.
+    """Collects foreign rows. Thread-safe.
 
     Attributes:
-        count: how many; each once, however often it was met, but for those behind the first 1,000.
+        count: the number of foreign rows. Rows after the first 1,000 count each time they are added.
     """
 
     def __init__(self) -> None:
@@ -46,19 +46,19 @@ class ForeignRows:
         self._lock = threading.Lock()
 
     def add(self, problem: ForeignRow) -> bool:
-        """Adds a row. Returns whether it is one of the first, and new."""
+        """Adds a row. Returns whether it is new and among the first 1,000."""
         with self._lock:
             if problem.key in self._messages:
                 return False
             self.count += 1
-            if len(self._messages) == _MAX_TOLD_APART:
+            if len(self._messages) == _MAX_MESSAGES:
                 return False
             self._messages[problem.key] = str(problem)
             return True
 
     @property
     def messages(self) -> dict[bytes, str]:
-        """The first 1,000 rows by their keys, each with the line that says how it is foreign."""
+        """The first 1,000 rows: a line about the problem by row key."""
         with self._lock:
             return dict(self._messages)
 

@@ -1,4 +1,4 @@
-"""What an event is: which messages, and which rows and cells, are one and the same."""
+"""Event identity: decides whether two messages, or two rows, contain the same event."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from pipeline.core.records import RawRecord, merge_parts
 
 @dataclass(frozen=True)
 class Identity:
-    """What a table tells the events of a sensor apart by; aggregates count the same events.
+    """The rule by which a table distinguishes the events of a sensor; aggregates count the same events.
 
-    Two events are one where they agree in their time, floored to the grain, in the metadata that row keys are made of,
-    and in the event_id where row keys have it.
+    Two events are the same if they agree in their event time, floored to the grain, in the metadata fields of row keys,
+    and, if row keys contain it, in the event_id.
 
     Args:
-        grain_us: of the time, in microseconds.
-        metadata: the names of metadata that is promoted to row keys.
-        event_id: whether row keys have the event_id.
+        grain_us: the grain of the event time, in microseconds.
+        metadata: the names of the metadata fields in row keys.
+        event_id: whether row keys contain the event_id.
     """
 
     grain_us: int = 1
@@ -27,25 +27,25 @@ class Identity:
 
     @cached_property
     def distinguishes_by_time_only(self) -> bool:
-        """Whether nothing but the time tells events of a sensor apart."""
+        """Whether only the time distinguishes the events of a sensor."""
         return not self.metadata and not self.event_id
 
     def of_event(self, event: Event) -> tuple[int, str]:
-        """The time in µs, floored to the grain, and what else tells the event apart: "" where nothing does."""
+        """Returns the time in µs, floored to the grain, and the other distinguishing fields as one text."""
         time_us = event[1]
         return time_us - time_us % self.grain_us, self._distinguishing_text(event[3], event[4])
 
     def of_record(self, record: RawRecord) -> tuple[int, str]:
-        """The same of an event that was read back."""
+        """Returns the same as :meth:`of_event`, for an event that was read back."""
         time_us = record.event_time_us
         return time_us - time_us % self.grain_us, self._distinguishing_text(record.metadata, record.event_id)
 
     def order(self, record: RawRecord) -> tuple[int, str]:
-        """What events of one sensor are sorted by: the newest first."""
+        """Returns the sort key that puts the events of one sensor newest first."""
         return -record.event_time_us, self._distinguishing_text(record.metadata, record.event_id)
 
     def merged(self, parts: Iterable[RawRecord]) -> list[RawRecord]:
-        """Events put together from their parts, the newest first; where two parts have the same, the first counts."""
+        """Merges parts into events, newest first. If two parts contain the same reading, the first counts."""
         whole = merge_parts(parts, lambda part: (part.sensor_id, *self.of_record(part)))
         return sorted(whole, key=self.order)
 
@@ -53,8 +53,8 @@ class Identity:
         texts = [metadata.get(name, "") for name in self.metadata]
         if self.event_id:
             texts.append(event_id)
-        return "#".join(texts)  # which none of them holds, or it could not stand in a key
+        return "#".join(texts)  # no field of a key contains '#'
 
 
 BY_TIME = Identity()
-"""That of the default schema."""
+"""The identity of the default schema."""

@@ -1,7 +1,7 @@
-"""Layouts: which rows and cells an event becomes, and which events rows and cells were.
+"""Layouts: convert events to rows and cells, and back.
 
-Those with a name on Google's page "Schema design for time series data" (Bigtable documentation) are what it describes.
-A cell's timestamp is its event's time in every layout, so that age-based collection follows the data's own time.
+Layouts that share a name with Google's page "Schema design for time series data" (Bigtable documentation) follow it.
+A cell's timestamp is the event time in every layout, which makes age-based garbage collection follow event time.
 """
 
 from collections import defaultdict
@@ -21,13 +21,13 @@ from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import ISO_US
 from pipeline.core.values import Values
 
-_MAX_COLUMNS = 1 << 14  # that are remembered
-_new = tuple.__new__  # makes a Cell in half the time that its own constructor takes
+_MAX_COLUMNS = 1 << 14  # in the cache
+_new = tuple.__new__  # makes a Cell in half the time of its own constructor
 
 
 @dataclass(frozen=True)
 class LayoutContext:
-    """What a layout has to know of its table."""
+    """The parts of a table's schema that a layout uses."""
 
     key: KeyTemplate
     values: Values
@@ -36,17 +36,17 @@ class LayoutContext:
 
     @cached_property
     def pack(self) -> Callable[[float], bytes]:
-        """Writes a reading."""
+        """The function that encodes a reading."""
         return self.values.pack
 
     @cached_property
     def metric_columns(self) -> "_ColumnsByMetric[tuple[str, bytes]]":
-        """The family and the qualifier of a metric's column."""
+        """Family and qualifier by metric."""
         return _ColumnsByMetric(self.metrics, _column)
 
     @cached_property
     def encoded_metric_columns(self) -> "_ColumnsByMetric[ColumnBytes]":
-        """The same, encoded."""
+        """Encoded family and qualifier by metric."""
         return _ColumnsByMetric(self.metrics, ColumnBytes)
 
 
@@ -54,7 +54,7 @@ _Column = TypeVar("_Column")
 
 
 class _ColumnsByMetric(dict[str, _Column]):
-    """Columns by metric, worked out once for each of them as long as there are not too many."""
+    """A bounded cache of columns by metric."""
 
     def __init__(self, rules: FamilyRules, column: Callable[[str, bytes], _Column]) -> None:
         super().__init__()
@@ -76,24 +76,24 @@ def _column(family: str, qualifier: bytes) -> tuple[str, bytes]:
 
 
 class CellSelection(NamedTuple):
-    """The cells that a query needs, for the server to leave the others out."""
+    """The cells that a query needs; the server filters out the others."""
 
     families: tuple[str, ...]
     qualifiers: tuple[bytes, ...] | None = None  # None: all
     qualifier_range: tuple[bytes, bytes] | None = None  # the end exclusive
-    times_us: tuple[int, int] | None = None  # of cells, in whole milliseconds, the end exclusive
-    versions: int | None = None  # the newest so many of each column; None: all
+    times_us: tuple[int, int] | None = None  # range of cell timestamps, in whole milliseconds, the end exclusive
+    versions: int | None = None  # the number of newest cells per column; None: all
     keys_only: bool = False  # one cell of each row, without its value
 
 
 class Layout:
-    """One layout. Stateless; the six of them are :data:`LAYOUTS`.
+    """A layout. Stateless; :data:`LAYOUTS` contains all six.
 
     Attributes:
-        name: as it stands in a schema.
-        row_per_metric: whether the key needs ``{metric}``.
-        bucketed: whether a row holds the events of a span of time, and so must not be told by its key alone.
-        serializes: whether events are kept as protobuf, in one family.
+        name: its name in a schema.
+        row_per_metric: whether each metric has a row of its own, and the key needs ``{metric}``.
+        bucketed: whether a row contains the events of a span of time, which its key alone does not distinguish.
+        serializes: whether events are stored as protobuf, in one family.
     """
 
     name: ClassVar[str]
@@ -102,26 +102,26 @@ class Layout:
     serializes: ClassVar[bool] = False
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
-        """The rows of an event that has passed the schema's check."""
+        """Returns the rows of an event. The event must have passed the schema's check."""
         raise NotImplementedError
 
     def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
-        """The rows of all of these, encoded."""
+        """Returns the encoded rows of several events."""
         return [encoded(row) for event in events for row in self.rows(context, event)]
 
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
-        """The events in a row, or what of them lies in it: each once, in no order.
+        """Returns the events, or parts of events, in a row: each once, in no order.
 
-        Where two cells have the same reading, the first counts. Raises ValueError for cells of another layout.
+        If two cells contain the same reading, the first counts. Raises ValueError for cells of another layout.
         """
         raise NotImplementedError
 
     def selection(
         self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
-        """The cells of events from ``start_us`` to ``end_us``, exclusive, at most the ``limit`` newest of each column.
+        """Selects the cells of events from ``start_us`` to ``end_us``, exclusive: the ``limit`` newest of each column.
 
-        With ``metrics``, the cells of these alone, and no metadata.
+        With ``metrics``, selects only the cells of these, and no metadata.
         """
         families = context.metrics.families + (context.metadata.families if metrics is None else ())
         qualifiers = None if metrics is None else tuple(metric.encode() for metric in metrics)
@@ -130,20 +130,20 @@ class Layout:
         return CellSelection(families, qualifiers, times_us=(_up_to_ms(start_us), _up_to_ms(end_us)), versions=limit)
 
     def selected_by_key_only(self, context: LayoutContext) -> bool:
-        """Whether a row's key tells its event to the microsecond, so that no cell's timestamp is asked."""
+        """Whether row keys contain the event time to the microsecond, and cell timestamps need no filter."""
         return not self.bucketed and context.key.grain_us == 1
 
     def grain_us(self, context: LayoutContext) -> int:
-        """How far apart two events of a sensor have to be for its rows to hold both, in microseconds."""
+        """Returns the time in microseconds by which two events of a sensor must differ to be stored separately."""
         return 1 if self.selected_by_key_only(context) else 1000
 
     def identity(self, context: LayoutContext) -> Identity:
-        """What rows and their cells tell the events of a sensor apart by."""
+        """Returns the rule by which rows and cells distinguish the events of a sensor."""
         key = context.key
         return Identity(self.grain_us(context), tuple(sorted(key.metadata_names)), key.distinguishes_events)
 
     def versions_are_events(self, context: LayoutContext) -> bool:
-        """Whether a cell may have a version for each of several events."""
+        """Whether the versions of one cell may belong to different events."""
         return context.key.grain_us > 1000
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,7 +154,7 @@ class Layout:
 
 
 class Wide(Layout):
-    """A row an event, a column a metric: single-timestamp rows, unserialised."""
+    """A row per event, a column per metric: single-timestamp rows, unserialised."""
 
     name = "wide"
 
@@ -167,7 +167,7 @@ class Wide(Layout):
         return [_new(Row, (context.key.render(event), cells))]
 
     def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
-        # Without rows and cells on the way: in half the time. And part by part, which is faster than four together.
+        # Skips Row and Cell, which halves the time. Appending one part at a time is faster than extending by four.
         pack, column_of, key_of = context.pack, context.encoded_metric_columns, context.key.renderer
         rows: list[EncodedRow] = []
         for event in events:
@@ -195,7 +195,7 @@ class Wide(Layout):
 
 
 class Tall(Wide):
-    """A row an event and metric, with one reading."""
+    """A row per event and metric, with one reading."""
 
     name = "tall"
     row_per_metric = True
@@ -220,11 +220,11 @@ class Tall(Wide):
 
 
 class Serialized(Layout):
-    """A row an event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised.
+    """A row per event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised.
 
-    An event whose metrics come in several messages has a column for each set of metrics, or one message would replace
-    the other. Column and timestamp together tell the event's time to the microsecond. Cells of the column ``event``,
-    or in a bucket of the time alone, as earlier releases wrote them, are read all the same.
+    Each set of metrics has a column of its own. Otherwise, if an event's metrics arrive in several messages, one
+    message would replace another. Column and timestamp together contain the event time to the microsecond. Columns of
+    earlier releases, named ``event``, or in a bucket by the time alone, can be read as well.
     """
 
     name = "serialized"
@@ -239,15 +239,15 @@ class Serialized(Layout):
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:  # noqa: ARG002
         return merge_parts(
             (_deserialized_record(cell.value) for cell in cells),
-            lambda part: (part.sensor_id, part.event_time_us),  # a row's key is of one event at any time
+            lambda part: (part.sensor_id, part.event_time_us),  # one row has at most one event at any time
         )
 
     def selection(
         self, context: LayoutContext, metrics: Iterable[str] | None, start_us: int, end_us: int, limit: int | None
     ) -> CellSelection:
         selection = super().selection(context, metrics, start_us, end_us, limit)
-        # An event is kept to the microsecond: one from before the first whole millisecond may be wanted too, one of
-        # the last may not, and whether it has a metric nobody knows before it is read.
+        # Events keep their microseconds but cell timestamps do not: the range starts at the millisecond that contains
+        # start_us, and the cells at the end may include an event that is too late. Metrics are known after decoding.
         times_us = selection.times_us and (_to_ms(start_us), selection.times_us[1])
         versions = selection.versions if self.selected_by_key_only(context) else limit and metrics is None and limit + 1
         return selection._replace(qualifiers=None, times_us=times_us, versions=versions or None)
@@ -256,19 +256,19 @@ class Serialized(Layout):
         return 1
 
     def _qualifier_start(self, context: LayoutContext, time_us: int) -> str:
-        """What an event's column begins with: what neither the key nor the timestamp tells of its time."""
+        """Returns the start of a column's qualifier: the digits of the time that key and timestamp do not contain."""
         return "event" if self.selected_by_key_only(context) else f"event.{time_us % 1000:03}"
 
 
 class BucketCells(Wide):
-    """A row a sensor and bucket, a column a metric, a timestamped cell an event: new cells for new events."""
+    """A row per sensor and bucket, a column per metric, a timestamped cell per event: new cells for new events."""
 
     name = "bucket_cells"
     bucketed = True
 
 
 class BucketColumns(Layout):
-    """A row a sensor, metric and bucket; the value is the column, the cell is empty: new columns for new events."""
+    """A row per sensor, metric and bucket; the qualifier is the value, cells are empty: new columns for new events."""
 
     name = "bucket_columns"
     row_per_metric = True
@@ -303,7 +303,7 @@ class BucketColumns(Layout):
 
 
 class BucketSerialized(Serialized):
-    """A row a sensor and bucket; a column an event, called by its time, with the ``SensorEvent``."""
+    """A row per sensor and bucket; a column per event, named by its time, with the ``SensorEvent``."""
 
     name = "bucket_serialized"
     bucketed = True
@@ -328,21 +328,21 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def layout_named(name: str) -> Layout:
-    """The layout of that name. Raises KeyError where there is none."""
+    """Returns the layout of that name. Raises KeyError if there is none."""
     return LAYOUTS[name]
 
 
 def _record(context: LayoutContext, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
     in_metadata, unpack = context.metadata.families, context.values.unpack
-    families: dict[str, str] = {}  # that the readings are of
+    families: dict[str, str] = {}  # of the readings, by metric
     for family, qualifier, _, value in cells:
         if family in in_metadata:
             metadata.setdefault(name_of(qualifier), value.decode())
         else:
-            name, reading = name_of(qualifier), unpack(value)  # also of one that does not count: it may be foreign
+            name, reading = name_of(qualifier), unpack(value)  # checks every cell, even one that does not count
             first = families.get(name)
-            # In two families where the rules have changed since: the family that takes it now has the later word.
+            # A metric may be in two families if the rules have changed: the family that takes it now has precedence.
             if first is None or (first != family and context.metrics.family_of(name) == family):
                 families[name] = family
                 readings[name] = reading
@@ -357,7 +357,7 @@ def _deserialized_record(data: bytes) -> RawRecord:
 
 
 def _metadata_cells(context: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
-    """A column a field, but for those that the key has already."""
+    """Returns a cell per metadata field, except for those in the key."""
     return [
         Cell(context.metadata.family_of(name) or "", name.encode(), timestamp_us, text.encode())
         for name, text in event.metadata.items()
@@ -372,9 +372,9 @@ def _by_timestamp(cells: Iterable[Cell]) -> dict[int, list[Cell]]:
     return by_timestamp
 
 
-@lru_cache(maxsize=128)  # sensors are of a few kinds
+@lru_cache(maxsize=128)  # most fleets have few sets of metrics
 def _digest(metrics: tuple[str, ...]) -> str:
-    """What tells a set of metrics from every other, whatever their order: 16 hexadecimal digits."""
+    """Returns 16 hexadecimal digits that identify a set of metrics, in any order."""
     return md5("#".join(sorted(metrics)).encode(), usedforsecurity=False).hexdigest()[:16]
 
 

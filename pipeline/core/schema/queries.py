@@ -1,7 +1,7 @@
-"""Queries: which rows answer them, and the events that these rows are, the newest first on every schema.
+"""Queries for one sensor's events, or the events of a prefix of sensors, newest first on every schema.
 
-Pure: rows come from a function of the caller's, so that a table and a list of rows are read alike. A row that the
-schema does not write is told to another function of the caller's, which raises or has it left out.
+These functions are pure: the caller passes a function that reads rows, of a table or of a list. A row that the schema
+does not write goes to the caller's ``on_foreign``, which raises, or returns to leave the row out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,23 +20,23 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
 
-_PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row holds the events of a whole span of time
+_PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row contains all events of a span of time
 _MAX_PAGE_BUCKETS = 1000
-_ROWS_PER_EVENT = 8  # where there is a row a metric: a guess, so that a few events are had by one request
+_ROWS_PER_EVENT = 8  # an estimate for layouts with a row per metric, to read a few events in one request
 
-# With more coarse times than this before the fine one, those that have rows are looked up, one seek each.
+# If a query spans more coarse times than this, seek those that have rows, instead of reading a range for each.
 _MAX_RANGES = 100
 
-_KEY_ALONE = CellSelection(families=(), keys_only=True)
+_KEY_ONLY = CellSelection(families=(), keys_only=True)
 
 _RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
-_MAX_SOUGHT = 1000  # rows of a page, where foreign ones are passed
+_MAX_SEEK_PAGE = 1000  # rows
 
 _T = TypeVar("_T")
 
 
 class ReadRows(Protocol):
-    """What rows are had by."""
+    """Reads rows."""
 
     def __call__(
         self,
@@ -48,27 +48,27 @@ class ReadRows(Protocol):
         *,
         reverse: bool,
     ) -> Iterator[Row]:
-        """The rows of a range in the order of keys, or against it, with the wanted cells.
+        """Returns the rows of a range in the order of their keys, or in reverse.
 
         Args:
-            key_range: which keys.
-            selection: which of their cells; a row without any is left out.
-            pattern: what the whole key has to match (RE2); None for any.
-            page_rows: how many rows will probably be taken, where that is known; there may be more.
-            reverse: whether from the last to the first.
+            key_range: the keys.
+            selection: the cells to return; a row without any of them is left out.
+            pattern: a regular expression (RE2) that the whole key must match; None for any key.
+            page_rows: the number of rows that the caller will probably take, if known; it may take more.
+            reverse: whether to read from the last row to the first.
         """
 
 
 @dataclass(frozen=True)
 class Query:
-    """Which events are wanted.
+    """The events to read.
 
     Args:
-        start_us: the earliest event time.
-        end_us: the first that is too late.
-        metrics: these readings alone, and no metadata; None for everything.
-        limit: the newest so many; None for all.
-        metadata: what is known of the sensor's metadata, where row keys are made of it.
+        start_us: the earliest event time, inclusive.
+        end_us: the latest event time, exclusive.
+        metrics: return only these readings, and no metadata; None for everything.
+        limit: return only this number of newest events; None for all.
+        metadata: values of the metadata fields that are part of row keys, as far as known.
     """
 
     start_us: int = 0
@@ -81,52 +81,52 @@ class Query:
 def events_of(
     schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
-    """One sensor's events, the newest first; several parts of one event are put together.
+    """Returns one sensor's events, newest first, and merges the parts of each event.
 
     Raises:
-        ValueError: at once, where row keys are made of metadata that is not known.
+        ValueError: at once, if row keys contain metadata that the query does not have.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     known = KeyBindings(sensor_id, None, query.metadata)
-    _check_texts(query.metadata)
-    if missing := schema.keys.missing(known):
+    _check_metadata(query.metadata)
+    if missing := schema.keys.missing_metadata(known):
         raise ValueError(
-            f"this table finds a sensor by its metadata: say {', '.join(missing)} too, as in metadata "
+            f"this table finds a sensor by its metadata: pass {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
         )
-    return _as_asked_for(islice(_events_of(schema, read, known, query, on_foreign), query.limit), query)
+    return _project(islice(_events_of(schema, read, known, query, on_foreign), query.limit), query)
 
 
 def events_of_prefix(
     schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
-    """The events of all sensors whose ids begin so, by one scan: sensor by sensor, each the newest first.
+    """Returns the events of all sensors whose ids have the prefix, by one scan: sensor by sensor, each newest first.
 
     Raises:
-        ValueError: at once, where row keys do not have such sensors side by side, or nothing narrows the scan.
+        ValueError: at once, if row keys do not keep such sensors together, or nothing narrows the scan.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
-    if "#" in sensor_prefix:  # which would begin with one sensor's id, and go on with what comes behind it in keys
-        raise ValueError(f"{sensor_prefix!r}: no sensor's id has '#' in it")
+    if "#" in sensor_prefix:  # would match one sensor's id and the start of the next field in its keys
+        raise ValueError(f"{sensor_prefix!r}: a sensor id contains no '#'")
     key, known = schema.key, KeyBindings(None, None, query.metadata)
     _check_before_sensor(schema, query.metadata)
-    unknown = schema.keys.unknown(known)
+    unknown = schema.keys.first_unknown(known)
     if not key.supports_prefix_scan or not isinstance(unknown, SensorToken):
         raise ValueError(
-            f"keys of {key} do not have these sensors side by side"
+            f"keys of {key} do not keep these sensors together"
             + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
             + "; list the sensors and read each of them"
         )
     prefix = schema.keys.prefix(known, sensor_prefix)
     if prefix == schema.keys.prefix(KeyBindings()):
-        raise ValueError("a prefix is needed: the whole table is never read")
-    selection = _wanted(schema, query)
+        raise ValueError("a prefix is needed: a query does not read the whole table")
+    selection = _selection(schema, query)
     if selection.qualifier_range is None:
         start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
-        selection = selection._replace(times_us=(start_us, end_us))  # which the keys of one prefix do not bound
+        selection = selection._replace(times_us=(start_us, end_us))  # the range of keys does not bound the time
     known = replace(known, metrics=query.metrics or ())
     scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
-    return _as_asked_for(islice(_records(schema, read, scan, selection, query, known, on_foreign), query.limit), query)
+    return _project(islice(_records(schema, read, scan, selection, query, known, on_foreign), query.limit), query)
 
 
 def sensors_of(
@@ -136,13 +136,13 @@ def sensors_of(
     metadata: Mapping[str, str],
     on_foreign: OnForeign = raise_foreign,
 ) -> Iterator[str]:
-    """Every sensor that has a raw row and whose id begins so, each once, in the order of keys: one seek a sensor.
+    """Returns every sensor that has a raw row and the prefix, each once, in the order of keys, with one seek each.
 
-    Where something else comes before the sensor in keys, one seek for each of its combinations with a sensor. Not for
-    keys that begin with the time: that would be a seek for every row.
+    If other fields precede the sensor in keys, costs one seek for each combination of them with a sensor. Do not use
+    this if keys begin with the time: it would seek every row.
 
     Raises:
-        ValueError: at once, for metadata that keys do not have before the sensor.
+        ValueError: at once, for metadata that does not precede the sensor in keys.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     _check_before_sensor(schema, metadata)
@@ -183,7 +183,7 @@ def seek(
         page = KeyRange(start, end)
         read_rows = 0
         for read_rows, row in enumerate(  # noqa: B007 (used after the loop: a full page means that there may be more)
-            islice(read(page, _KEY_ALONE, None, page_rows, reverse=reverse), page_rows), 1
+            islice(read(page, _KEY_ONLY, None, page_rows, reverse=reverse), page_rows), 1
         ):
             segment, separator, _ = row.key.partition(b"#")
             if separator and segment in skip:
@@ -197,7 +197,7 @@ def seek(
         else:
             if read_rows < page_rows:
                 return None
-            page_rows = min(page_rows * 8, _MAX_SOUGHT)
+            page_rows = min(page_rows * 8, _MAX_SEEK_PAGE)
     return None
 
 
@@ -241,18 +241,18 @@ def _each_once(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _check_texts(metadata: Mapping[str, str]) -> None:
+def _check_metadata(metadata: Mapping[str, str]) -> None:
     for name, text in metadata.items():
         if not text or "#" in text:
-            raise ValueError(f"metadata {name} is {text!r}; in row keys it is never empty, and has no '#'")
+            raise ValueError(f"metadata {name} is {text!r}; in row keys it is not empty, and contains no '#'")
 
 
 def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> None:
-    """Many sensors are told by what stands before the sensor in keys, and by nothing else."""
-    _check_texts(metadata)
-    if strange := metadata.keys() - set(schema.key.metadata_before_sensor):
+    """Raises ValueError for metadata that does not precede the sensor in keys, and so can't select sensors."""
+    _check_metadata(metadata)
+    if others := metadata.keys() - set(schema.key.metadata_before_sensor):
         raise ValueError(
-            f"keys of {schema.key} do not have metadata {', '.join(sorted(strange))} before the sensor, "
+            f"keys of {schema.key} do not have metadata {', '.join(sorted(others))} before the sensor, "
             "and so do not find sensors by it"
         )
 
@@ -260,11 +260,11 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
 def _events_of(
     schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
 ) -> Iterator[RawRecord]:
-    selection = _wanted(schema, query)
+    selection = _selection(schema, query)
     if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
-        return  # between two milliseconds, where times are kept to the millisecond
+        return  # the query lies between two milliseconds, and times are stored in milliseconds
     streams = [
-        # No more than the limit of each: of the newest of all, none can come later in its own stream.
+        # The newest events of all streams are among the newest of each, which allows to limit each stream.
         islice(
             _records(schema, read, _scan(schema, read, each, query, on_foreign), selection, query, each, on_foreign),
             query.limit,
@@ -282,8 +282,8 @@ def _events_of(
 def _by_metric(
     schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
 ) -> Iterator[KeyBindings]:
-    """What is known, once for each metric where rows have to be looked for metric by metric."""
-    if not isinstance(schema.keys.unknown(known), MetricToken):
+    """Yields the bindings; once for each metric if rows must be found metric by metric."""
+    if not isinstance(schema.keys.first_unknown(known), MetricToken):
         yield replace(known, metrics=query.metrics or ())
     elif query.metrics is not None:
         yield from (replace(known, metric=metric) for metric in query.metrics)
@@ -293,7 +293,7 @@ def _by_metric(
 
 
 def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign) -> Scan:
-    """Where the events lie; where keys have a coarse time before the fine one, by looking up those that have rows."""
+    """Returns the scan of a query. If it spans many coarse times, the scan seeks those that have rows."""
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
     if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
@@ -319,7 +319,7 @@ def _first_keys(
     on_foreign: OnForeign,
     sensor_prefix: str = "",
 ) -> Iterator[RawKey]:
-    """The first key of each prefix that ends with a token of that kind: one seek per prefix, and one for the end."""
+    """Returns the first key of each prefix that ends with a token of that kind, with one seek each."""
     key_range = prefix_range(schema.keys.prefix(known, sensor_prefix))
     found = skip_scan(
         read, key_range, schema.key.parse_key, lambda key, _: schema.key.prefix_through(kind, key), on_foreign
@@ -336,32 +336,32 @@ def _records(
     known: KeyBindings,
     on_foreign: OnForeign,
 ) -> Iterator[RawRecord]:
-    """The events of a scan, those of a sensor the newest first."""
-    together = schema.keys.shares_times(known)
-    page_rows = _page_rows(schema, query, known, together=together)
-    asked_for = _asked_for(query)
+    """Yields the events of a scan, each sensor's newest first."""
+    merges_rows = schema.keys.shares_times(known)
+    page_rows = _page_rows(schema, query, known, merges_rows=merges_rows)
+    matches = _matcher(query)
     for key_range in scan.ranges:
         rows = read(key_range, selection, scan.pattern, page_rows, reverse=scan.reverse)
         parsed = parsed_rows(schema, rows, on_foreign)
-        for parts in _side_by_side(schema, parsed) if together else _row_by_row(parsed):
-            yield from filter(asked_for, parts)
+        for events in _events_of_times(schema, parsed) if merges_rows else _events_of_rows(parsed):
+            yield from filter(matches, events)
 
 
-def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, together: bool) -> int | None:
-    """How many rows will probably be taken; None where nobody knows."""
+def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, merges_rows: bool) -> int | None:
+    """Returns the number of rows that will probably be read; None if unknown."""
     sizes = []
     if schema.layout.bucketed:
         sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MAX_PAGE_BUCKETS))
     if query.limit is not None:
-        an_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
-        sizes.append(query.limit * an_event + together)  # one more, to see where the last time ends
+        rows_per_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
+        sizes.append(query.limit * rows_per_event + merges_rows)  # one more, to see that the last event is complete
     return min(sizes, default=None)
 
 
 def parsed_rows(
     schema: TableSchema, rows: Iterable[Row], on_foreign: OnForeign
 ) -> Iterator[tuple[RawKey, list[RawRecord]]]:
-    """Raw rows with what their keys say, and the events, or parts of events, that they hold, in no order."""
+    """Yields the parsed key of each raw row, and the events, or parts of events, in the row, in no order."""
     parse_key, records_in, context = schema.key.parse_key, schema.layout.records, schema.layout_context
     selected_by_key_only = schema.layout.selected_by_key_only(context) and not schema.layout.serializes
     for row in rows:
@@ -378,7 +378,7 @@ def parsed_rows(
 
 
 def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord]) -> None:
-    """Raises ValueError for events that would be in another row: nobody finds them here."""
+    """Raises ValueError for an event that belongs in another row: no query would find it here."""
     start_us, end_us = raw_key.time_us - raw_key.time_us % 1000, schema.key.end_us(raw_key.time_us)
     for record in records:
         if not (
@@ -387,39 +387,43 @@ def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord])
             and raw_key.metadata.items() <= record.metadata.items()
             and raw_key.event_id in ("", record.event_id)
         ):
-            raise ValueError(f"it holds an event of {record.sensor_id} at {record.event_time_us} µs, of another row")
+            raise ValueError(
+                f"it contains an event of {record.sensor_id} at {record.event_time_us} µs, which belongs in another row"
+            )
 
 
-def _row_by_row(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
-    """The events of each row, the newest first."""
+def _events_of_rows(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
+    """Yields the events of each row, newest first."""
     for _, records in parsed:
         yield records if len(records) < 2 else sorted(records, key=newest_first)
 
 
-def _side_by_side(schema: TableSchema, parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
-    """The events of the rows of one time, of which each may hold a part; the newest first."""
+def _events_of_times(
+    schema: TableSchema, parsed: Iterable[tuple[RawKey, list[RawRecord]]]
+) -> Iterator[list[RawRecord]]:
+    """Yields the events of all rows of one sensor and time, newest first, and merges the parts of each event."""
     for _, same in groupby(parsed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
         yield schema.identity.merged(chain.from_iterable(records for _, records in same))
 
 
-def _asked_for(query: Query) -> Callable[[RawRecord], bool]:
-    """Whether an event is: rows hold events of other times where keys are coarse, and may hold other metrics."""
+def _matcher(query: Query) -> Callable[[RawRecord], bool]:
+    """Returns the function that decides whether an event matches: rows may contain other times and other metrics."""
     start_us, end_us, metrics = query.start_us, query.end_us, query.metrics
     if metrics is None:
         return lambda record: start_us <= record.event_time_us < end_us
     return lambda record: start_us <= record.event_time_us < end_us and not record.readings.keys().isdisjoint(metrics)
 
 
-def _as_asked_for(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
-    """What is asked of them; only now that they are whole, for metadata tells events apart."""
+def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
+    """Drops what the query does not ask for. Comes last, because metadata is needed to merge the parts of events."""
     if query.metrics is None:
         return events
-    return (replace(event, readings=_some(event.readings, query.metrics), metadata={}) for event in events)
+    return (replace(event, readings=_pick(event.readings, query.metrics), metadata={}) for event in events)
 
 
-def _some(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
+def _pick(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
     return {metric: readings[metric] for metric in metrics if metric in readings}
 
 
-def _wanted(schema: TableSchema, query: Query) -> CellSelection:
+def _selection(schema: TableSchema, query: Query) -> CellSelection:
     return schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)

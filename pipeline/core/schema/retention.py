@@ -1,4 +1,4 @@
-"""From when on a table surely holds all that was written to it, by the garbage collection of its families."""
+"""Retention: the times from which a table still contains all that was written, given its garbage collection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,23 +11,23 @@ FOR_EVER_US = 1 << 62
 """Later than any event."""
 
 _MICROSECOND = timedelta(microseconds=1)
-_SPARE = timedelta(days=1)  # Bigtable collects when it likes, and clocks differ
+_MARGIN = timedelta(days=1)  # Bigtable collects at times of its own choice, and clocks differ
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What of a table Bigtable may have collected. Made by :meth:`of` or :meth:`unknown`.
+    """Which cells of a table Bigtable may have collected. Made by :meth:`of` or :meth:`unknown`.
 
     Attributes:
-        ages: the least age at which a family loses cells; None for a family that keeps them for ever.
+        ages: by family, the least age at which it loses cells; None for a family that keeps them for ever.
         readings: the families of readings.
-        since: the time from which on a family has kept its cells, where that is later than its age tells.
+        since: by family, the time from which it has kept its cells, if later than its age implies.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
-        repeats: spans of time in whose windows aggregate rows may count more than raw rows: a job that did not
-            deduplicate wrote them.
-        known: whether the table's own policies were asked for.
-        added: the start of the windows from which on a family of aggregates has rows, where its tier was added to a
-            table that had rows already.
+        repeats: spans of time in which aggregate rows may count more than raw rows, because a job without
+            deduplication wrote them.
+        known: whether the table's own policies were read.
+        added: by family of aggregates, the start of the first windows with rows, if its tier was added to a table that
+            already had rows.
     """
 
     ages: Mapping[str, timedelta | None]
@@ -47,13 +47,13 @@ class Retention:
         repeats: tuple[tuple[int, int], ...] = (),
         added: Mapping[str, int] | None = None,
     ) -> "Retention":
-        """What several sets of policies leave: those that the schema was stored with and those of the table, say.
+        """Returns the retention under several sets of policies, such as those of the stored schema and of the table.
 
-        A policy that was made longer does not bring back what the shorter one collected: the shortest counts.
+        The shortest counts: extending a policy does not restore what the shorter one collected.
 
         Args:
-            schema: of the table.
-            policies: by family; the schema's own where none are given.
+            schema: the schema of the table.
+            policies: policies by family; the schema's own if none are given.
             since: see the attribute.
             repeats: see the attribute.
             added: see the attribute.
@@ -71,26 +71,26 @@ class Retention:
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
-        """Of a table that nobody asked: its raw rows may be gone, and its aggregate rows are as the schema has it."""
+        """Returns the retention of a table that was not read: raw rows may be gone, aggregates follow the schema."""
         return cls(cls.of(schema).ages, schema.metrics.families, known=False)
 
     def readings_from_us(self, now_us: int) -> int:
-        """The event time from which on raw rows surely have all their readings."""
+        """Returns the event time from which raw rows certainly contain all their readings."""
         if not self.known or self.loses_events:
             return FOR_EVER_US
         return max(self._from_us(family, now_us) for family in self.readings)
 
     def aggregates_from_us(self, tier: Tier, now_us: int) -> int:
-        """The start of a window from which on the tier's aggregate rows are surely there."""
+        """Returns the window start from which the tier's aggregate rows certainly still exist."""
         return self._from_us(tier.family, now_us)
 
     def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
-        """The start of a window from which on a row of the tier that is written now stays for a while."""
+        """Returns the window start from which an aggregate row of the tier, written now, is not collected at once."""
         age = self.ages.get(tier.family)
         return 0 if age is None else now_us - age // _MICROSECOND
 
     def counts(self, tier: Tier, start_us: int) -> bool:
-        """Whether the tier was there already when windows of that start were first counted."""
+        """Whether the tier already existed when windows with that start were first counted."""
         return self.added.get(tier.family, 0) <= start_us
 
     def may_repeat(self, start_us: int, end_us: int) -> bool:
@@ -98,7 +98,7 @@ class Retention:
         return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
 
     def losses_under(self, after: "Retention", now_us: int) -> dict[str, int]:
-        """By family the time before which cells may be lost, where policies to come would not tell that."""
+        """Returns, by family, the time before which cells may be lost, if the retention ``after`` does not imply it."""
         found = {
             family: self._from_us(family, now_us)
             for family in self.ages
@@ -111,4 +111,4 @@ class Retention:
     def _from_us(self, family: str, now_us: int) -> int:
         since_us = self.since.get(family, 0)
         age = self.ages.get(family)
-        return since_us if age is None else max(now_us - (age - _SPARE) // _MICROSECOND, since_us)
+        return since_us if age is None else max(now_us - (age - _MARGIN) // _MICROSECOND, since_us)

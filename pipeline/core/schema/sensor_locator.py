@@ -1,4 +1,4 @@
-"""Where a sensor's rows may lie, in a table whose row keys are made of metadata."""
+"""Locates a sensor's rows in a table whose row keys contain metadata."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,25 +13,25 @@ from pipeline.core.schema.tokens import MetadataToken, MetricToken
 
 
 class SensorLocator:
-    """Finds the metadata by which a sensor's rows are found, as it is in the table: a sensor may have moved.
+    """Looks up the metadata in a sensor's row keys. There may be several values: a sensor may have moved.
 
-    What was looked up once is not looked up again; rows that came since are not seen. A row whose key the schema does
-    not write is nobody's home, and is passed.
+    Results are cached; rows that are written later may be missed. Rows whose keys the schema does not write are
+    skipped.
 
     Args:
-        schema: of the table.
-        read: what rows are had by.
+        schema: the schema of the table.
+        read: reads rows.
     """
 
     def __init__(self, schema: TableSchema, read: ReadRows) -> None:
         self._schema = schema
         self._read = read
-        self._known: dict[bytes, list[str]] = {}
+        self._cache: dict[bytes, list[str]] = {}
 
     def of(self, sensor_id: str) -> list[dict[str, str]]:
-        """What row keys of that sensor may have of metadata before the time; where keys have none there, once nothing.
+        """Returns each combination of metadata before the time in the sensor's row keys; ``[{}]`` if keys have none.
 
-        Costs one seek for each text that a token has behind what is known before it.
+        Costs one seek for each value of each unknown token.
         """
         found: dict[tuple[tuple[str, str], ...], None] = {}
         for known in self._complete(KeyBindings(sensor_id)):
@@ -39,10 +39,10 @@ class SensorLocator:
         return [dict(metadata) for metadata in found]
 
     def _complete(self, known: KeyBindings) -> Iterator[KeyBindings]:
-        if not self._schema.keys.missing(known):
+        if not self._schema.keys.missing_metadata(known):
             yield known
             return
-        token = self._schema.keys.unknown(known)
+        token = self._schema.keys.first_unknown(known)
         prefix = self._schema.keys.prefix(known)
         match token:
             case MetadataToken(name=name):
@@ -52,22 +52,22 @@ class SensorLocator:
                 for text in self._texts(prefix, lambda key: key.metric):
                     yield from self._complete(replace(known, metric=text))
             case _:
-                raise TypeError(token)  # a sensor that is known tells all others
+                raise TypeError(token)  # all other tokens follow from the sensor
 
     def _texts(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> list[str]:
-        """What stands behind the prefix in the keys of the table, each once."""
-        texts = self._known.get(prefix)
+        """Returns each text that follows the prefix in the keys of the table."""
+        texts = self._cache.get(prefix)
         if texts is None:
-            texts = self._known[prefix] = list(self._seek(prefix, text_of))
+            texts = self._cache[prefix] = list(self._seek(prefix, text_of))
         return texts
 
     def _seek(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> Iterator[str]:
         def prefix_of(_: bytes, key: RawKey) -> bytes:
             return prefix + f"{text_of(key)}#".encode()
 
-        found = skip_scan(self._read, prefix_range(prefix), self._schema.key.parse_key, prefix_of, _pass)
+        found = skip_scan(self._read, prefix_range(prefix), self._schema.key.parse_key, prefix_of, _leave_out)
         return (text_of(key) for _, key in found)
 
 
-def _pass(problem: ForeignRow) -> None:
-    """Goes on behind the row."""
+def _leave_out(problem: ForeignRow) -> None:
+    """Skips the row."""

@@ -6,7 +6,7 @@ from pipeline.core.schema.toml import format_schema, parse_schema
 
 DEFAULT = parse_schema("")
 INSTEAD = (
-    "make another table with the schema that is wanted, and give the pipeline both: --bigtable_table may be repeated"
+    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
 )
 
 
@@ -66,49 +66,49 @@ def test_safe(actual, wanted, changed):
             "",
             'key = "{sensor_id}#{reverse_ms}"',
             "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{reverse_ms}'",
-            "the rows that are there have the old keys, and no reader would find them",
+            "existing rows have the old keys, and no reader would find them",
         ),
         (
             'key = "{sensor_id}#{bucket:1h}"',
             'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"',
             "layout is 'wide', wanted 'bucket_cells'",
-            "the rows that are there have the old layout, and no reader could tell which is which",
+            "existing rows have the old layout, and no reader could distinguish the two",
         ),
         (
             "",
             'values = "float64"',
             "values is 'text', wanted 'float64'",
-            "the cells that are there have the old encoding, and no reader could tell which is which",
+            "existing cells have the old encoding, and no reader could distinguish the two",
         ),
         (
             "",
             '[metrics]\nreadings = ["*"]',
             "metrics.raw is ['*'], wanted absent",
-            "the family may hold readings, and no reader would look for them there any more",
+            "the family may contain readings, and no reader would look for them there any more",
         ),
         (
             "",
             "[metadata]\n",
             "metadata.meta is ['*'], wanted absent",
-            "the family may hold metadata, and no reader would look for it there any more",
+            "the family may contain metadata, and no reader would look for it there any more",
         ),
         (
             "",
             "[tiers]\n",
             "tiers.1h is 'stats', wanted absent",
-            "the family may hold aggregates, and no reader would look for them there any more",
+            "the family may contain aggregates, and no reader would look for them there any more",
         ),
         (
             "",
             '[tiers]\n1h = "hours"',
             "tiers.1h is 'stats', wanted 'hours'",
-            "the family may hold aggregates, and no reader would look for them there any more",
+            "the family may contain aggregates, and no reader would look for them there any more",
         ),
         (
             '[tiers]\n15m = "stats"',
             '[tiers]\n900s = "stats"',
             "tiers.15m is 'stats', wanted absent",
-            "the family may hold aggregates, and no reader would look for them there any more",
+            "the family may contain aggregates, and no reader would look for them there any more",
         ),
     ],
 )

@@ -32,38 +32,38 @@ def test_agreement():
         (
             TableSchema.default(),
             {"raw": "readings"},
-            ["the family of readings is said to be readings, the table's is raw"],
+            ["the family of readings is declared as readings, the table's is raw"],
         ),
         (
             parse_schema('[metrics]\nlogs = ["log_*"]\nraw = ["*"]'),
             {"raw": "raw"},
-            ["the family of readings is said to be raw, the table's is logs, raw"],
+            ["the family of readings is declared as raw, the table's is logs, raw"],
         ),
         (
             parse_schema("[metadata]\n"),
             {"meta": "meta"},
-            ["the family of metadata is said to be meta, the table's is none"],
+            ["the family of metadata is declared as meta, the table's is none"],
         ),
         (
             TWO_TIERS,
             {"stats": "days", "window": Window.parse("1d")},
             [
-                "the family of aggregates is said to be days, the table's is hours",
-                "the shortest window is said to be 1d, the table's is 1h",
+                "the family of aggregates is declared as days, the table's is hours",
+                "the shortest window is declared as 1d, the table's is 1h",
             ],
         ),
         (
             parse_schema("[tiers]\n"),
             {"stats": "stats", "window": HOURLY},
             [
-                "the family of aggregates is said to be stats, the table's is none",
-                "the shortest window is said to be 1h, the table's is none",
+                "the family of aggregates is declared as stats, the table's is none",
+                "the shortest window is declared as 1h, the table's is none",
             ],
         ),
         (
             parse_schema('[tiers]\n15m = "stats"'),
             {"window": Window.parse("900s")},
-            ["the shortest window is said to be 900s, the table's is 15m"],
+            ["the shortest window is declared as 900s, the table's is 15m"],
         ),
     ],
 )

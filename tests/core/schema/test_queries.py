@@ -228,14 +228,14 @@ def test_sensors(schema, events):
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_prefix(schema, events):
-    """One scan gives all events of the sensors that lie side by side, each sensor's the newest first; or it says no."""
+    """One scan gives all events of the sensors with a common prefix, each sensor's the newest first; or it says no."""
     table = table_of(schema, events)
     metadata = {"location": "here-1"} if schema.key.metadata_before_sensor else {}
     query = Query(START_US, START_US + 2 * DAY_US, metadata=metadata)
     try:
         records = list(events_of_prefix(schema, table, "" if metadata else "a", query))
     except ValueError as error:
-        assert "side by side" in str(error)  # noqa: PT017
+        assert "together" in str(error)  # noqa: PT017
         return
     expected = [
         kept(schema, event)
@@ -260,7 +260,7 @@ def test_prefix(schema, events):
     [
         ("{sensor_id}#{reverse_us}", "", "a prefix is needed"),
         ("site-7#{sensor_id}#{reverse_us}", "", "a prefix is needed"),
-        ("{sensor_id}#{reverse_us}", "a#82", "no sensor's id has '#' in it"),
+        ("{sensor_id}#{reverse_us}", "a#82", "a sensor id contains no '#'"),
     ],
 )
 def test_a_prefix_that_is_none(key, prefix, told):
@@ -273,7 +273,7 @@ def test_a_prefix_that_is_none(key, prefix, told):
 def test_missing_metadata_is_asked_for():
     """Where keys begin with a location, a sensor is never searched for without it."""
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
-    with pytest.raises(ValueError, match=r"say location too, as in metadata location=…"):
+    with pytest.raises(ValueError, match=r"pass location too, as in metadata location=…"):
         events_of(schema, Memory(), "a", Query())
 
 

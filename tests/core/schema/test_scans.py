@@ -231,7 +231,7 @@ def test_prefix_of_many_sensors(template, prefix):
 )
 def test_missing(template, missing):
     """The metadata without which a sensor is not found is what stands before the time and is not known."""
-    assert KeySpace(KeyTemplate.parse(template)).missing(KeyBindings("a", None, {"model": "x"})) == missing
+    assert KeySpace(KeyTemplate.parse(template)).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
 
 
 @pytest.mark.parametrize(
@@ -251,5 +251,5 @@ def test_missing(template, missing):
 )
 def test_unknown(template, known, unknown):
     """The first token before the time that is not known is what has to be looked up."""
-    token = KeySpace(KeyTemplate.parse(template)).unknown(known)
+    token = KeySpace(KeyTemplate.parse(template)).first_unknown(known)
     assert (None if token is None else type(token)) == unknown

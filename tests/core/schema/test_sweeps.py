@@ -15,7 +15,7 @@ from pipeline.core.events import Event
 from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.sweeps import Span, events_within, raw_ranges, window_rows, within
+from pipeline.core.schema.sweeps import Span, events_within, intersection, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import HOURLY
@@ -44,7 +44,7 @@ def expected(schema, events, span):
     return {
         (record.sensor_id, record.event_time_us): record.readings
         for record in records
-        if span.start_us <= record.event_time_us < span.end_us and span.has(record.sensor_id)
+        if span.start_us <= record.event_time_us < span.end_us and span.includes(record.sensor_id)
     }
 
 
@@ -71,7 +71,7 @@ def test_every_event_of_the_span(schema, events, data):
         record
         for keys in raw_ranges(schema, sensors)
         for part in parts_of_keys(data, table)
-        if (both := within(keys, part)) is not None
+        if (both := intersection(keys, part)) is not None
         for record in events_within(schema, table, both, span)
     ]
     assert sum(len(record.readings) for record in found) == sum(map(len, expected(schema, events, span).values()))
@@ -163,7 +163,7 @@ def test_rows_of_windows(windows, hours, sensors, data):
     found = [
         (key.sensor_id, (key.start_us - base_us) // HOUR_US, row.key)
         for part in parts_of_keys(data, table)
-        if (both := within(keys, part)) is not None
+        if (both := intersection(keys, part)) is not None
         for key, row in window_rows(
             table,
             CellSelection(("stats",)),
@@ -176,5 +176,5 @@ def test_rows_of_windows(windows, hours, sensors, data):
     assert sorted(found) == sorted(
         (sensor, n, aggregate_key(HOURLY, sensor, base_us + n * HOUR_US))
         for sensor, n in windows
-        if first <= n < first + count and span.has(sensor)
+        if first <= n < first + count and span.includes(sensor)
     )

@@ -130,36 +130,36 @@ def test_no_tiers():
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ({"metrics": FamilyRules()}, 'metrics: names no family; give one, like raw = ["*"]'),
+        ({"metrics": FamilyRules()}, 'metrics: has no family; add one, like raw = ["*"]'),
         (
             {"metrics": FamilyRules((("a b", ("*",)),))},
-            "metrics: 'a b' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+            "metrics: 'a b' is not a family name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
             {"metadata": FamilyRules((("", ("*",)),))},
-            "metadata: '' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+            "metadata: '' is not a family name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
             {"tiers": (Tier(HOURLY, "x" * 65),)},
-            f"tiers: '{'x' * 65}' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+            f"tiers: '{'x' * 65}' is not a family name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
             {"metrics": FamilyRules((("ü\n", ("*",)),))},
-            "metrics: '\\xfc\\n' is not a family's name: 1 to 64 of -_.A-Za-z0-9",
+            "metrics: '\\xfc\\n' is not a family name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
             {"metrics": FamilyRules((("tidetable", ("*",)),))},
-            "metrics: family tidetable is the table's own; take another name",
+            "metrics: family tidetable is the table's own; choose another name",
         ),
-        ({"tiers": (Tier(HOURLY, "tidetable"),)}, "tiers: family tidetable is the table's own; take another name"),
-        ({"metadata": RAW}, "metadata: family raw is one of metrics already; each needs one of its own"),
+        ({"tiers": (Tier(HOURLY, "tidetable"),)}, "tiers: family tidetable is the table's own; choose another name"),
+        ({"metadata": RAW}, "metadata: family raw is already used by metrics; each needs its own"),
         (
             {"tiers": (Tier(HOURLY, "meta"),)},
-            "tiers: family meta is one of metadata already; each needs one of its own",
+            "tiers: family meta is already used by metadata; each needs its own",
         ),
         (
             {"tiers": (Tier(HOURLY, "s"), Tier(DAILY, "s"))},
-            "tiers: family s is one of tiers already; each needs one of its own",
+            "tiers: family s is already used by tiers; each needs its own",
         ),
         (
             {"metrics": FamilyRules(tuple((f"f{i}", (f"m{i}",)) for i in range(98)))},
@@ -175,8 +175,8 @@ def test_no_tiers():
         ),
         (
             {"key": "{sensor_id}#{metric}#{iso_s}"},
-            "key: {sensor_id}#{metric}#{iso_s} has {metric}, but a row of the layout wide holds all of an event's "
-            "metrics",
+            "key: {sensor_id}#{metric}#{iso_s} has {metric}, but a row of the layout wide contains all metrics of an "
+            "event",
         ),
         (
             {"layout": "bucket_cells"},
@@ -188,28 +188,28 @@ def test_no_tiers():
         ),
         (
             {"layout": "bucket_cells", "key": "{sensor_id}#{bucket:1h}#{event_id}"},
-            "key: {sensor_id}#{bucket:1h}#{event_id} has {event_id}: a bucket would hold one event",
+            "key: {sensor_id}#{bucket:1h}#{event_id} has {event_id}: a bucket would contain one event",
         ),
         (
             {"layout": "serialized", "metrics": FamilyRules((("a", ("t",)), ("b", ("*",)))), "metadata": FamilyRules()},
-            'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
+            'metrics: the layout serialized stores whole events in one family: raw = ["*"]',
         ),
         (
             {"layout": "serialized", "metrics": FamilyRules((("a", ("t*",)),)), "metadata": FamilyRules()},
-            'metrics: the layout serialized keeps events whole, in one family: raw = ["*"]',
+            'metrics: the layout serialized stores whole events in one family: raw = ["*"]',
         ),
-        ({"layout": "serialized"}, "metadata: the layout serialized keeps it with the event; leave this out"),
+        ({"layout": "serialized"}, "metadata: the layout serialized stores metadata in the event; leave this out"),
         (
             {"layout": "serialized", "metadata": FamilyRules(), "values": Values.FLOAT64},
-            "values: the layout serialized keeps values in the event; leave this out",
+            "values: the layout serialized stores values in the event; leave this out",
         ),
         (
             {"tiers": (Tier(HOURLY, "a"), Tier(Window.parse("60m"), "b"))},
-            "tiers: two of them are the same window, 1h",
+            "tiers: two tiers have the same window, 1h",
         ),
         (
             {"tiers": (Tier(Window.parse("15m"), "a"), Tier(Window.parse("900s"), "b"))},
-            "tiers: two of them are the same window, 15m",
+            "tiers: two tiers have the same window, 15m",
         ),
         (
             {"tiers": (Tier(Window.parse("2h"), "a"), Tier(Window.parse("3h"), "b"))},
@@ -225,8 +225,8 @@ def test_no_tiers():
                 "key": "{sensor_id}#{bucket:1h}",
                 "policies": {"raw": parse_policy("maxversions=1")},
             },
-            "policies.raw: maxversions would collect events: in the layout bucket_cells, under keys like "
-            "{sensor_id}#{bucket:1h}, each version of a cell is one; take maxage",
+            "policies.raw: maxversions would collect events: in the layout bucket_cells, with keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is an event; use maxage",
         ),
         (
             {
@@ -234,14 +234,14 @@ def test_no_tiers():
                 "key": "{sensor_id}#{metric}#{bucket:1h}",
                 "policies": {"meta": parse_policy("maxage=1d && maxversions=1")},
             },
-            "policies.meta: maxversions would collect events: in the layout bucket_columns, under keys like "
-            "{sensor_id}#{metric}#{bucket:1h}, each version of a cell is one; take maxage",
+            "policies.meta: maxversions would collect events: in the layout bucket_columns, with keys like "
+            "{sensor_id}#{metric}#{bucket:1h}, each version of a cell is an event; use maxage",
         ),
         (
             {"key": "{sensor_id}#{reverse_s}", "policies": {"raw": parse_policy("maxversions=1")}},
-            "policies.raw: maxversions would collect events: in the layout wide, under keys like "
-            "{sensor_id}#{reverse_s}, each version of a cell is one; take maxage, or declare that a sensor sends no "
-            'faster: [rate] every = "1s", or longer',
+            "policies.raw: maxversions would collect events: in the layout wide, with keys like "
+            "{sensor_id}#{reverse_s}, each version of a cell is an event; use maxage, or declare that a sensor sends "
+            'no faster: [rate] every = "1s", or longer',
         ),
         (
             {
@@ -249,9 +249,9 @@ def test_no_tiers():
                 "policies": {"meta": parse_policy("maxversions=1")},
                 "rate": Rate(59_000_000),
             },
-            "policies.meta: maxversions would collect events: in the layout wide, under keys like "
-            "{sensor_id}#{time:%Y-%m-%dT%H:%M}, each version of a cell is one; take maxage, or declare that a sensor "
-            'sends no faster: [rate] every = "1m", or longer',
+            "policies.meta: maxversions would collect events: in the layout wide, with keys like "
+            "{sensor_id}#{time:%Y-%m-%dT%H:%M}, each version of a cell is an event; use maxage, or declare that "
+            'a sensor sends no faster: [rate] every = "1m", or longer',
         ),
         (
             {
@@ -260,8 +260,8 @@ def test_no_tiers():
                 "policies": {"meta": parse_policy("maxversions=1")},
                 "rate": Rate(60_000_000),
             },
-            "policies.meta: maxversions would collect events: in the layout bucket_cells, under keys like "
-            "{sensor_id}#{bucket:1h}, each version of a cell is one; take maxage",
+            "policies.meta: maxversions would collect events: in the layout bucket_cells, with keys like "
+            "{sensor_id}#{bucket:1h}, each version of a cell is an event; use maxage",
         ),
     ],
 )
@@ -340,7 +340,7 @@ def test_default_holds_every_event():
 def test_a_metric_that_no_family_takes():
     """A metric or field that is taken by no family is a dead letter."""
     some = schema(metrics=FamilyRules((("temp", ("temp*",)),)))
-    assert refusal(some, EVENT) == (Reason.NO_FAMILY, "metric t is taken by none of the table's families")
+    assert refusal(some, EVENT) == (Reason.NO_FAMILY, "metric t matches none of the table's families")
     some.check(EVENT._replace(readings={"temperature": 1.0}))
 
 
@@ -348,7 +348,7 @@ def test_metadata_that_no_family_takes():
     """Of metadata, what the key has needs no family, and a serialized event none for any."""
     assert refusal(schema(metadata=FamilyRules()), EVENT) == (
         Reason.NO_FAMILY,
-        "metadata location is taken by none of the table's families",
+        "metadata location matches none of the table's families",
     )
     schema(metadata=FamilyRules()).check(EVENT._replace(metadata={}))
     schema(key="{metadata.location}#{sensor_id}#{iso_s}", metadata=FamilyRules()).check(EVENT)
