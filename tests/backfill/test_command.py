@@ -102,11 +102,11 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
 
 
 def test_open_windows_are_told(table: TableName, tmp_path: Path) -> None:
-    """A job that runs may write them again, so the summary says what is to be done."""
+    """A running job may write them again, so the summary says to repair them later."""
     path = write_delimited(tmp_path / "a.pb", [Event("A-1", int(time.time() * 1e6), {"n": 1.0}, {})])
     result = backfill(table, path, "--allowed-lateness", "2h")
     assert result.exit_code == 0
-    assert "1 window may still be written by a job with 2h of allowed lateness" in result.stdout
+    assert "1 window put on the table's work list: a job with an allowed lateness of 2h may still" in result.stdout
     assert "tidetable repair --listed" in result.stdout
 
 
@@ -121,7 +121,7 @@ def test_what_is_refused_is_told_and_kept(table: TableName, tmp_path: Path) -> N
     assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
     assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' is not ")
     assert lines[20:] == ["and 6 more"]
-    assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; they are in {letters}"
+    assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; see {letters}"
     written = [json.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
     assert len(written) == 26
     [malformed] = [each for each in written if each["reason"] == "UNPARSEABLE"]
@@ -150,7 +150,7 @@ def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> N
 
     result = backfill(table, path, "--accept-expired")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "older than the table keeps readings, and soon to be collected: 2 events" in result.stdout
+    assert "2 events older than the table keeps readings: Bigtable will collect them soon" in result.stdout
     assert "3 raw rows and 3 aggregate rows written" in result.stdout  # looked at, some may be gone already
 
 
@@ -228,10 +228,10 @@ def test_an_input_is_never_replaced(
     for inputs in (["in.csv"], ["*.csv"]):
         result = backfill(table, *inputs, "--dead-letters", name)
         assert result.exit_code == 2
-        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the files to read, ")
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the input files, ")
     result = backfill(table, "in.csv", "--dead-letters", "i[n].csv")
     assert result.exit_code == 2
-    assert "can't have *, ? or [ in its path" in result.stderr
+    assert "can't contain *, ? or [" in result.stderr
     assert Path("in.csv").read_text() == content
 
 
@@ -247,11 +247,11 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "beam", "problem"),
     [
-        (["nowhere.csv"], (), "nowhere.csv: there is no such file"),
-        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is no directory"),
-        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is a folder's name"),
+        (["nowhere.csv"], (), "nowhere.csv: no such file"),
+        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is not a directory"),
+        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
         (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
-        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is no regular file"),
+        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is not a regular file"),
         (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
         (
             ["a.csv"],
@@ -261,7 +261,7 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
                 "--temp_location=gs://bucket/temp",
                 "--sdk_container_image=image",
             ),
-            "a.csv is a file here, and the job runs on Dataflow",
+            "a.csv is a local file, and the job runs on Dataflow",
         ),
     ],
 )
@@ -371,7 +371,7 @@ def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None
     with running(table, tmp_path / "a.csv", 80_000) as (process, terminal):  # far more than it gets through
         eventually(lambda: keys(table))
         process.send_signal(signal.SIGINT)
-        assert "Interrupted: what is written stays, and the same once more completes it" in told_on(terminal)
+        assert "Interrupted: written rows stay; run the same command again to complete them" in told_on(terminal)
         assert process.wait(60) == 130
 
 
