@@ -19,7 +19,7 @@ from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
-from pipeline.table import look as table_look
+from pipeline.table import inspection
 from tests.table.running import create, in_file, overtake, policies, run
 
 FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
@@ -107,12 +107,12 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
         "family raw: policy is never",
         "family meta: policy is never",
         "family stats: policy is never",
-        "looked at 36 raw rows, which are all",
-        "looked at 9 aggregate rows of 1h, which are all",
-        "looked at 0 rows of the work list",
+        "checked all 36 raw rows",
+        "checked all 9 aggregate rows of 1h",
+        "checked 0 rows of the work list",
         "compared 9 windows with their raw rows",
     ]
-    assert dry.stdout.splitlines() == [*told, f"table {foreign} fits, and is left as it is"]
+    assert dry.stdout.splitlines() == [*told, f"table {foreign} fits; nothing was changed"]
     done = run("adopt", foreign)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == [*told, f"table {foreign} has this schema now"]
@@ -152,7 +152,7 @@ def test_who_is_overtaken(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -
     overtake(monkeypatch, foreign, others, None)
     result = run("adopt", foreign)
     assert result.exit_code == 1
-    assert "somebody else has stored a schema meanwhile" in result.stderr
+    assert "another program has stored a schema meanwhile" in result.stderr
     assert read_schema(foreign) == others
 
 
@@ -178,7 +178,7 @@ def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str)
     path = in_file(tmp_path, LAYOUTS[layout])
     result = run("adopt", name, "--schema", path)
     assert result.exit_code == 0, result.output
-    assert "there are no aggregate rows of 1h at all: 'tidetable repair' makes them" in result.stdout
+    assert "the table has no aggregate rows of 1h: 'tidetable repair' creates them" in result.stdout
     stored = read_schema(name)
     assert stored is not None
     assert (stored.layout, stored.key) == (schema.layout, schema.key)
@@ -198,28 +198,28 @@ def at(minutes: float) -> datetime:
 
 
 MISFITS = {
-    "a key of no event": ({"foo": {("raw", "t"): ("1", at(0))}}, "'foo': its key is not one"),
-    "behind all others": ({"zzz#1": {("raw", "t"): ("1", at(0))}}, "'zzz#1': its key is not one"),
-    "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key is not one"),
+    "a key of no event": ({"foo": {("raw", "t"): ("1", at(0))}}, "'foo': its key does not fit"),
+    "behind all others": ({"zzz#1": {("raw", "t"): ("1", at(0))}}, "'zzz#1': its key does not fit"),
+    "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key does not fit"),
     "a value that is no number": (
         {"s1#8228676000000000": {("raw", "t"): ("warm", EPOCH)}},
-        "its cells are not read as wide: b'warm' is no number",
+        "its cells can't be read as layout wide: b'warm' is no number",
     ),
     "a value that is not finite": (
         {"s1#8228676000000000": {("raw", "t"): ("nan", EPOCH)}},
-        "'s1#8228676000000000': its cells are not read as wide: b'nan' is no finite decimal number",
+        "'s1#8228676000000000': its cells can't be read as layout wide: b'nan' is no finite decimal number",
     ),
     "the time of writing": (
         {"s1#8228676000000000": {("raw", "t"): ("1", at(0))}},
-        "cell raw:t has the timestamp 2026-02-17T12:00:00Z, and it has to be 2026-02-17T10:26:39.999Z",
+        "cell raw:t has the timestamp 2026-02-17T12:00:00Z instead of 2026-02-17T10:26:39.999Z",
     ),
     "a column that is no metric": (
         {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
-        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is no name",
+        "its cells can't be read as layout wide: column b't (\\xc2\\xb0C)' is no name",
     ),
     "a reading among aggregates": (
         {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},
-        "cell stats:t is none that this schema writes there",
+        "cell stats:t is not one that this schema writes there",
     ),
     "a part of an aggregate": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(0)), ("stats", "sum_t"): ("1", at(0))}},
@@ -227,11 +227,11 @@ MISFITS = {
     ),
     "an aggregate with the time of writing": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(90))}},
-        "cell stats:reading_count has the timestamp 2026-02-17T13:30:00Z, and it has to be 2026-02-17T12:00:00Z",
+        "cell stats:reading_count has the timestamp 2026-02-17T13:30:00Z instead of 2026-02-17T12:00:00Z",
     ),
     "an int64 counter": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("\x00\x00\x00\x00\x00\x00\x00\x05", at(0))}},
-        "cell stats:reading_count is none of an aggregate: b'",
+        "cell stats:reading_count is not part of an aggregate: b'",
     ),
     "an aggregate of no hour": (
         {"agg#hourly#s9#2026-2-17T9": {("stats", "reading_count"): ("1", at(0))}},
@@ -241,7 +241,7 @@ MISFITS = {
         {"agg#daily#s1#2026-02-17": {("stats", "reading_count"): ("12", at(-720))}},
         "'agg#daily#s1#2026-02-17': the schema has no tier of such windows",
     ),
-    "a work list of another kind": ({"repair#x": {("raw", "t"): ("1", at(0))}}, "'repair#x': its key is not one"),
+    "a work list of another kind": ({"repair#x": {("raw", "t"): ("1", at(0))}}, "'repair#x': its key does not fit"),
 }
 
 
@@ -253,7 +253,7 @@ def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
     result = run("adopt", foreign)
     assert result.exit_code == 1
     assert says in result.stdout
-    assert result.stderr == f"table {foreign} is left as it is: not all that was looked at fits\n"
+    assert result.stderr == f"table {foreign} is unchanged: it does not fit\n"
     assert policies(foreign) == FAMILIES
     assert read_schema(foreign) is None
 
@@ -286,7 +286,7 @@ def test_a_missing_family(name: TableName) -> None:
     write(name, rows)
     result = run("adopt", name)
     assert result.exit_code == 1
-    assert "family meta is missing; create it, or name the one that there is" in result.stdout
+    assert "family meta is missing; create it, or name the existing one" in result.stdout
     assert "family extra is not one of those asked for and is left alone" in result.stdout
     assert set(policies(name)) == {"raw", "stats", "extra"}
     assert run("adopt", name, "--meta-family", "extra").exit_code == 0
@@ -318,10 +318,10 @@ def test_policies(name: TableName, policy: str, options: list[str], says: str | 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("sum_temperature", "sum_temperature is 1.0, by its raw rows "),
-        ("reading_count", "reading_count is 1.0, by its raw rows 4.0"),
-        ("gone", "reading_count is missing, by its raw rows 4.0"),
-        ("alone", "avg_pressure is 94001.5, by its raw rows nothing (and 12 more)"),
+        ("sum_temperature", "sum_temperature is 1.0, but "),
+        ("reading_count", "reading_count is 1.0, but 4.0 by its raw rows"),
+        ("gone", "reading_count is missing, but 4.0 by its raw rows"),
+        ("alone", "avg_pressure is 94001.5, but nothing by its raw rows (and 12 more)"),
     ],
 )
 def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -> None:
@@ -353,7 +353,7 @@ def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
 def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more rows than are looked at, some of each sensor are, the newest and the oldest: a stray among them shows."""
     # The emulator samples keys at random.
-    monkeypatch.setattr(table_look, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
+    monkeypatch.setattr(inspection, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
     rows = filled(sensors=10, hours=2, a_hour=8)
     write(foreign, rows)
     result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
@@ -370,11 +370,11 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read for windows is bounded; what is left out is told."""
-    monkeypatch.setattr(table_look, "_ROWS_A_SAMPLE", 0)
+    monkeypatch.setattr(inspection, "_ROWS_A_SAMPLE", 0)
     write(foreign, filled())
     result = run("adopt", foreign, "--dry-run")
     assert result.exit_code == 0
-    assert "further windows were not compared: they have too many raw rows" in result.stdout
+    assert "the remaining windows were not compared: they have too many raw rows" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["adopt", "create"])

@@ -39,7 +39,7 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
     assert run("create", name, "--schema", path).exit_code == 1
     applied = run("create", name, "--schema", path, "--apply")
     assert applied.exit_code == 0, applied.output
-    assert applied.stdout.splitlines() == [*told, f"table {name} changed: it has what is wanted now"]
+    assert applied.stdout.splitlines() == [*told, f"table {name} changed: it has the requested schema now"]
     after = run("diff", name, "--schema", path)
     assert (after.exit_code, after.stdout) == (0, "")
     assert policies(name)["events"] == "maxage=90d"
@@ -85,8 +85,8 @@ def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: p
     result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"Error: table {name} is unchanged: somebody else has changed its schema meanwhile; "
-        "'tidetable table diff' tells how it differs now\n"
+        f"Error: table {name} is unchanged: another program has changed its schema meanwhile; "
+        "'tidetable table diff' shows how it differs now\n"
     )
     assert "changed: it has" not in result.stdout
     assert policies(name) == DEFAULTS
@@ -140,7 +140,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
         "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{metric}#{reverse_us}': the rows that"
     )
     assert layout.startswith("layout is 'wide', wanted 'tall': ")
-    assert "make another table" in key
+    assert "another table" in key
     assert unchanged == f"table {name} is unchanged"
     assert policies(name) == DEFAULTS
     assert read_schema(name) == TableSchema.default()
@@ -151,7 +151,7 @@ def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> No
     run("create", name)
     result = run("create", name, *TALL_FLAGS, "--apply")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "It has no rows: it can be deleted and created anew."
+    assert result.stderr.splitlines()[-1] == "It has no rows: you can delete it and create it again."
     run("delete", name)
     assert run("create", name, *TALL_FLAGS).exit_code == 0
 

@@ -44,7 +44,7 @@ def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
     for apply in ([], ["--apply"]):
         result = run("create", name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d", *apply)
         assert result.stderr == (
-            "warning: family raw: policy is never, wanted maxage=30d, which collects what is older\n"
+            "warning: family raw: policy is never, wanted maxage=30d, which collects older cells\n"
         )
 
 
@@ -53,7 +53,7 @@ def test_create_again_has_nothing_to_do(name: TableName) -> None:
     run("create", name, "--gc", "raw=maxage=3d || maxversions=2")
     result = run("create", name, "--gc", "raw=maxversions=2 or maxage=72h")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"table {name} has what is wanted: nothing to do\n"
+    assert result.stdout == f"table {name} has the requested schema: nothing to do\n"
 
 
 def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None:
@@ -62,7 +62,7 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
     result = run("create", name)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         "family extra is not one of those asked for and is left alone",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
@@ -77,11 +77,11 @@ def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) 
     create(name, raw="maxage=30d", extra="never")
     result = run("create", name, "--apply")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1] == f"table {name} changed: it has what is wanted now"
+    assert result.stdout.splitlines()[-1] == f"table {name} changed: it has the requested schema now"
     assert policies(name) == {"extra": "never", **DEFAULTS}
     again = run("create", name)
     assert again.exit_code == 0
-    assert again.stdout.splitlines()[-1] == f"table {name} has what is wanted: nothing to do"
+    assert again.stdout.splitlines()[-1] == f"table {name} has the requested schema: nothing to do"
 
 
 def test_create_compares_with_a_table_that_somebody_else_has_just_created(
@@ -138,7 +138,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         assert result.exit_code == 1
         assert "schema: layout is 'serialized', wanted 'wide'" in result.stdout.splitlines()
     else:
-        assert (result.exit_code, result.stdout) == (0, f"table {name} has what is wanted: nothing to do\n")
+        assert (result.exit_code, result.stdout) == (0, f"table {name} has the requested schema: nothing to do\n")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
     [
         (["--gc", "other=maxage=1d"], "--gc other=…: the table's families are raw, meta, stats"),
         (["--gc", "tidetable=maxage=1d"], "the table's families are raw, meta, stats"),
-        (["--gc", "raw"], "'raw': it takes FAMILY=POLICY, as in raw=maxage=30d"),
+        (["--gc", "raw"], "'raw': expected FAMILY=POLICY, like raw=maxage=30d"),
         (["--gc", "raw=maxage=90x"], "expected at character 8, not '90x'"),
         (["--gc", f"raw={LONG_POLICY}"], "family raw: the policy is too long: Bigtable stores at most 500 bytes"),
         (["--raw-family", "stats"], "tiers: family stats is one of metrics already"),
@@ -158,10 +158,10 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         (["--layout", "square"], "'square' is not one of"),
         (["--layout", "serialized", "--values", "float64"], "values: the layout serialized keeps values in the event"),
         (["--layout", "serialized", "--meta-family", "m"], "--meta-family: the schema has no such family"),
-        (["--tier", "1h"], "'1h': it takes WINDOW=FAMILY, as in 1d=daily"),
+        (["--tier", "1h"], "'1h': expected WINDOW=FAMILY, like 1d=daily"),
         (["--tier", "7m=stats"], "a window of 7m does not divide a day"),
         (["--tier", "1h=a", "--tier", "60m=b"], "are the same window"),
-        (["--tier", "1h=a", "--stats-family", "b"], "leave one of them out"),
+        (["--tier", "1h=a", "--stats-family", "b"], "pass only one of the flags"),
         (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
         (["--table", "projects/p/instances/i/tables/t"], "it takes the id alone, without the path around it"),
     ],

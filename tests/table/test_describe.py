@@ -15,7 +15,7 @@ def test_describe_prints_families_and_policies(name: TableName) -> None:
     result = run("describe", name)
     assert result.exit_code == 0, result.output
     assert lines(result)[0] == f"table {name}"
-    assert lines(result)[1] == "It has no schema of its own; 'tidetable table create' with --apply stores one."
+    assert lines(result)[1] == "It has no stored schema; 'tidetable table create' with --apply stores one."
     assert {"family policy", "raw maxage=30d || maxversions=2", "meta never"} <= set(lines(result))
 
 
@@ -60,7 +60,7 @@ def test_describe_prints_the_schema_and_example_keys(name: TableName, tmp_path: 
             "wide",
             [
                 "event 2026-02-17T10:30:00.250000#sensor-1",
-                "one sensor, one day 1 range, in which the rows of others lie too",
+                "one sensor, one day 1 range, shared with other sensors' rows",
             ],
         ),
         (
@@ -112,4 +112,4 @@ def test_describe_without_a_schema_has_no_toml(name: TableName) -> None:
     create(name, raw="never")
     result = run("describe", name, "--toml")
     assert result.exit_code == 1
-    assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no schema of its own\n")
+    assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no stored schema\n")

@@ -35,7 +35,7 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     result = run("create", name, *families)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         "family tidetable is missing, wanted with policy never",
         f"table {name} is unchanged; --apply would make these changes",
     ]
@@ -48,10 +48,10 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     [
         (
             TALL_FLAGS,
-            "the rows of a table that says nothing of itself can be of no other than key {sensor_id}#{reverse_us}",
+            "the rows of a table without a stored schema must have key {sensor_id}#{reverse_us}",
         ),
-        (["--values", "float64"], "the rows of a table that says nothing of itself can be of no other"),
-        (["--raw-family", "r"], "it has no family of readings that is called r"),
+        (["--values", "float64"], "the rows of a table without a stored schema must have"),
+        (["--raw-family", "r"], "it has no family of readings named r"),
     ],
 )
 def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options: list[str], problem: str) -> None:
@@ -95,8 +95,8 @@ def test_a_first_schema_hides_nothing(
     assert result.exit_code == 1
     told, unchanged = result.stderr.splitlines()
     assert told.endswith(
-        f"it has the default schema's {hidden}, which would no longer be read; "
-        f"name what is there with {flags}, or pass the families by --schema"
+        f"it has the default schema's families {hidden}, which would no longer be read; "
+        f"keep them with {flags}, or pass the families with --schema"
     )
     assert unchanged == f"table {name} is unchanged"
     assert read_schema(name) is None

@@ -62,8 +62,8 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "schema: it is empty"),
-        (" \n\t\n", "schema: it is empty"),
+        ("", "schema: the file is empty"),
+        (" \n\t\n", "schema: the file is empty"),
         ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
         ('colour = "red"', "colour: there is no such key; there are key, layout"),
         ('layout = "square"', "layout: 'square' is none of wide, tall"),
@@ -138,4 +138,4 @@ def test_a_file_says_all_of_it(name: TableName, tmp_path: Path, options: list[st
     """A file and a flag that says a part of the same are wrong usage."""
     result = run("create", name, "--schema", in_file(tmp_path, TALL), *options)
     assert result.exit_code == 2
-    assert "--schema says all of it" in result.stderr
+    assert "--schema describes the whole schema" in result.stderr
