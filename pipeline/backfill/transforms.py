@@ -220,7 +220,7 @@ class _WritingFn(CompletingFn):
             self._replace([(pending[index], stats) for index, (stats, _) in changed.items()])
             written, changed = changed, {}
             for index, (stats, everything) in written.items():
-                # The row counts everything that was written, from the files or from the table.
+                # Everything in the written row counts as fresh now, from the files or from the table.
                 again = self._completed(pending[index]._replace(fresh=everything, written=True))
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected

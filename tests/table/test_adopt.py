@@ -1,4 +1,4 @@
-"""Tables that other programs made: those that fit are taken over, those that do not are left as they are."""
+"""Tables of other programs: adopt takes over those that fit, and leaves the others unchanged."""
 
 import json
 import math
@@ -91,18 +91,18 @@ def first(rows: dict[str, Cells], start: str) -> str:
 
 @pytest.fixture
 def foreign(name: TableName) -> TableName:
-    """A table of somebody else's, with our families and no rows."""
+    """Another program's table, with our families and no rows."""
     create(name, **FAMILIES)
     return name
 
 
 def test_a_table_in_the_default_format(foreign: TableName) -> None:
-    """It is looked at, told about, and has the default schema with its own policies then; a dry run stores nothing."""
+    """Adopt reports on it, and stores the default schema with the table's policies; a dry run stores nothing."""
     write(foreign, filled())
     dry = run("adopt", foreign, "--dry-run")
     assert (dry.exit_code, dry.stderr) == (0, "")
     assert policies(foreign) == FAMILIES
-    told = [
+    reported = [
         "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
         "family raw: policy is never",
         "family meta: policy is never",
@@ -112,10 +112,10 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
         "checked 0 rows of the work list",
         "compared 9 windows with their raw rows",
     ]
-    assert dry.stdout.splitlines() == [*told, f"table {foreign} fits; nothing was changed"]
+    assert dry.stdout.splitlines() == [*reported, f"table {foreign} fits; nothing was changed"]
     done = run("adopt", foreign)
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines() == [*told, f"table {foreign} has this schema now"]
+    assert done.stdout.splitlines() == [*reported, f"table {foreign} has this schema now"]
     assert policies(foreign) == {**FAMILIES, "tidetable": "never"}
     schema = read_schema(foreign)
     assert schema is not None
@@ -134,7 +134,7 @@ def test_a_table_that_has_a_schema(foreign: TableName) -> None:
 
 
 def test_a_table_without_rows(foreign: TableName) -> None:
-    """Nothing shows what its rows look like."""
+    """Without rows, adopt has nothing to check."""
     result = run("adopt", foreign)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table create' with --apply")
@@ -145,8 +145,8 @@ def test_no_table(name: TableName) -> None:
     assert (result.exit_code, result.stderr) == (1, f"Error: table {name} does not exist\n")
 
 
-def test_who_is_overtaken(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's schema, stored meanwhile, stays."""
+def test_another_program_is_first(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schema that another program stores meanwhile stays."""
     write(foreign, filled(1, 1))
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, foreign, others, None)
@@ -167,7 +167,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str) -> None:
-    """With the schema in a file, any layout is looked at; a tier without a row is a thing for a repair."""
+    """With the schema in a file, adopt checks any layout; repair creates the rows of an empty tier."""
     schema = parse_schema(LAYOUTS[layout])
     create(name, **dict.fromkeys(schema.families, "never"))
     start_us = parse_time("2026-02-17T12:00:00Z")
@@ -184,8 +184,8 @@ def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str)
     assert (stored.layout, stored.key) == (schema.layout, schema.key)
 
 
-def test_another_layout_than_is_said(foreign: TableName) -> None:
-    """Rows of the default format are not taken for others."""
+def test_another_layout_than_declared(foreign: TableName) -> None:
+    """Rows of the default format do not fit another schema."""
     write(foreign, filled(1, 1))
     result = run("adopt", foreign, "--key", "{sensor_id}#{reverse_ms}")
     assert result.exit_code == 1
@@ -247,7 +247,7 @@ MISFITS = {
 
 @pytest.mark.parametrize("kind", MISFITS)
 def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
-    """It is named with what is wrong, and the table is left as it is."""
+    """Adopt names it with the reason, and leaves the table unchanged."""
     rows, says = MISFITS[kind]
     write(foreign, filled() | rows)
     result = run("adopt", foreign)
@@ -259,7 +259,7 @@ def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
 
 
 def test_the_first_few_are_named(foreign: TableName) -> None:
-    """Of many rows that do not fit, three; their number is told, also as JSON."""
+    """Adopt names three of many misfits, and reports their number, also as JSON."""
     write(foreign, filled(1, 1) | {f"foo{i}": {("raw", "t"): ("1", NOON)} for i in range(9)})
     result = run("adopt", foreign, "--json")
     assert result.exit_code == 1
@@ -280,7 +280,7 @@ def test_json(foreign: TableName) -> None:
 
 
 def test_a_missing_family(name: TableName) -> None:
-    """It is named, and not made."""
+    """Adopt names it, and does not create it."""
     create(name, raw="never", stats="never", extra="never")
     rows = {key: {c: v for c, v in cells.items() if c[0] != "meta"} for key, cells in filled(1, 1).items()}
     write(name, rows)
@@ -302,7 +302,7 @@ def test_a_missing_family(name: TableName) -> None:
     ],
 )
 def test_policies(name: TableName, policy: str, options: list[str], says: str | None) -> None:
-    """The table's own are kept; one that is asked for and is not there does not fit, nor one that can't be."""
+    """Adopt keeps the table's policies; a different requested policy, or an invalid one, does not fit."""
     create(name, **FAMILIES | {"raw": policy})
     write(name, filled(1, 1))
     result = run("adopt", name, *options)
@@ -325,7 +325,7 @@ def test_policies(name: TableName, policy: str, options: list[str], says: str | 
     ],
 )
 def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -> None:
-    """A row that is not what its raw rows make, that is missing, or that has none, does not fit."""
+    """An aggregate that differs from its raw rows, is missing, or has no raw rows does not fit."""
     rows = filled()
     key = first(rows, "agg#hourly#s2")
     if change == "gone":
@@ -342,7 +342,7 @@ def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -
 
 
 def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
-    """Aggregates outlive their raw rows: a window whose raw rows may have gone is no sign of a mistake."""
+    """Aggregates outlive their raw rows: a window whose raw rows may be collected is not compared."""
     create(name, raw="maxage=1d", stats="never", meta="maxage=1d")
     write(name, {key: cells for key, cells in filled().items() if key.startswith("agg#")})
     result = run("adopt", name)
@@ -351,7 +351,7 @@ def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
 
 
 def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more rows than are looked at, some of each sensor are, the newest and the oldest: a stray among them shows."""
+    """A sample has the newest and oldest rows of each sensor, so a misfit among them is found."""
     # The emulator samples keys at random.
     monkeypatch.setattr(inspection, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
     rows = filled(sensors=10, hours=2, a_hour=8)
@@ -369,7 +369,7 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read for windows is bounded; what is left out is told."""
+    """Adopt bounds the rows that it reads to compare windows, and reports what it left out."""
     monkeypatch.setattr(inspection, "_ROWS_A_SAMPLE", 0)
     write(foreign, filled())
     result = run("adopt", foreign, "--dry-run")
@@ -379,7 +379,7 @@ def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("command", ["adopt", "create"])
 def test_tiers_without_rows(command: str, name: TableName) -> None:
-    """What was written before was counted in none of their windows, and the table says so."""
+    """The table notes that its earlier rows count in none of their windows."""
     create(name, **FAMILIES, days="never")
     write(name, filled())
     flags = ("--tier", "1h=stats", "--tier", "1d=days", *(("--apply",) if command == "create" else ()))

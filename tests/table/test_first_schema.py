@@ -15,7 +15,7 @@ from tests.table.running import TALL_FLAGS, create, in_file, overtake, policies,
 def test_a_first_schema_is_stored_over_none(
     name: TableName, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
 ) -> None:
-    """Who is overtaken by another's first schema is told how it differs from what is wanted."""
+    """If another program stores the first schema, --apply reports how it differs from the requested one."""
     create(name, tidetable="never")
     overtake(monkeypatch, name, TableSchema.default(), None)
     result = run("create", name, *wanted, "--apply")
@@ -55,7 +55,7 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     ],
 )
 def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options: list[str], problem: str) -> None:
-    """To store another one would be a lie; a table without rows takes any."""
+    """A table with rows takes no other schema; one without rows takes any."""
     create(name, raw="maxage=90d")
     write(name, b"s#8228675799749999")
     result = run("create", name, *options, "--apply")
@@ -88,13 +88,13 @@ def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options:
 def test_a_first_schema_hides_nothing(
     name: TableName, options: list[str], hidden: str, flags: str, tmp_path: Path
 ) -> None:
-    """What an older pipeline wrote under the default's names is not left behind by others, unless nothing is there."""
+    """New names may not hide rows under the default names, unless there are none."""
     create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="maxage=90d")
     write(name, b"s#8228675799749999")
     result = run("create", name, *options, "--apply")
     assert result.exit_code == 1
-    told, unchanged = result.stderr.splitlines()
-    assert told.endswith(
+    reported, unchanged = result.stderr.splitlines()
+    assert reported.endswith(
         f"it has the default schema's families {hidden}, which would no longer be read; "
         f"keep them with {flags}, or pass the families with --schema"
     )
@@ -105,7 +105,7 @@ def test_a_first_schema_hides_nothing(
 
 
 def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the schema could not be stored after the table was created, --apply makes up for it."""
+    """If create failed to store the schema, --apply stores it."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("the server cannot be reached")

@@ -1,4 +1,4 @@
-"""What the schema writes fits; what it would have written otherwise does not."""
+"""Rows fit if the schema would have written them, and only then."""
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_another_time_of_a_cell_does_not_fit(text: str) -> None:
 
 
 def test_what_is_left_of_an_event() -> None:
-    """Where readings were collected sooner than metadata, the metadata still fits."""
+    """If readings were collected before metadata, the metadata still fits."""
     for text, schema in SCHEMAS.items():
         if not schema.layout.serializes:
             (row, *_) = schema.rows(Event("a", T, {"b": 1.5}, {"place": "n", "model": "m"}, "e1"))
@@ -69,7 +69,7 @@ def test_what_is_left_of_an_event() -> None:
 
 
 def test_another_spelling_of_a_number_fits() -> None:
-    """What reads as the same number is one, where it is a cell's value; where it names the column, it is another."""
+    """An equal number in a cell's value fits in any spelling; in a column's name it does not."""
     wide, columns = SCHEMAS[""], SCHEMAS['layout = "bucket_columns"\nkey = "{sensor_id}#{metric}#{bucket:1d}"']
     (row,) = wide.rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(wide, Row(row.key, [row.cells[0]._replace(value=b"1.50")]))
@@ -88,7 +88,7 @@ def test_a_salt_of_another_sensor() -> None:
 
 
 def test_families_that_the_schema_does_not_name() -> None:
-    """Nobody reads them."""
+    """Readers ignore them."""
     (row,) = SCHEMAS[""].rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(SCHEMAS[""], Row(row.key, [*row.cells, Cell("extra", b"\xff", 5, b"?")]))
 
@@ -132,7 +132,7 @@ def test_where_raw_rows_lie() -> None:
 
 @given(st.sets(st.binary(min_size=1, max_size=4)), st.binary(max_size=2))
 def test_prefix_ranges(keys: set[bytes], start: bytes) -> None:
-    """Each key is in one range, and the ranges are in order and apart."""
+    """Each key is in one range, and the ranges are in order and disjoint."""
     keys = {b"a" + key for key in keys} | {b"a#b", b"a#c", b"b"}
 
     def first_key(of: KeyRange) -> bytes | None:
