@@ -1,1 +1,1 @@
-"""``tidetable backfill``: files of readings into a table, as if they had been streamed."""
+"""``tidetable backfill``: writes readings from files to a table, as if they had been streamed."""

@@ -1,4 +1,4 @@
-"""``tidetable backfill``: files of readings into a table, as if they had been streamed."""
+"""``tidetable backfill``: writes readings from files to a table, as if they had been streamed."""
 
 import time
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from pipeline.core.text import json_line
 from pipeline.formats.files import EventMaker, FileColumns
 from pipeline.transforms import metrics
 
-if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
+if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.run import Backfill, Outcome
 
 _DURATION = Parsed("duration", parse_duration)
@@ -36,7 +36,7 @@ _BEAM_FLAGS = "tidetable.beam_flags"
 
 
 class BeamCommand(click.Command):
-    """Whatever stands behind ``--`` is for Beam, and not one more input."""
+    """Keeps the arguments after ``--`` for Beam, instead of parsing them as inputs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, beam = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
@@ -59,13 +59,23 @@ class BeamCommand(click.Command):
     type=_DURATION,
     default="1d",
     show_default=True,
-    help="That of the jobs that write the table; 0s if none runs, 1s for a job with 0s.",
+    help="The allowed lateness of the jobs that write the table; 0s if no job is running, 1s for a job with 0s.",
 )
-@click.option("--late-firing", type=_DURATION, default="60s", show_default=True, help="That of the same jobs.")
 @click.option(
-    "--max-future", type=_DURATION, default="1h", show_default=True, help="How far ahead of now an event may be."
+    "--late-firing",
+    type=_DURATION,
+    default="60s",
+    show_default=True,
+    help="The late firing interval of the same jobs.",
 )
-@click.option("--dead-letters", metavar="FILE", help="Write what is refused to this file, replacing it.")
+@click.option(
+    "--max-future",
+    type=_DURATION,
+    default="1h",
+    show_default=True,
+    help="The furthest ahead of now that an event may be.",
+)
+@click.option("--dead-letters", metavar="FILE", help="Write refused records to this file, replacing it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def backfill(
@@ -84,27 +94,26 @@ def backfill(
 ) -> None:
     """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
 
-    INPUT is a file or a glob, here or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (SensorEvent messages,
-    each behind its length), plain or as .gz; .avro or .parquet. Records are read as publish reads them; a field of
-    Avro or Parquet is like one of NDJSON. Dates, times and UUIDs are metadata there, a duration of Parquet is a
-    reading in seconds.
+    INPUT is a file or a glob, local or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (length-delimited
+    SensorEvent messages), plain or as .gz; .avro or .parquet. Reads records like publish. A field of Avro or Parquet
+    is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration is a reading in seconds.
 
-    An aggregate is computed of the events in the files and of the raw rows that the table has of the same window, and
-    replaces what was there: the same files once more change nothing.
+    Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
+    replaces the aggregate row. Running the same files again changes nothing.
 
-    Events older than the table keeps readings are counted before anything is written; --accept-expired goes on all the
-    same. What is refused goes to --dead-letters FILE (.ndjson or .ndjson.gz), a line each, as dead-letters export
-    writes them.
+    Counts events that are older than the table keeps readings, and stops before it writes anything if there are any;
+    --accept-expired writes them too. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line
+    each, in the format of dead-letters export.
 
-    It runs here, or on Dataflow: … -- --runner=DataflowRunner --region=… and what else Beam is to know.
+    Runs in this process. Pass Beam's flags after "--" to run on Dataflow: … -- --runner=DataflowRunner --region=…
 
     \b
     Exit code:
       0    every record was written
-      1    records were refused, events are too old, or a file or a server had a problem
-      2    the command line is wrong
-      130  Ctrl-C: what is written stays; the same once more completes it
-    """  # noqa: D301 (\b is click's mark for a paragraph that keeps its lines)
+      1    records were refused, events are too old, or a file or a server has a problem
+      2    wrong usage
+      130  Ctrl-C: written rows stay; run the same command again to complete them
+    """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.backfill import run as job
     from pipeline.job import bounded
     from pipeline.job.settings import BadFlag, Target
@@ -143,14 +152,14 @@ def backfill(
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     except KeyboardInterrupt:
-        click.echo("Interrupted: what is written stays, and the same once more completes it", err=True)
+        click.echo("Interrupted: written rows stay; run the same command again to complete them", err=True)
         ctx.exit(130)
     report_records(outcome)
     summary = Summary(table, len(files), outcome.totals, time.monotonic() - started)
     if as_json:
         print_json_line(summary.as_json())
     else:
-        summary.tell(dead_letters, allowed_lateness)
+        summary.print(dead_letters, allowed_lateness)
     fail_on_unreadable(outcome)
     ctx.exit(1 if summary.refused else 0)
 
@@ -160,7 +169,7 @@ def _schema(name: TableName, declared: DeclaredSchema, policies: Mapping[str, Po
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
-            f"tidetable table create --project {name.project} --instance {name.instance} --table {name.table} says "
+            f"tidetable table create --project {name.project} --instance {name.instance} --table {name.table} lists "
             "what is missing, and --apply adds it"
         )
     return schema
@@ -170,21 +179,21 @@ def _check_dead_letters(file: str | None) -> None:
     if file is None or "://" in file:
         return
     if not Path(file).parent.is_dir():
-        raise click.UsageError(f"--dead-letters: {Path(file).parent} is no directory")
+        raise click.UsageError(f"--dead-letters: {Path(file).parent} is not a directory")
     if Path(file).exists() and not Path(file).is_file():
-        raise click.UsageError(f"--dead-letters: {file} is no regular file")
+        raise click.UsageError(f"--dead-letters: {file} is not a regular file")
 
 
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
-    """Tells what everything that was read, and not yet written, comes to."""
+    """Raises ClickException if the count found unreadable files or expired events."""
     if outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES):
         report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
     if expired := outcome.totals.get(metrics.EXPIRED_EVENTS, 0):
         raise click.ClickException(
             expired_message(expired, outcome.totals.get(metrics.EVENTS, 0), plan.target.name, plan.expiry, policies)
-            + ", and their windows' aggregates would be of what is left; nothing was written: give --accept-expired to "
-            "write them all the same"
+            + ", and their windows' aggregates would count only what is left; nothing was written. Pass "
+            "--accept-expired to write them anyway"
         )
 
 

@@ -1,4 +1,4 @@
-"""Files of readings in, messages as a publisher would have sent them out; what is no record goes aside."""
+"""Reads files of readings into messages, like those of a publisher; records that are not events become dead letters."""
 
 import gzip
 import os
@@ -32,20 +32,23 @@ from pipeline.transforms import metrics
 
 FILE = "file"
 LINE = "line"
-"""Attributes of a message that was made of a file: which; and, where it is refused, the line or record there."""
+"""Attributes of a message from a file: the file, and for a refused record its line, or its number, there."""
 
-_IN_BLOCKS: dict[str, Callable[..., AvroFile | ParquetFile]] = {".avro": AvroFile, ".parquet": ParquetFile}
+_BLOCK_FORMATS: dict[str, Callable[..., AvroFile | ParquetFile]] = {".avro": AvroFile, ".parquet": ParquetFile}
 _MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
-_MOST_EVENTS = 500  # in a message
+_MOST_EVENTS = 500  # per message
 _MOST_BYTES = 1_000_000
-_RANGE_BYTES = 64 << 20  # of a file in blocks, for one worker
-_GLOB = frozenset("*?[")  # what makes a path a pattern
+_RANGE_BYTES = 64 << 20  # of a block-structured file, per worker
+_GLOB = frozenset("*?[")  # characters that make a path a pattern
 
 
 class ReadRecords(NamedTuple):
-    """What comes out: ``PubsubMessage`` elements, ``Message`` elements that are dead letters, and told elements.
+    """The outputs of :class:`ReadFiles`.
 
-    A told element is ``(file, line, text)``: what a person should know, although nothing is refused for it.
+    Attributes:
+        messages: ``PubsubMessage`` elements.
+        refused: ``Message`` elements that are dead letters.
+        remarks: ``(file, line, text)`` of warnings that refuse no record.
     """
 
     messages: PCollection
@@ -54,69 +57,69 @@ class ReadRecords(NamedTuple):
 
 
 class Meter:
-    """How far the files are that are read in this process: for a person who waits. Not those of Avro and Parquet."""
+    """Measures how much of the files this process has read, for a progress display. Leaves out Avro and Parquet."""
 
     def __init__(self) -> None:
         self._positions: dict[str, int] = {}
 
     def note(self, path: str, position: int) -> None:
-        """Notes how many bytes of a file were read."""
+        """Records how many bytes of a file were read."""
         self._positions[path] = position
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Resets the meter."""
         self._positions.clear()
 
     @property
     def bytes_read(self) -> int:
-        """Of all files, as they are stored."""
-        return sum(list(self._positions.values()))  # a copy: others note theirs meanwhile
+        """The bytes read from all files, compressed as they are stored."""
+        return sum(list(self._positions.values()))  # a copy, since other threads write
 
 
 METER = Meter()
 
 
 def is_metered(path: str) -> bool:
-    """Whether the meter tells how far the file is."""
-    return _suffix(path) not in _IN_BLOCKS
+    """Whether the meter measures the file."""
+    return _suffix(path) not in _BLOCK_FORMATS
 
 
 def find_files(patterns: Iterable[str]) -> dict[str, int]:
-    """The files that paths and globs name, local or in a bucket, each once, with its size in bytes.
+    """Returns the files that paths and globs match, local or in a bucket, each once, with its size in bytes.
 
-    What is there as a file is that file; only another path is a glob.
+    A path of an existing file matches that file only, even if it looks like a glob.
 
     Raises:
-        FileNotFoundError: a pattern that names none. Its text is a line.
-        ServerProblem: what holds them is out of reach.
+        FileNotFoundError: a pattern matches no file. The message is one line.
+        ServerProblem: the file system or the bucket can't be reached.
     """
     found: dict[Hashable, tuple[str, int]] = {}
     for pattern in patterns:
-        # Beam finds nothing for a pattern that begins with a glob, in the folder where it is.
-        here = "" if "://" in pattern or Path(pattern).is_absolute() else "./"
+        # Beam matches nothing if a relative pattern begins with a glob character.
+        prefix = "" if "://" in pattern or Path(pattern).is_absolute() else "./"
         try:
             if is_pattern(pattern) and FileSystems.exists(pattern):
-                files = [FileSystems.get_filesystem(pattern).metadata(here + pattern)]
+                files = [FileSystems.get_filesystem(pattern).metadata(prefix + pattern)]
             else:
-                (match,) = FileSystems.match([here + pattern])
+                (match,) = FileSystems.match([prefix + pattern])
                 files = match.metadata_list
         except (BeamIOError, ValueError) as error:
             raise ServerProblem(f"{pattern}: {one_line(error)}") from error
         if not files:
-            raise FileNotFoundError(f"{pattern}: there is no such file")
-        for path, size in sorted((file.path.removeprefix(here), file.size_in_bytes) for file in files):
+            raise FileNotFoundError(f"{pattern}: no such file")
+        for path, size in sorted((file.path.removeprefix(prefix), file.size_in_bytes) for file in files):
             found.setdefault(identity(path), (path, size))
     return dict(found.values())
 
 
 def is_pattern(path: str) -> bool:
-    """Whether Beam would take the path for a glob, where no such file is there."""
+    """Whether Beam takes the path for a glob if no file has that name."""
     return not _GLOB.isdisjoint(path)
 
 
 def identity(path: str) -> Hashable:
-    """Which file a path names: equal for two paths to one file, by another spelling or through a link."""
-    if "://" in path:  # an object's name has no other spelling
+    """Returns an identity of the file at a path: equal for every spelling of the path, and through links."""
+    if "://" in path:  # objects in a bucket have one name
         return path
     try:
         found = Path(path).stat()
@@ -126,27 +129,27 @@ def identity(path: str) -> Hashable:
 
 
 def check_file(path: str, maker: EventMaker) -> None:
-    """Opens the file and reads how it begins.
+    """Opens the file and reads its first record or header.
 
     Raises:
-        UnreadableFile: in one line without the file's name.
+        UnreadableFile: the file can't be read. The message is one line without the file's name.
     """
     try:
-        with closing(_opened(path)) as file, _records(path, file, maker):
+        with closing(_open(path)) as file, _records(path, file, maker):
             pass
     except (OSError, EOFError, ValueError, LookupError) as error:
         raise UnreadableFile(f"can't be read: {one_line(error)}") from error
 
 
 class ReadFiles(beam.PTransform):
-    """The beginning of a pipeline to :class:`ReadRecords`. A file is read by one worker; Avro and Parquet by several.
+    """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
-    Messages hold as many events of one file as are handed on best; an event that breaks a rule of the contract is
-    alone in one, that says its line. Whoever decodes them refuses it.
+    One worker reads a file; several share an Avro or Parquet file. A message contains many events of one file. An event
+    that breaks a rule of the contract gets a message of its own, with its line; the decoder refuses it.
 
     Args:
-        paths: of files, as :func:`find_files` has them.
-        maker: makes the events.
+        paths: the files, as :func:`find_files` returns them.
+        maker: makes events of records.
     """
 
     def __init__(self, paths: Sequence[str], maker: EventMaker) -> None:
@@ -167,7 +170,7 @@ class ReadFiles(beam.PTransform):
 
 
 class _Range(NamedTuple):
-    """The part of a file that begins in a range of its bytes; of one that is not in blocks, all of it."""
+    """A byte range of a file, which owns the blocks that start in it; the whole file if the format has no blocks."""
 
     path: str
     start: int = 0
@@ -176,19 +179,19 @@ class _Range(NamedTuple):
 
 def _ranges(path: str) -> Iterator[_Range]:
     size = 0
-    if _suffix(path) in _IN_BLOCKS:
+    if _suffix(path) in _BLOCK_FORMATS:
         try:
-            with closing(_opened(path)) as file:
+            with closing(_open(path)) as file:
                 size = file.seek(0, os.SEEK_END)
         except UnreadableFile:
-            pass  # which whoever reads it will tell
+            pass  # the step that reads it reports this
     starts = range(0, max(size, 1), _RANGE_BYTES)
     for start in starts:
         yield _Range(path, start, sys.maxsize if start == starts[-1] else start + _RANGE_BYTES)
 
 
 class _ReadRangeFn(beam.DoFn):
-    """Ranges of files, record by record: events packed into messages, refusals as dead letters, and counters."""
+    """Reads the records of ranges: packs events into messages, makes dead letters of refusals, and counts both."""
 
     def __init__(self, step: str, maker: EventMaker) -> None:
         self._step = step
@@ -209,22 +212,22 @@ class _ReadRangeFn(beam.DoFn):
     def process(self, element: _Range) -> Iterator[Any]:
         path = element.path
         try:
-            with closing(_opened(path)) as file, _records(path, file, self._maker, *element[1:]) as records:
+            with closing(_open(path)) as file, _records(path, file, self._maker, *element[1:]) as records:
                 for number, record in enumerate(records):
                     if number % _MOST_EVENTS == 0 and is_metered(path):
                         METER.note(path, file.tell())
                     if isinstance(record, Remark):
                         yield TaggedOutput(_REMARKS, (path, record.line, record.text))
                     else:
-                        yield from self._taken(path, record)
+                        yield from self._add(path, record)
         except UnreadableFile as problem:
-            if _may_pass(problem.__cause__):
+            if _is_transient(problem.__cause__):
                 raise ServerProblem(f"{path}: {problem}") from problem
             self._unreadable.inc()
             yield TaggedOutput(_REMARKS, (path, 0, str(problem)))
 
-    def _taken(self, file: str, record: SensorEvent | Refusal) -> Iterator[Any]:
-        """What becomes of a record: nothing yet of most events."""
+    def _add(self, file: str, record: SensorEvent | Refusal) -> Iterator[Any]:
+        """Adds an event to the pending message, or yields a refusal; yields the pending message when it is full."""
         self._records.inc()
         if isinstance(record, Refusal):
             yield self._refuse(file, record)
@@ -244,7 +247,7 @@ class _ReadRangeFn(beam.DoFn):
 
     def _refuse(self, file: str, refusal: Refusal) -> Any:
         attributes = {FILE: file, **({LINE: str(refusal.line)} if refusal.line else {})}
-        if refusal.data is not None:  # an event: what is wrong with it is for the decoder to say
+        if refusal.data is not None:  # an event, which the decoder refuses with a reason
             return PubsubMessage(refusal.data, {MESSAGE_TYPE: EVENT_TYPE, **attributes})
         self._refused.inc()
         problem = BadData(Reason.UNPARSEABLE, refusal.reason)
@@ -254,13 +257,13 @@ class _ReadRangeFn(beam.DoFn):
 def _records(
     path: str, file: Any, maker: EventMaker, start: int = 0, stop: int = sys.maxsize
 ) -> AbstractContextManager[Iterator[Record]]:
-    if in_blocks := _IN_BLOCKS.get(_suffix(path)):
-        return nullcontext(in_blocks(file, maker).records(start, stop))
+    if block_format := _BLOCK_FORMATS.get(_suffix(path)):
+        return nullcontext(block_format(file, maker).records(start, stop))
     return records_of(path, file, maker, sniff=True)
 
 
-def _opened(path: str) -> Any:
-    """The file's bytes as they are stored: what is compressed is undone by whoever knows the format, and once."""
+def _open(path: str) -> Any:
+    """Opens a file of stored bytes. Beam must not decompress them: the readers of the formats do."""
     try:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError) as error:
@@ -268,21 +271,21 @@ def _opened(path: str) -> Any:
 
 
 def _suffix(path: str) -> str:
-    """The one that tells the format, without ``.gz``."""
+    """Returns the suffix of the file's format, without ``.gz``."""
     name = path.lower()
-    for suffix in _IN_BLOCKS:
+    for suffix in _BLOCK_FORMATS:
         if name.endswith(suffix):
             return suffix
     name = name.removesuffix(".gz")
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    others = " and ".join(_IN_BLOCKS)
+    others = " and ".join(_BLOCK_FORMATS)
     raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz, {others}")
 
 
-def _may_pass(failure: BaseException | None) -> bool:
-    """Whether reading once more might do: a connection that broke, not a file that is damaged."""
-    if type(failure) is OSError and failure.errno is None:  # how bz2 and pyarrow tell what is damaged
+def _is_transient(failure: BaseException | None) -> bool:
+    """Whether a retry may succeed: for a broken connection, but not for a damaged file."""
+    if type(failure) is OSError and failure.errno is None:  # bz2 and pyarrow raise it for damaged data
         return False
     return isinstance(failure, OSError) and not isinstance(failure, gzip.BadGzipFile)

@@ -1,13 +1,13 @@
-"""Files of readings into a table, as if they had been streamed: a job that ends. Repeated, it changes nothing.
+"""Writes readings from files to a table, as if they had been streamed, in a batch job.
 
     files ─ ReadFiles ─ DecodeMessages ─┬─ FormatRawRows ─ WriteRawRows ──── raw rows
-                                        │                       │ when all of them are there
-                                        └─ CompleteWindows ─────┴─────────── aggregate rows, windows for a repair
-                                           └─ CompleteLongerWindows ──────── … and so on
-    what is refused on the way ───────────────────────────────────────────── dead letters
+                                        │                       │ after all of them
+                                        └─ CompleteWindows ─────┴─────────── aggregate rows, windows to repair
+                                           └─ CompleteLongerWindows ──────── … for each longer tier
+    refused records ──────────────────────────────────────────────────────── dead letters
 
-A window's aggregate is computed of the files' events and of the raw rows that the table has of it, and replaces what
-was there: nothing is added to it, so that doing the same again comes to the same.
+The job computes a window's aggregate from the files' events and from the window's raw rows in the table, and replaces
+the aggregate row. It never adds to a stored aggregate, so running it again changes nothing.
 """
 
 import json
@@ -58,7 +58,7 @@ from pipeline.transforms.late import ListWindows
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 
 _READ = "ReadFiles"
 _GCS = "gs://"
@@ -67,7 +67,7 @@ _REFUSED, _REMARK = "refused", "remark"
 
 
 class RecordNote(NamedTuple):
-    """What a person should know of a record, or of a whole file, whose line is 0."""
+    """A refusal of, or a remark about, a record; line 0 stands for the whole file."""
 
     file: str
     line: int
@@ -76,19 +76,19 @@ class RecordNote(NamedTuple):
 
 @dataclass(frozen=True)
 class Backfill:
-    """What is to be done.
+    """What to backfill.
 
     Args:
-        paths: of the files.
+        paths: the files.
         maker: makes events of their records.
         target: the table.
-        expiry: how long it keeps readings.
-        max_future: how far ahead of now an event may be.
+        expiry: how long the table keeps readings.
+        max_future: the furthest ahead of now that an event may be.
         allowed_lateness: of the jobs that write the table.
         late_firing: of these jobs.
-        dead_letters: the file that what is refused goes to; None for none.
-        as_line: a dead letter, as it stands there.
-        beam_flags: Beam's own.
+        dead_letters: the file for refused records; None to drop them.
+        as_line: formats a dead letter as a line of that file.
+        beam_flags: Beam's flags.
     """
 
     paths: Sequence[str]
@@ -103,12 +103,12 @@ class Backfill:
     beam_flags: Sequence[str]
 
     def options(self) -> PipelineOptions:
-        """Beam's, for one job."""
+        """Returns Beam's options for one job."""
         return bounded.beam_options(self.beam_flags, self.target.name.project)
 
 
 class Outcome(NamedTuple):
-    """What came of a job: the totals of its counters, and the first records that were refused, or are remarkable."""
+    """The result of a job: the totals of its counters, and the first refusals and remarks."""
 
     totals: dict[str, int]
     refused: list[RecordNote]
@@ -118,17 +118,17 @@ class Outcome(NamedTuple):
 def find_inputs(
     patterns: Sequence[str], dead_letters: str | None, maker: EventMaker, options: PipelineOptions
 ) -> dict[str, int]:
-    """The files that the patterns name and their sizes; each begins as one of its format does.
+    """Returns the files that the patterns match, with their sizes in bytes. Checks that each file can be read.
 
     Args:
-        patterns: paths and globs, local or of buckets.
-        dead_letters: where what is refused would go.
-        maker: knows the columns.
-        options: Beam's.
+        patterns: paths and globs, local or in buckets.
+        dead_letters: the file for refused records, if any.
+        maker: has the names of the columns.
+        options: Beam's options.
 
     Raises:
-        BadFlag: a pattern that names no file, or a local one for a job that runs elsewhere.
-        ServerProblem: a file that can't be read, or a bucket that is out of reach.
+        BadFlag: a pattern matches no file, or a Dataflow job gets a local path.
+        ServerProblem: a file can't be read, or a bucket can't be reached.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
     if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
@@ -137,7 +137,7 @@ def find_inputs(
         for place in places:
             if not place.startswith(_GCS):
                 raise BadFlag(
-                    f"{place} is a file here, and the job runs on Dataflow; take one in a bucket, like gs://…"
+                    f"{place} is a local file, and the job runs on Dataflow; use one in a bucket, like gs://…"
                 )
     FileSystems.set_options(options)
     _check_buckets(places, options)
@@ -156,46 +156,46 @@ def find_inputs(
 
 
 def bytes_of(files: Mapping[str, int], options: PipelineOptions) -> int:
-    """What :func:`bytes_read` will come to; 0 where it tells nothing, as of a job that runs elsewhere."""
+    """Returns what :func:`bytes_read` will reach at the end; 0 for a job on Dataflow, which it does not measure."""
     return sum(size for path, size in files.items() if is_metered(path)) if runs_here(options) else 0
 
 
 def bytes_read() -> int:
-    """How much of the files a job that runs here has read by now."""
+    """Returns how many bytes of the files a job in this process has read so far."""
     return METER.bytes_read
 
 
 def count(backfill: Backfill) -> Outcome:
-    """Reads and decodes everything, and writes nothing: how many events there are, and how many of them are expired."""
-    return _run(backfill, lambda begin, told: _count(begin, backfill, told))
+    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+    return _run(backfill, lambda pipeline, notes: _count(pipeline, backfill, notes))
 
 
 def load(backfill: Backfill) -> Outcome:
-    """Writes the rows."""
-    return _run(backfill, lambda begin, told: _load(begin, backfill, told))
+    """Writes the rows of all events."""
+    return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
 
 
-def _count(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
-    events, _ = _read(pipeline, backfill, told)
+def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
+    events, _ = _read(pipeline, backfill, notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
 
 
-def _load(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
+def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     target = backfill.target
     table = target.name, target.schema, target.kept
     write = WriteRows(target.name.project, target.name.instance, target.name.table)
-    events, refused = _read(pipeline, backfill, told)
+    events, refused = _read(pipeline, backfill, notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
-    windows, listed, before = events, [], None
+    windows, listed, shorter = events, [], None
     for tier in target.schema.tiers:
-        if before is None:
+        if shorter is None:
             step = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
         else:
-            step = CompleteLongerWindows(table, (before, tier))
+            step = CompleteLongerWindows(table, (shorter, tier))
         windows, of_tier = windows | f"CompleteWindows[{tier.window.text}]" >> step
         listed.append(of_tier | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
-        before = tier
+        shorter = tier
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:
@@ -203,24 +203,24 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
         _ = lines | "WriteDeadLetters" >> _to_one_file(backfill.dead_letters)
 
 
-def _read(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> tuple[PCollection, PCollection]:
-    """``Event`` elements, and ``Message`` elements that are dead letters; the first of these are told in a file."""
+def _read(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> tuple[PCollection, PCollection]:
+    """Returns ``Event`` elements and dead letters, as ``Message`` elements. Writes the first notes to a file."""
     read = pipeline | _READ >> ReadFiles(backfill.paths, backfill.maker)
     messages = read.messages
-    if not runs_here(pipeline.options):  # a large file is read by one worker; what follows is for all of them
+    if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
         messages = messages | "SpreadMessages" >> beam.Reshuffle()
     decoded = messages | "DecodeMessages" >> DecodeMessages(backfill.max_future, [backfill.target.schema])
     refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
-    to_tell = (
-        refused | "TellRefused" >> beam.Map(_told_of),
+    noted = (
+        refused | "TellRefused" >> beam.Map(_note_of),
         read.remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
     )
     _ = (
-        to_tell
+        noted
         | "Told" >> beam.Flatten()
-        | "First" >> Top.SmallestPerKey(MOST_TOLD)
+        | "First" >> Top.SmallestPerKey(MAX_REPORTED)
         | "ToldToLine" >> beam.Map(json.dumps)
-        | "WriteTold" >> _to_one_file(told)
+        | "WriteTold" >> _to_one_file(notes)
     )
     return decoded.events, refused
 
@@ -229,28 +229,28 @@ def _to_one_file(path: str) -> WriteToText:
     return WriteToText(path, num_shards=1, shard_name_template="")
 
 
-def _told_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
-    declared = letter.attributes
-    # What is no event at all has no reason of the contract's own.
-    text = declared[DETAIL] if declared[STEP] == _READ else f"{declared[REASON]}: {declared[DETAIL]}"
-    return _REFUSED, (declared.get(FILE, ""), int(declared.get(LINE, 0)), text)
+def _note_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
+    attributes = letter.attributes
+    # The contract has no reason for a record that is not an event.
+    text = attributes[DETAIL] if attributes[STEP] == _READ else f"{attributes[REASON]}: {attributes[DETAIL]}"
+    return _REFUSED, (attributes.get(FILE, ""), int(attributes.get(LINE, 0)), text)
 
 
 def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Outcome:
     options = backfill.options()
     METER.clear()
     with _folder(options) as folder:
-        path = f"{folder}/told"
+        path = f"{folder}/notes"
         totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
         with FileSystems.open(path) as file:
-            told = dict(map(json.loads, file.read().splitlines()))
-    refused, remarks = (sorted(RecordNote(*each) for each in told.get(kind, [])) for kind in (_REFUSED, _REMARK))
+            notes = dict(map(json.loads, file.read().splitlines()))
+    refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
     return Outcome(totals, refused, remarks)
 
 
 @contextmanager
 def _folder(options: PipelineOptions) -> Iterator[str]:
-    """Where a job leaves what is told of it: here, or in the job's bucket."""
+    """Returns a temporary folder for a job's notes: local, or in the job's bucket."""
     if runs_here(options):
         folder = tempfile.mkdtemp(prefix="tidetable-")
         try:
@@ -258,26 +258,26 @@ def _folder(options: PipelineOptions) -> Iterator[str]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return
-    folder = f"{options.view_as(GoogleCloudOptions).temp_location.rstrip('/')}/told-{secrets.token_hex(8)}"
+    folder = f"{options.view_as(GoogleCloudOptions).temp_location.rstrip('/')}/notes-{secrets.token_hex(8)}"
     try:
         yield folder
     finally:
-        with suppress(BeamIOError, OSError):  # a job that failed has left nothing there
-            FileSystems.delete([f"{folder}/told"])
+        with suppress(BeamIOError, OSError):  # a failed job wrote no file
+            FileSystems.delete([f"{folder}/notes"])
 
 
 def _check_output(path: str, inputs: Iterable[str]) -> None:
     if identity(path) in map(identity, inputs):
-        raise BadFlag(f"{path} is one of the files to read, and what is refused would replace it")
+        raise BadFlag(f"{path} is one of the input files, and the refused records would replace it")
     if path.endswith("/"):
-        raise BadFlag(f"{path} is a folder's name; --dead-letters takes that of a file")
-    # Beam deletes what its output replaces, and would take such a name for a pattern there.
+        raise BadFlag(f"{path} is the path of a folder; --dead-letters takes a file")
+    # Beam deletes the file that its output replaces, and would take such a path for a glob.
     if is_pattern(path):
-        raise BadFlag(f"{path}: a file that is written can't have *, ? or [ in its path, which are for patterns")
+        raise BadFlag(f"{path}: an output path can't contain *, ? or [, the characters of globs")
 
 
 def _check_buckets(places: Sequence[str], options: PipelineOptions) -> None:
-    """Asks for credentials and for the buckets: Beam itself would try for minutes, with a traceback each time."""
+    """Checks the credentials and the buckets. Beam itself would retry for minutes, with a traceback each time."""
     no_auth = options.view_as(GoogleCloudOptions).no_auth
     for bucket in sorted({place.removeprefix(_GCS).partition("/")[0] for place in places if place.startswith(_GCS)}):
         with explained(f"bucket gs://{bucket}"):

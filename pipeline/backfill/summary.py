@@ -1,4 +1,4 @@
-"""What ``tidetable backfill`` tells: the first of what was refused, and the sums."""
+"""Prints the result of ``tidetable backfill``: the first refused records, and the totals."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of the files.
+    """The result of a backfill.
 
     Args:
-        table: where the rows went.
-        files: how many there were.
+        table: the table that it wrote.
+        files: the number of input files.
         totals: the job's counters.
-        seconds: how long it took.
+        seconds: the time that it took.
     """
 
     table: TableName
@@ -37,11 +37,11 @@ class Summary:
 
     @property
     def refused(self) -> int:
-        """Records that made no event of the table."""
+        """The number of refused records."""
         return self._of(metrics.BACKFILL_REFUSED_RECORDS) + self._of(metrics.DEAD_LETTERS)
 
     def as_json(self) -> dict[str, Any]:
-        """As an object. Of what was refused, ``malformed`` is what was no event at all."""
+        """Returns the summary as a JSON object. ``malformed`` counts the refused records that are not events."""
         return {
             "table": str(self.table),
             "files": self.files,
@@ -58,8 +58,8 @@ class Summary:
             "seconds": round(self.seconds, 3),
         }
 
-    def tell(self, dead_letters: str | None, allowed_lateness: timedelta) -> None:
-        """Prints it, for a person."""
+    def print(self, dead_letters: str | None, allowed_lateness: timedelta) -> None:
+        """Prints the summary as text."""
         click.echo(
             f"{_counted(self.files, 'file')}, {_counted(self._of('records'), 'record')}, "
             f"{_counted(self._of('events'), 'event')}: {_counted(self._of('raw_rows'), 'raw row')} and "
@@ -69,21 +69,23 @@ class Summary:
         if self.refused:
             reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
-            click.echo(f"refused: {counts}" + (f"; they are in {dead_letters}" if dead_letters else ""))
+            click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
-                f"{_counted(left, 'window')} may have been collected in part, or count more than their raw rows: left "
-                "as they are, and on the table's work list now; tidetable repair --listed settles those whose raw "
-                "rows are all there"
+                f"{_counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
+                "collected some raw rows, or an aggregate counts more than its raw rows; tidetable repair --listed "
+                "settles each window that has all its raw rows"
             )
         if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
             click.echo(
-                f"{_counted(listed, 'window')} may still be written by a job with "
-                f"{format_duration(allowed_lateness)} of allowed lateness, which does not know these events: on the "
-                "table's work list now, for tidetable repair --listed to settle later"
+                f"{_counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
+                f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "
+                "repair --listed later"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):
-            click.echo(f"older than the table keeps readings, and soon to be collected: {_counted(expired, 'event')}")
+            click.echo(
+                f"{_counted(expired, 'event')} older than the table keeps readings: Bigtable will collect them soon"
+            )
 
     def _of(self, name: str) -> int:
         return self.totals.get(name, 0)
@@ -98,7 +100,7 @@ class Summary:
 
 
 def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progress:
-    """A progress display on standard error, where that is a terminal; of a total of 0 no more than a sign of life."""
+    """Returns a progress display on standard error, if that is a terminal; without a percentage if the total is 0."""
 
     class Read(ProgressColumn):
         def render(self, task: Task) -> Text:  # noqa: ARG002 (rich's signature)
@@ -118,7 +120,7 @@ def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progre
 
 
 def report_records(outcome: "Outcome") -> None:
-    """Prints the first of what was refused, and what is remarkable, as publish does."""
+    """Prints the remarks and the first refused records, in the format of publish."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
     refused = outcome.totals.get(metrics.BACKFILL_REFUSED_RECORDS, 0) + outcome.totals.get(metrics.DEAD_LETTERS, 0)
@@ -127,7 +129,7 @@ def report_records(outcome: "Outcome") -> None:
 
 
 def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:
-    """Raises ClickException where a file could not be read as a whole."""
+    """Raises ClickException if a file could not be read to its end."""
     if unreadable := outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES, 0):
         raise click.ClickException(f"{_counted(unreadable, 'file')} could not be read to the end{consequence}")
 

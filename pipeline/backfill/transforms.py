@@ -1,4 +1,4 @@
-"""Writes the aggregate rows of the windows of files' events, from these events and what the table stores."""
+"""Writes the aggregate rows of the windows that files have events in, from these events and the table's raw rows."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -29,13 +29,13 @@ from pipeline.transforms.aggregate import PreAggregateReadings, WindowReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
-_MOST_PENDING = 500  # windows, before their rows are written
-_MOST_HELD = 50_000  # events of these
+_MOST_PENDING = 500  # windows in memory, before their rows are written
+_MOST_HELD = 50_000  # events in these windows
 _WINDOWS, _LISTED = "windows", "listed"
 
 
 class CountExpired(beam.PTransform):
-    """Counts the ``Event`` elements that Bigtable would collect soon after they are written; passes nothing on."""
+    """Counts the ``Event`` elements that Bigtable would collect soon after they are written. Has no output."""
 
     def __init__(self, expiry: Expiry) -> None:
         super().__init__()
@@ -55,12 +55,12 @@ class _CountExpiredFn(beam.DoFn):
             self._expired.inc()
 
 
-class Completed(NamedTuple):
-    """What comes out.
+class CompletedWindows(NamedTuple):
+    """The outputs of the steps that complete windows.
 
     Attributes:
         windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
-        listed: ``(sensor_id, start in µs)`` of windows that a repair has to look at, for the table's work list.
+        listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
     """
 
     windows: PCollection
@@ -68,21 +68,20 @@ class Completed(NamedTuple):
 
 
 class CompleteWindows(beam.PTransform):
-    """``Event`` elements to :class:`Completed`, of each window of the table's shortest tier that has one of them.
+    """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
 
-    A window's aggregate row becomes that of the events and of the raw rows that the table has of it, each reading
-    once; where both have a reading, it is the events' own, which the raw row holds by then. One that may have been
-    collected in part, so that less would replace more, is left as it is and listed. So is one that a job may still
-    write, or a longer one that holds it: the job knows nothing of these events, and what it writes next is without
-    them.
+    The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the
+    event's value counts; the raw row has it too by then. Leaves a window as it is, and lists it, if Bigtable may have
+    collected part of its raw rows, since the new row would count less than the stored one. Writes and lists a window
+    if a job may still write it, or a longer window around it: the job's next pane will lack these events.
 
-    Several backfills may run at once: every row is looked at again after it was written, when all raw rows of this
-    one have long been there. So whoever writes a row last has seen the raw rows of all.
+    Several backfills may run at once. Each checks its aggregate rows again after writing them, when all of its raw rows
+    are in the table. Thus the last writer of a row has read the raw rows of all backfills.
 
     Args:
-        table: its name, its schema, and what of it may be collected.
-        written: what comes out of the step that writes the raw rows: nothing, when it has ended.
-        allowed_lateness: of the job that writes the table; zero where none runs.
+        table: the table's name, its schema, and what Bigtable may have collected.
+        written: the output of the step that writes the raw rows. It is empty, and ready when the step has ended.
+        allowed_lateness: of the job that writes the table; zero if no job is running.
         late_firing: of that job.
     """
 
@@ -98,7 +97,9 @@ class CompleteWindows(beam.PTransform):
         self._written = written
         self._job = allowed_lateness, late_firing
 
-    def expand(self, events: PCollection) -> Any:  # Completed; Beam takes the annotation for a type hint and warns
+    def expand(
+        self, events: PCollection
+    ) -> Any:  # CompletedWindows; Beam takes the annotation for a type hint and warns
         _, schema, _ = self._table
         window = schema.tiers[0].window
         complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
@@ -109,17 +110,18 @@ class CompleteWindows(beam.PTransform):
             | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
             | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)
         )
-        return _completed(outputs)
+        return _outputs(outputs)
 
 
 class CompleteLongerWindows(beam.PTransform):
-    """``(sensor_id, (start in µs, WindowStats))`` of shorter windows to :class:`Completed` of those that they divide.
+    """Writes the aggregate rows of longer windows, from shorter ones.
 
-    The shorter windows that do not come are as their aggregate rows in the table have them, or their raw rows.
+    Takes ``(sensor_id, (start in µs, WindowStats))`` of shorter windows and returns :class:`CompletedWindows`. Reads
+    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows.
 
     Args:
-        table: its name, its schema, and what of it may be collected.
-        tiers: of the shorter windows, and of those that come out.
+        table: the table's name, its schema, and what Bigtable may have collected.
+        tiers: the shorter and the longer tier.
     """
 
     def __init__(self, table: tuple[TableName, TableSchema, Retention], tiers: tuple[Tier, Tier]) -> None:
@@ -127,8 +129,8 @@ class CompleteLongerWindows(beam.PTransform):
         self._table = table
         self._tiers = tiers
 
-    def expand(self, windows: PCollection) -> Any:  # Completed
-        # The timestamp of what came out of a shorter window is within it, and so within the longer one.
+    def expand(self, windows: PCollection) -> Any:  # CompletedWindows
+        # The timestamp of a shorter window's output lies in that window, and so in the longer one.
         complete_fn = _CompleteLongerFn(*self._table, self._tiers)
         outputs = (
             windows
@@ -136,21 +138,21 @@ class CompleteLongerWindows(beam.PTransform):
             | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
         )
-        return _completed(outputs)
+        return _outputs(outputs)
 
 
 def _windows(window: Window) -> beam.WindowInto:
     return beam.WindowInto(FixedWindows(Duration(micros=window.length_us)))
 
 
-def _completed(outputs: Any) -> Completed:
+def _outputs(outputs: Any) -> CompletedWindows:
     outputs[_WINDOWS].element_type = KV[str, Any]
     outputs[_LISTED].element_type = KV[str, int]
-    return Completed(outputs[_WINDOWS], outputs[_LISTED])
+    return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED])
 
 
 class _KeepFn(WindowReadingsFn):
-    """Gives the accumulator itself: there is more to add."""
+    """Returns the accumulator itself, since the table's raw rows are still to be added."""
 
     def extract_output(self, accumulator: WindowReadings) -> Any:
         return accumulator
@@ -161,15 +163,15 @@ class _Pending(NamedTuple):
 
     sensor_id: str
     window: Any
-    fresh: Any  # what of it has come
-    written: bool = False  # whether that is what its row counts
+    fresh: Any  # the readings, or shorter windows, of this backfill
+    written: bool = False  # whether its row counts them already
 
 
 class _Completed(NamedTuple):
-    """What a window comes to."""
+    """The aggregate of a window."""
 
     stats: WindowStats
-    all_of_it: Any  # which a further look takes for fresh
+    everything: Any  # the ``fresh`` of a further check
 
 
 class _WritingFn(CompletingFn):
@@ -201,34 +203,34 @@ class _WritingFn(CompletingFn):
             yield from self._write()
 
     def _write(self) -> Iterator[Any]:
-        """Writes the rows of what is pending, and each once more that counts more by then."""
+        """Writes the rows of the pending windows. Rewrites those that have more readings in the table by then."""
         pending, self._pending, self._size = self._pending, [], 0
         completed: list[_Completed | None] = [self._completed(each) for each in pending]
         changed = {index: each for index, each in enumerate(completed) if each is not None}
         while changed:
             self._replace([(pending[index], stats) for index, (stats, _) in changed.items()])
             written, changed = changed, {}
-            for index, (stats, all_of_it) in written.items():
-                # What was written is among what it has to count: it is fresh by now, wherever it was from.
-                again = self._completed(pending[index]._replace(fresh=all_of_it, written=True))
+            for index, (stats, everything) in written.items():
+                # Everything in the written row counts as fresh now, from the files or from the table.
+                again = self._completed(pending[index]._replace(fresh=everything, written=True))
                 if again is None:
-                    completed[index] = None  # somebody wrote what we can't complete
+                    completed[index] = None  # another writer added a foreign row, or rows were collected
                 elif not at_least([stats], again.stats):
                     completed[index] = changed[index] = again
-        for (sensor_id, window, *_), found in zip(pending, completed, strict=True):
+        for (sensor_id, window, *_), final in zip(pending, completed, strict=True):
             start_us = window.start.micros
-            if found is not None:
+            if final is not None:
                 self._aggregate_rows.inc()
-                yield WindowedValue((sensor_id, (start_us, found.stats)), window.max_timestamp(), (window,))
+                yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
             else:
                 self._left.inc()
-            if found is None or self._may_be_written(start_us):
+            if final is None or self._may_be_written(start_us):
                 self._listed.inc()
                 key = sensor_id, start_us
                 yield TaggedOutput(_LISTED, WindowedValue(key, window.max_timestamp(), (window,)))
 
     def _completed(self, pending: _Pending) -> _Completed | None:
-        """What the window comes to; None where it is left as it is."""
+        """Returns the window's aggregate; None to leave its row as it is."""
         try:
             return self._compute(pending)
         except ForeignRow:
@@ -271,7 +273,7 @@ class _CompleteFn(_WritingFn):
         self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
         if written:
-            raise ValueError(f"{written[0]} came out of the step that writes raw rows")
+            raise ValueError(f"the step that writes raw rows returned {written[0]}")
         sensor_id, gathered = element
         yield from self._add(_Pending(sensor_id, window, gathered), gathered.pane().stats.events)
 
@@ -304,4 +306,4 @@ class _CompleteLongerFn(_WritingFn):
         return None if stats is None else _Completed(stats, shorter)
 
     def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002
-        return False  # the shorter windows in it are listed then
+        return False  # the step for the shorter windows lists them

@@ -57,14 +57,14 @@ def _sensor(text: str) -> str:
     type=Parsed("duration", parse_duration),
     default="1d",
     show_default=True,
-    help="The flag of the job that writes the table; 0s if no job is running, 1s for a job with 0s.",
+    help="The allowed lateness of the job that writes the table; 0s if no job is running, 1s for a job with 0s.",
 )
 @click.option(
     "--late-firing",
     type=Parsed("duration", parse_duration),
     default="60s",
     show_default=True,
-    help="The flag of the same job.",
+    help="The late firing interval of the same job.",
 )
 @click.option("--report", help="Write all findings to files in this folder, local or gs://…; required on Dataflow.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one for the totals.")

@@ -35,41 +35,41 @@ table.add_command(adopt)
     "--apply",
     "apply_changes",
     is_flag=True,
-    help="Make a table that differs as wanted: adds families, sets policies and stores the schema. Drops no family, "
-    "and refuses what the rows that are there would not survive; a policy that is shorter collects what is older.",
+    help="Change an existing table: add families, set policies and store the schema. Never drops a family, and "
+    "refuses a schema that existing rows do not fit. A shorter policy collects older cells.",
 )
 def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
-    """Create the table with its families and its schema, or tell how the one that is there differs.
+    """Create the table with its families and its schema, or report how an existing table differs.
 
-    What no flag says is as in the schema that the table has of itself, or else as in the default schema. A table that
-    differs is left as it is, with exit code 1, unless --apply is given.
+    Settings without a flag come from the table's stored schema, or else from the default schema. A table that differs
+    stays unchanged, and the exit code is 1, unless you pass --apply.
     """
     present = tables.find(table)
     if present is None:
-        wanted = flags.wanted(None)
-        _warn(wanted)
-        if tables.create(table, wanted):
-            _print_created(table, wanted)
+        requested = flags.requested(None)
+        _warn(requested)
+        if tables.create(table, requested):
+            _print_created(table, requested)
             return
     comparison = Comparison.of(table, flags)
     if present is not None:
-        _warn(comparison.wanted)
+        _warn(comparison.requested)
         for family in comparison.families:
             if family.collects_more:
-                click.echo(f"warning: {family}, which collects what is older", err=True)
+                click.echo(f"warning: {family}, which collects older cells", err=True)
     if comparison.same or not apply_changes:
-        _tell(comparison)
+        _print_comparison(comparison)
         return
     for difference in comparison.lines():
         click.echo(difference)
     if _apply(comparison):
-        click.echo(f"table {table} changed: it has what is wanted now")
-    elif comparison.stored is None:  # somebody else was the first to store one
-        _tell(Comparison.of(table, flags))
+        click.echo(f"table {table} changed: it has the requested schema now")
+    elif comparison.stored is None:  # another program stored the first schema
+        _print_comparison(Comparison.of(table, flags))
     else:
         raise click.ClickException(
-            f"table {table} is unchanged: somebody else has changed its schema meanwhile; "
-            "'tidetable table diff' tells how it differs now"
+            f"table {table} is unchanged: another program has changed its schema meanwhile; "
+            "'tidetable table diff' shows how it differs now"
         )
 
 
@@ -78,10 +78,10 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
 @schema_flags
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each difference.")
 def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
-    """Print how the table differs from what is wanted, as create takes it. Changes nothing.
+    """Print how the table differs from the schema that the flags describe. Changes nothing.
 
-    Without a word about what is wanted, that is what the table says of itself. The exit code is 0 for a table that has
-    what is wanted, and 1 for one that differs.
+    Takes the flags of create. Without any, compares the table's families and policies with its stored schema. The exit
+    code is 0 for a table that matches, and 1 for one that differs.
     """
     comparison = Comparison.of(table, flags)
     if as_json:
@@ -96,9 +96,9 @@ def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
 @table.command()
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-@click.option("--toml", "as_toml", is_flag=True, help="Print the schema alone, as create --schema takes it.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print only the schema, as TOML for create --schema.")
 def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
-    """Print the table's schema, what its row keys look like, and its families with their garbage collection."""
+    """Print the table's schema, example row keys, and its families with their garbage collection policies."""
     families = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
     schema = schema_store.read_schema(table)
     if as_json:
@@ -106,7 +106,7 @@ def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
         print_json_line({"table": str(table), **of_schema, "families": families})
     elif as_toml:
         if schema is None:
-            raise click.ClickException(f"table {table} has no schema of its own")
+            raise click.ClickException(f"table {table} has no stored schema")
         click.echo(format_schema(schema), nl=False)
     else:
         print_description(table, schema, families)
@@ -116,7 +116,7 @@ def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
 @table_options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(table: TableName, yes: bool) -> None:
-    """Delete the table and everything in it. Asks first when somebody is at the terminal."""
+    """Delete the table and everything in it. Asks for confirmation on a terminal."""
     if sys.stdin.isatty() and not yes:
         click.confirm(f"Delete table {table} and everything in it?", abort=True, err=True)
     tables.delete(table)
@@ -137,12 +137,12 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 
-def _tell(comparison: Comparison) -> None:
-    """Prints how the table differs. Ends with exit code 1 where it does."""
+def _print_comparison(comparison: Comparison) -> None:
+    """Prints how the table differs. Exits with code 1 if it does."""
     for difference in comparison.lines():
         click.echo(difference)
     if comparison.same:
-        click.echo(f"table {comparison.table} has what is wanted: nothing to do")
+        click.echo(f"table {comparison.table} has the requested schema: nothing to do")
         return
     would = (
         "would not make these changes: not all of them are safe" if comparison.refusals else "would make these changes"
@@ -152,30 +152,33 @@ def _tell(comparison: Comparison) -> None:
 
 
 def _apply(comparison: Comparison) -> bool:
-    """Makes the changes, or none of them, where some are not safe. False: none, as the schema is another by now."""
+    """Changes the table. Returns False, with nothing changed, if another program has stored a schema meanwhile.
+
+    If some changes are not safe, prints why and exits, with nothing changed.
+    """
     table = comparison.table
     if comparison.refusals:
         for refusal in comparison.refusals:
             click.echo(refusal, err=True)
         click.echo(f"table {table} is unchanged", err=True)
         if not schema_store.has_rows(table):
-            click.echo("It has no rows: it can be deleted and created anew.", err=True)
+            click.echo("It has no rows: you can delete it and create it again.", err=True)
         sys.exit(1)
     changes = [difference for difference in comparison.families if not difference.left_alone]
     if SCHEMA_FAMILY not in comparison.actual:
         tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
         changes = [change for change in changes if change.family != SCHEMA_FAMILY]
-    # Before the families: who is overtaken by another's schema has not changed any.
-    before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.wanted)
+    # Before the families: if another program stores a schema first, they stay unchanged.
+    before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.requested)
     rewrites = comparison.stored is None or bool(comparison.schema)
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
-    # Also where the table's own policies are as wanted already: those that the schema had until now may have collected.
-    lost = retention_of(table, comparison.stored or comparison.wanted, comparison.actual)
-    record_losses(table, comparison.wanted, lost, tables.policies_of(comparison.wanted))
+    # Even if no policy changes: the policies of the previous schema may have collected cells.
+    lost = retention_of(table, comparison.stored or comparison.requested, comparison.actual)
+    record_losses(table, comparison.requested, lost, tables.policies_of(comparison.requested))
     if schema_store.has_rows(table):
-        tiers = comparison.wanted.tiers
-        if comparison.stored is None:  # older jobs may have written the tiers of a table that says nothing of itself
+        tiers = comparison.requested.tiers
+        if comparison.stored is None:  # older jobs may have written the tiers of a table without a schema
             record_added_tiers(table, tiers_without_rows(table, tiers))
         else:
             record_added_tiers(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
@@ -183,7 +186,7 @@ def _apply(comparison: Comparison) -> bool:
         try:
             tables.apply(table, changes)
         except ServerProblem:
-            if rewrites:  # it shall not name a family that is not there
+            if rewrites:  # the schema must not name a missing family
                 schema_store.replace_text(table, after, before)
             raise
     return True

@@ -1,4 +1,4 @@
-"""How a table differs from what is wanted of it: its families, their policies, and the schema that it has of itself."""
+"""Compares a table with a requested schema: its families, their policies, and its stored schema."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,76 +14,77 @@ from pipeline.core.schema.toml import document_of
 from pipeline.table.schema_flags import SchemaFlags
 
 _INSTEAD = (
-    "make another table with the schema that is wanted, and give the pipeline both: --bigtable_table may be repeated"
+    "create another table with the requested schema, and pass both to the pipeline: --bigtable_table is repeatable"
 )
 
 
 def summary(schema: TableSchema) -> str:
-    """What rows and readings are written by, in a phrase."""
+    """Returns a phrase with the key template, the layout and the format of values."""
     values = "" if schema.layout.serializes else f", values {schema.values}"
     return f"key {schema.key}, layout {schema.layout.name}{values}"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table that is there, and what is wanted of it.
+    """An existing table and the requested schema.
 
     Args:
-        table: which.
+        table: the table's name.
         actual: its families and their policies.
-        read: what it has of itself, as it was read; None where it has nothing.
-        wanted: the schema that it should have.
+        read: its stored schema, as read; None if there is none.
+        requested: the schema that it should have.
     """
 
     table: TableName
     actual: dict[str, Policy]
     read: schema_store.Stored | None
-    wanted: TableSchema
+    requested: TableSchema
 
     @classmethod
     def of(cls, table: TableName, flags: SchemaFlags) -> "Comparison":
-        """Asks the table. Raises ServerProblem, and click.UsageError for flags that make no schema."""
+        """Reads the table. Raises ServerProblem, and click.UsageError for flags that describe no valid schema."""
         actual, read = tables.describe(table), schema_store.read_stored(table)
-        return cls(table, actual, read, flags.wanted(read.schema if read else None))
+        return cls(table, actual, read, flags.requested(read.schema if read else None))
 
     @property
     def stored(self) -> TableSchema | None:
-        """The schema that the table has of itself; None where it has none."""
+        """The table's stored schema; None if there is none."""
         return self.read.schema if self.read else None
 
     @cached_property
     def families(self) -> list[tables.Difference]:
-        """Families that are not as wanted, and those that nobody asked for."""
-        return tables.differences(self.actual, tables.policies_of(self.wanted))
+        """The families that differ from the requested ones, and further families of the table."""
+        return tables.differences(self.actual, tables.policies_of(self.requested))
 
     @cached_property
     def schema(self) -> list[Change]:
-        """What is otherwise in the schema that the table has of itself; nothing where it has none."""
-        return [] if self.stored is None else changes(self.stored, self.wanted)
+        """The changes from the stored to the requested schema; empty if there is no stored schema."""
+        return [] if self.stored is None else changes(self.stored, self.requested)
 
     @property
     def same(self) -> bool:
+        """Whether the table has the requested schema already."""
         return self.stored is not None and not self.schema and all(it.left_alone for it in self.families)
 
     @cached_property
     def refusals(self) -> list[str]:
-        """Why the table can't be made as wanted, a line each."""
+        """The reasons why the changes are not safe, a line each."""
         if self.stored is None:
-            return list(self._refusals_of_unknown_rows())
+            return list(self._refusals_without_schema())
         return [change.refusal for change in self.schema if not change.safe]
 
     def lines(self) -> Iterator[str]:
-        """Every difference, a line each, for a person."""
+        """Returns every difference as a line of text."""
         if self.stored is None:
-            yield f"schema: the table has none of its own, wanted {summary(self.wanted)}"
+            yield f"schema: the table has none, wanted {summary(self.requested)}"
         for change in self._schema_alone():
             yield f"schema: {change}"
         yield from map(str, self.families)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The same for a program."""
+        """Returns every difference as a JSON object."""
         if self.stored is None:
-            yield {"schema": None, "actual": None, "wanted": document_of(self.wanted), "safe": not self.refusals}
+            yield {"schema": None, "actual": None, "wanted": document_of(self.requested), "safe": not self.refusals}
         for change in self._schema_alone():
             yield {"schema": change.key, "actual": change.actual, "wanted": change.wanted, "safe": change.safe}
         for difference in self.families:
@@ -93,38 +94,40 @@ class Comparison:
             yield {"family": difference.family, "actual": actual, "wanted": wanted, "safe": True}
 
     def _schema_alone(self) -> Iterator[Change]:
-        """The changes of the schema, but for the policies that are told as those of their families."""
-        told = {f"policies.{difference.family}" for difference in self.families if not difference.left_alone}
-        return (change for change in self.schema if change.key not in told)
+        """Returns the changes of the schema, except policies that already differ in their families."""
+        of_families = {f"policies.{difference.family}" for difference in self.families if not difference.left_alone}
+        return (change for change in self.schema if change.key not in of_families)
 
-    def _refusals_of_unknown_rows(self) -> Iterator[str]:
-        """A table that says nothing of itself has rows of the default schema, as older pipelines wrote them, or none.
+    def _refusals_without_schema(self) -> Iterator[str]:
+        """Refuses any schema but the default one for a table that has rows and no stored schema.
 
-        To store another schema in it would be a lie.
+        Older pipelines wrote such rows, always in the default schema.
         """
-        default, wanted = TableSchema.default(), self.wanted
+        default, wanted = TableSchema.default(), self.requested
         hidden = self._hidden_families()
         if (wanted.key, wanted.layout, wanted.values) != (default.key, default.layout, default.values):
-            problem = f"the rows of a table that says nothing of itself can be of no other than {summary(default)}"
-            problem += f"; {_INSTEAD}; if another program wrote them so, 'tidetable table adopt' takes the table over"
+            problem = f"the rows of a table without a stored schema must have {summary(default)}"
+            problem += (
+                f"; {_INSTEAD}; if another program wrote other rows, 'tidetable table adopt' takes the table over"
+            )
         elif not any(family in self.actual for family in wanted.metrics.families):
-            problem = f"it has no family of readings that is called {' or '.join(wanted.metrics.families)}; {_INSTEAD}"
+            problem = f"it has no family of readings named {' or '.join(wanted.metrics.families)}; {_INSTEAD}"
         elif hidden:
             flags = " ".join(f"--{family}-family {family}" for family in hidden)
             problem = (
-                f"it has the default schema's {' and '.join(hidden)}, which would no longer be read; "
-                f"name what is there with {flags}, or pass the families by --schema"
+                f"it has the default schema's families {' and '.join(hidden)}, which would no longer be read; "
+                f"keep them with {flags}, or pass the families with --schema"
             )
         else:
             return
         if schema_store.has_rows(self.table):
-            yield f"schema: the table has rows, and they are not of the schema that is wanted: {problem}"
+            yield f"schema: the table has rows that do not fit the requested schema: {problem}"
 
     def _hidden_families(self) -> list[str]:
-        """Those that are there under a name of the default schema, and are no such family in the one that is wanted."""
-        wanted = {
-            "raw": self.wanted.metrics.families,
-            "stats": tuple(tier.family for tier in self.wanted.tiers),
-            "meta": self.wanted.metadata.families,
+        """Returns the table's families with a default name that the requested schema does not use in that role."""
+        by_role = {
+            "raw": self.requested.metrics.families,
+            "stats": tuple(tier.family for tier in self.requested.tiers),
+            "meta": self.requested.metadata.families,
         }
-        return [family for family, families in wanted.items() if family in self.actual and family not in families]
+        return [family for family, families in by_role.items() if family in self.actual and family not in families]

@@ -1,4 +1,4 @@
-"""What a table looks like, for a person or a program: its schema, examples of its keys, its families."""
+"""Describes a table as text or JSON: its schema, example row keys, and its families."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ _DAY_START_US = _AT_US - _AT_US % DAY_US
 
 
 def _examples(schema: TableSchema) -> tuple[str, dict[str, str]]:
-    """The key of an event's row, or of its reading's, and those of aggregate rows by window."""
+    """Returns the key of an example raw row, and the keys of example aggregate rows by window."""
     metadata = {name: name for name in schema.key.metadata_names}
     event = Event("sensor-1", _AT_US, {"temperature": 23.5}, metadata, "event-1")
     aggregates = {
@@ -35,14 +35,14 @@ def _examples(schema: TableSchema) -> tuple[str, dict[str, str]]:
 
 
 def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
-    """How many ranges of keys hold the day of a sensor, or of one metric of it; and whether others' rows lie there."""
-    known = KeyBindings("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
-    scan = schema.keys.scan(known, _DAY_START_US, _DAY_START_US + DAY_US)
+    """Returns the number of key ranges of a sensor's (or metric's) day, and whether other sensors share them."""
+    bindings = KeyBindings("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
+    scan = schema.keys.scan(bindings, _DAY_START_US, _DAY_START_US + DAY_US)
     return sum(1 for _ in scan.ranges), scan.pattern is not None
 
 
 def description_of(schema: TableSchema) -> dict[str, Any]:
-    """The schema for a program: as TOML has it, with an example key of each kind, and what its keys cost a reader."""
+    """Returns the schema as a JSON object, with an example key of each kind, and how many ranges a reader scans."""
     event, aggregates = _examples(schema)
     return {
         "schema": document_of(schema),
@@ -54,10 +54,10 @@ def description_of(schema: TableSchema) -> dict[str, Any]:
 
 
 def print_description(table: TableName, schema: TableSchema | None, families: dict[str, str]) -> None:
-    """The same for a person, with the families as the server has them."""
+    """Prints the schema, examples and warnings as text, with the families that the server reports."""
     click.echo(f"table {table}")
     if schema is None:
-        click.echo("It has no schema of its own; 'tidetable table create' with --apply stores one.")
+        click.echo("It has no stored schema; 'tidetable table create' with --apply stores one.")
     else:
         click.echo(f"\n{format_schema(schema)}")
         for line in _lines_about_keys(schema):
@@ -79,7 +79,7 @@ def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
     count, among_others = _scan_of_a_day(schema)
     day = _ranges(count)
     day += " a metric" if schema.layout.row_per_metric else ""
-    day += ", in which the rows of others lie too" if among_others else ""
+    day += ", shared with other sensors' rows" if among_others else ""
     yield ""
     yield "keys"
     yield from _aligned(

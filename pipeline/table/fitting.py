@@ -1,8 +1,7 @@
-"""Whether rows that somebody else wrote are those of a schema: in keys, cells, timestamps and values.
+"""Checks that rows of another program fit a schema: their keys, cells, timestamps and values.
 
-A reader takes more than the schema writes, and a writer that comes later relies on all of it: a cell with a later
-timestamp than ours, for one, would hide every result that replaces it. So a row fits when the schema itself would have
-written its cells, but for how its numbers are spelled.
+A row fits if the schema would have written the same cells, apart from the spelling of numbers. Readers accept more than
+that, but writers do not: a cell with a later timestamp than ours, for example, would hide every later result.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,21 +25,21 @@ from pipeline.core.work_list import parse_work_key, work_key
 
 _T = TypeVar("_T")
 
-_NO_READING = "x"  # stands for the readings of an event of which nothing but metadata is left
+_NO_READING = "x"  # the reading of an event that has only metadata left
 
 Column = tuple[str, bytes, int]
 """A cell's family, qualifier and timestamp."""
 
 
 class Mismatch(Exception):
-    """A row that the schema does not write. ``str()`` says how it is not, in a phrase."""
+    """A row that the schema does not write. ``str()`` is a phrase that says why."""
 
 
 def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
-    """The events of a raw row, or their parts in it. Cells of families that the schema does not name are left out.
+    """Returns the events in a raw row, or parts of events. Ignores cells of families outside the schema.
 
     Raises:
-        Misfit: the schema would have written other cells, or another key, for these events, or they are not valid.
+        Mismatch: the schema would write other cells or another key for these events, or they are not valid.
     """
     raw_key = _parsed(schema.key.parse_key, row.key)
     cells = [cell for cell in row.cells if cell.family in schema.families]
@@ -49,14 +48,14 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
             schema.layout_context, raw_key, [cell for cell in cells if cell.family in schema.reading_families]
         )
     except ValueError as error:
-        raise Mismatch(f"its cells are not read as {schema.layout.name}: {error}") from error
+        raise Mismatch(f"its cells can't be read as layout {schema.layout.name}: {error}") from error
     written: set[Column] = set()
     for record in records:
         event = _event(record, raw_key)
         of_key = [each for each in schema.rows(event) if each.key == row.key]
         if not of_key:
             raise Mismatch(
-                f"the event of {format_time(record.event_time_us)} in it has the key "
+                f"its event of {format_time(record.event_time_us)} belongs under the key "
                 f"{shown_key(schema.rows(event)[0].key)}"
             )
         written.update(map(_column, of_key[0].cells))
@@ -64,16 +63,16 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
     return records
 
 
-def aggregate(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
-    """Which sensor's window an aggregate row is of.
+def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
+    """Returns the sensor and the window of an aggregate row.
 
     Args:
-        tier: which windows.
-        row: with all of its cells.
-        families: of the schema. Cells of others are left out.
+        tier: the row's tier.
+        row: the row, with all of its cells.
+        families: the schema's families. Ignores cells of others.
 
     Raises:
-        Misfit: the key is of no window, or the cells are not all of its statistics, at the window's start.
+        Mismatch: the key is not one of a window, or the cells are not all of its statistics, at the window's start.
     """
     key = _parsed(lambda key: parse_aggregate_key(tier.window, key), row.key)
     _check_valid(RawRecord(key.sensor_id, key.start_us, {}))
@@ -83,7 +82,7 @@ def aggregate(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
         try:
             parse_statistic(cell.qualifier, cell.value)
         except ValueError as error:
-            raise Mismatch(f"cell {_shown_cell(cell)} is none of an aggregate: {error}") from error
+            raise Mismatch(f"cell {_shown_cell(cell)} is not part of an aggregate: {error}") from error
         if cell.qualifier != READING_COUNT.encode():
             _, metric = split_qualifier(cell.qualifier.decode())
             names |= {f"{each}_{metric}" for each in STATISTICS}
@@ -94,14 +93,14 @@ def aggregate(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
 
 
 def check_listed(tier: Tier, key: bytes) -> None:
-    """Raises Misfit for a key under ``repair#`` that is none of a work list of the tier."""
+    """Raises Mismatch for a key under ``repair#`` that is not one of the tier's work list."""
     listed = _parsed(lambda key: parse_work_key(tier.window, key), key)
     if work_key(tier.window, *listed) != key:
         raise Mismatch(f"{shown_key(key)} is not the key of a work list's row")
 
 
 def raw_key_ranges() -> list[KeyRange]:
-    """Where raw rows may lie: everywhere but under the first segments that no sensor's id can be."""
+    """Returns all key ranges except those under reserved first segments, which no sensor id may equal."""
     ranges, start = [], b""
     for reserved in sorted(RESERVED_SENSOR_IDS):
         prefix = f"{reserved}#".encode()
@@ -110,23 +109,23 @@ def raw_key_ranges() -> list[KeyRange]:
     return [*ranges, KeyRange(start, b"")]
 
 
-def beginnings(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange, within: int = 0) -> Iterator[KeyRange]:
-    """Ranges of keys that begin alike, up to a ``#``: those of a sensor, say. One seek each.
+def prefix_ranges(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange, skip: int = 0) -> Iterator[KeyRange]:
+    """Returns a range for each distinct key prefix, up to a ``#``: for each sensor, say. Costs one seek each.
 
     Args:
-        first_key: the first key of a range that a row has; None where there is no row.
-        keys: where.
-        within: how many bytes all of these keys begin with, which are not looked at.
+        first_key: returns the first row key in a range; None if there is no row.
+        keys: the range to divide.
+        skip: the length in bytes of a prefix that all keys share, in which a ``#`` does not count.
     """
     position, end = keys
     while (not end or position < end) and (key := first_key(KeyRange(position, end))) is not None:
-        hash_at = key.find(b"#", within)
+        hash_at = key.find(b"#", skip)
         position = after_prefix(key[: hash_at + 1]) if hash_at >= 0 else key + b"\x00"
         yield KeyRange(key, min(position, end) if end else position)
 
 
 def shown_key(key: bytes) -> str:
-    """A row's key for a line of ours."""
+    """Returns a row key as text for a message."""
     return shown(key.decode(errors="backslashreplace"))
 
 
@@ -134,11 +133,11 @@ def _parsed(parse: Callable[[bytes], _T], key: bytes) -> _T:
     try:
         return parse(key)
     except ValueError as error:
-        raise Mismatch(f"its key is not one: {error}") from error
+        raise Mismatch(f"its key does not fit: {error}") from error
 
 
 def _event(record: RawRecord, raw_key: RawKey) -> Event:
-    """What would be written for it; one of which nothing but metadata is left has some reading."""
+    """Returns the event that the schema would write; one with only metadata left gets a placeholder reading."""
     _check_valid(record)
     readings = record.readings or {raw_key.metric or _NO_READING: 0.0}
     return Event(record.sensor_id, record.event_time_us, readings, record.metadata, record.event_id)
@@ -149,9 +148,9 @@ def _check_valid(record: RawRecord) -> None:
     try:
         validate(sensor_event(record.sensor_id, record.event_time_us, readings, record.metadata), LATEST_US)
     except BadData as problem:
-        raise Mismatch(f"it is of no valid event: {problem.detail}") from problem
+        raise Mismatch(f"its event is not valid: {problem.detail}") from problem
     except ValueError as error:
-        raise Mismatch(f"it is of no valid event: {error}") from error
+        raise Mismatch(f"its event is not valid: {error}") from error
 
 
 def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
@@ -160,10 +159,10 @@ def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
         if _column(cell) in written:
             continue
         if (time_us := times.get((cell.family, cell.qualifier))) is None:
-            raise Mismatch(f"cell {_shown_cell(cell)} is none that this schema writes there")
+            raise Mismatch(f"cell {_shown_cell(cell)} is not one that this schema writes there")
         raise Mismatch(
-            f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)}, "
-            f"and it has to be {_shown_time(time_us)}"
+            f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)} "
+            f"instead of {_shown_time(time_us)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Flags that say what a table is to be like: a whole schema from a file, or what is to be otherwise than it is."""
+"""Flags that describe a table's schema: all of it from a file, or changes to the current one."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -20,11 +20,11 @@ from pipeline.core.values import Values
 from pipeline.core.windows import Window
 
 _ANY = ("*",)
-_SAID = ("key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "policies")
+_FIELDS = ("key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "policies")
 
 
 class _Pair(click.ParamType):
-    """``NAME=TEXT``, read by a function that raises ValueError."""
+    """``NAME=TEXT``, parsed by a function that raises ValueError."""
 
     def __init__(self, name: str, example: str, parse: Callable[[str, str], Any]) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class _Pair(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, equals, text = value.partition("=")
         if not (name and equals and text):
-            self.fail(f"{value!r}: it takes {self.name.upper()}, as in {self._example}", param, ctx)
+            self.fail(f"{value!r}: expected {self.name.upper()}, like {self._example}", param, ctx)
         try:
             return self._parse(name, text)
         except ValueError as error:
@@ -44,21 +44,21 @@ class _Pair(click.ParamType):
 def _family_policy(family: str, text: str) -> tuple[str, Policy]:
     try:
         policy = parse_policy(text)
-        to_rule(policy)  # one too long for Bigtable is refused before any server is asked
+        to_rule(policy)  # refuses a policy too long for Bigtable before any request
     except PolicyError as error:
         raise ValueError(f"family {family}: {error}") from None
     return family, policy
 
 
 def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
-    return click.option(flag, metavar="FAMILY", help=f"What to call the column family of {holds}.")
+    return click.option(flag, metavar="FAMILY", help=f"The name of the column family of {holds}.")
 
 
 @dataclass(frozen=True)
 class SchemaFlags:
-    """What flags say of the schema that is wanted. None, or nothing, is what they leave as it is."""
+    """The schema flags. None, or an empty tuple, keeps the current setting."""
 
-    whole: TableSchema | None = None  # from the file
+    whole: TableSchema | None = None  # of the file
     file: str | None = None
     key: KeyTemplate | None = None
     layout: str | None = None
@@ -69,15 +69,15 @@ class SchemaFlags:
     meta_family: str | None = None
     policies: tuple[tuple[str, Policy], ...] = ()
 
-    def wanted(self, stored: TableSchema | None) -> TableSchema:
-        """The schema that is wanted of a table.
+    def requested(self, stored: TableSchema | None) -> TableSchema:
+        """Returns the schema that the flags request for a table.
 
         Args:
-            stored: the schema that the table has of itself; None where it has none.
+            stored: the table's stored schema; None if there is none.
 
         Raises:
-            click.UsageError: what is said makes no schema, or one that is refused; the message begins with the file,
-                if there is one, and the key at fault.
+            click.UsageError: the flags describe no valid schema. The message begins with the file, if there is one,
+                and the key at fault.
         """
         try:
             schema = self._with_policies(self.whole or self._changed(stored or TableSchema.default()))
@@ -88,7 +88,7 @@ class SchemaFlags:
         return schema
 
     def _changed(self, base: TableSchema) -> TableSchema:
-        """The schema with what the flags change of it. What a new layout has no use for goes."""
+        """Returns the schema with the flags' changes. Drops settings that a new layout does not use."""
         layout = LAYOUTS[self.layout] if self.layout else base.layout
         metrics, metadata, values = base.metrics, base.metadata, base.values
         if layout.serializes and not base.layout.serializes:
@@ -112,7 +112,7 @@ class SchemaFlags:
         )
 
     def _new_names(self, metrics: FamilyRules, tiers: tuple[Tier, ...], metadata: FamilyRules) -> dict[str, str]:
-        """The families that are to be called otherwise, and how."""
+        """Returns the new names of renamed families, by their current names."""
         new_names = {}
         for flag, new_name, families in (
             ("--raw-family", self.raw_family, metrics.families),
@@ -122,8 +122,8 @@ class SchemaFlags:
             if new_name is None:
                 continue
             if len(families) != 1:
-                there_are = f"several such families, {', '.join(families)}" if families else "no such family"
-                raise click.UsageError(f"{flag}: the schema has {there_are}; say what is wanted with --schema")
+                count = f"several such families, {', '.join(families)}" if families else "no such family"
+                raise click.UsageError(f"{flag}: the schema has {count}; describe it with --schema")
             new_names[families[0]] = new_name
         return new_names
 
@@ -135,69 +135,71 @@ class SchemaFlags:
 
 
 def schema_flags(command: Command) -> Command:
-    """Adds ``--schema``, ``--key`` and the other flags that say what is wanted; the command is given ``flags``."""
+    """Adds ``--schema``, ``--key`` and the other schema flags. The command receives ``flags``, a SchemaFlags."""
 
     @click.option(
         "--schema",
         type=click.File(encoding="utf-8"),
-        help="The whole schema, as TOML from a file, or - for standard input. 'tidetable table describe --toml' "
+        help="A file with the whole schema as TOML, or - for standard input. 'tidetable table describe --toml' "
         "prints one.",
     )
     @click.option(
         "--key",
         type=Parsed("template", KeyTemplate.parse),
-        help="The template of row keys, such as '{salt:2}#{sensor_id}#{reverse_ms}'.",
+        help="The row key template, such as '{salt:2}#{sensor_id}#{reverse_ms}'.",
     )
     @click.option("--layout", type=click.Choice(list(LAYOUTS)), help="How events become rows and cells.")
-    @click.option("--values", type=click.Choice([str(it) for it in Values]), help="How readings are written.")
+    @click.option("--values", type=click.Choice([str(it) for it in Values]), help="How to encode readings.")
     @click.option(
         "--tier",
         "tiers",
         type=_Pair("window=family", "1d=daily", lambda window, family: Tier(Window.parse(window), family)),
         multiple=True,
-        help="A window of aggregates and its family, such as 1d=daily, in place of those there were. Repeatable.",
+        help="An aggregate window and its family, such as 1d=daily. Repeatable; replaces all current tiers.",
     )
     @_family_option("--raw-family", "readings")
-    @_family_option("--stats-family", "aggregates of the shortest window")
+    @_family_option("--stats-family", "the shortest window's aggregates")
     @_family_option("--meta-family", "metadata")
     @click.option(
         "--gc",
         "policies",
         type=_Pair("family=policy", "raw=maxage=30d", _family_policy),
         multiple=True,
-        help=f"A family's garbage collection, as cbt setgcpolicy takes it: raw=maxage=30d, or 'raw={EXAMPLE}'. "
-        "Repeatable, and with --schema too.",
+        help=f"A family's garbage collection policy, in the syntax of cbt setgcpolicy: raw=maxage=30d, or "
+        f"'raw={EXAMPLE}'. Repeatable, also with --schema.",
     )
     @functools.wraps(command)
     def with_flags(*args: Any, schema: TextIO | None, **kwargs: Any) -> Any:
-        flags = SchemaFlags(**{name: kwargs.pop(name) for name in _SAID})
+        flags = SchemaFlags(**{name: kwargs.pop(name) for name in _FIELDS})
         if flags.tiers and flags.stats_family is not None:
-            raise click.UsageError("--stats-family and --tier: the tiers name their families; leave one of them out")
+            raise click.UsageError(
+                "--stats-family and --tier: the tiers name their families; pass only one of the flags"
+            )
         return command(*args, flags=flags if schema is None else _from_file(schema, flags), **kwargs)
 
     return with_flags
 
 
-def _from_file(file: TextIO, beside: SchemaFlags) -> SchemaFlags:
-    """What the file says, and the policies beside it. Told before any server is asked: what is wrong with it."""
-    if beside != SchemaFlags(policies=beside.policies):
+def _from_file(file: TextIO, others: SchemaFlags) -> SchemaFlags:
+    """Returns the flags with the file's schema. Validates it before any request to a server."""
+    if others != SchemaFlags(policies=others.policies):
         raise click.UsageError(
-            "--schema says all of it: of the other flags that say how the table is, only --gc may be said beside it"
+            "--schema describes the whole schema: of the other schema flags, only --gc can be combined with it"
         )
     try:
         text = file.read()
         if not text.strip():
-            raise SchemaError("schema", "it is empty; a file of the default schema is what 'describe --toml' prints")
+            raise SchemaError("schema", "the file is empty; 'describe --toml' prints the default schema")
         whole = parse_schema(text)
     except (SchemaError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file.name}: {error}") from None
-    flags = SchemaFlags(whole, file.name, policies=beside.policies)
-    flags.wanted(None)
+    flags = SchemaFlags(whole, file.name, policies=others.policies)
+    flags.requested(None)
     return flags
 
 
-def _renamed(routes: FamilyRules, new_names: Mapping[str, str]) -> FamilyRules:
-    return FamilyRules(tuple((new_names.get(family, family), globs) for family, globs in routes.globs))
+def _renamed(rules: FamilyRules, new_names: Mapping[str, str]) -> FamilyRules:
+    return FamilyRules(tuple((new_names.get(family, family), globs) for family, globs in rules.globs))
 
 
 def _refuse_long_policies(schema: TableSchema) -> None:

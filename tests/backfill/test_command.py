@@ -52,14 +52,14 @@ def backfill(table: TableName, *arguments: object, beam: tuple[str, ...] = ()) -
 
 
 def keys(table: TableName) -> list[str]:
-    """Those of all rows, but for the schema's."""
+    """Returns the keys of all rows except the schema's."""
     opened = google.cloud.bigtable.Client(project=table.project).instance(table.instance).table(table.table)
     found = [row.row_key.decode() for row in opened.read_rows()]
     return [key for key in found if not key.startswith("schema#")]
 
 
 def test_files_become_rows_and_a_summary(table: TableName, tmp_path: Path) -> None:
-    """Files of several formats in one go; the sums are told, and nothing else where all is well."""
+    """Files of several formats in one run; the output is only the totals if nothing is refused."""
     (tmp_path / "a.csv").write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:30:00Z,2\n")
     write_delimited(tmp_path / "b.pb", [Event("A-2", 1_714_550_400_000_000, {"n": 1.0}, {})])
     result = backfill(table, tmp_path / "a.csv", tmp_path / "*.pb")
@@ -78,7 +78,7 @@ def test_files_become_rows_and_a_summary(table: TableName, tmp_path: Path) -> No
 
 
 def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
-    """Everything that was counted, on one line."""
+    """JSON has all counts, on one line."""
     path = tmp_path / "a.ndjson"
     now = format_time(int(time.time()) * 1_000_000)
     path.write_text(f'{{"sensor_id": "A-1", "event_time": "{now}", "n": 1}}\n{{}}\n{{"n": 1e999}}\n')
@@ -101,17 +101,17 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
     }
 
 
-def test_open_windows_are_told(table: TableName, tmp_path: Path) -> None:
-    """A job that runs may write them again, so the summary says what is to be done."""
+def test_open_windows_are_reported(table: TableName, tmp_path: Path) -> None:
+    """A running job may write them again, so the summary says to repair them later."""
     path = write_delimited(tmp_path / "a.pb", [Event("A-1", int(time.time() * 1e6), {"n": 1.0}, {})])
     result = backfill(table, path, "--allowed-lateness", "2h")
     assert result.exit_code == 0
-    assert "1 window may still be written by a job with 2h of allowed lateness" in result.stdout
+    assert "1 window put on the table's work list: a job with an allowed lateness of 2h may still" in result.stdout
     assert "tidetable repair --listed" in result.stdout
 
 
-def test_what_is_refused_is_told_and_kept(table: TableName, tmp_path: Path) -> None:
-    """File, line and reason on standard error, as publish has it; all of it in the file; the exit code says it."""
+def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path) -> None:
+    """Standard error has file, line and reason of the first refused records; the file has all; the exit code is 1."""
     path = tmp_path / "a.csv"
     path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n" + "A#1,2024-05-01T08:00:00Z,1\n" * 25)
     letters = tmp_path / "refused.ndjson.gz"
@@ -121,7 +121,7 @@ def test_what_is_refused_is_told_and_kept(table: TableName, tmp_path: Path) -> N
     assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
     assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' is not ")
     assert lines[20:] == ["and 6 more"]
-    assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; they are in {letters}"
+    assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; see {letters}"
     written = [json.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
     assert len(written) == 26
     [malformed] = [each for each in written if each["reason"] == "UNPARSEABLE"]
@@ -133,8 +133,8 @@ def test_what_is_refused_is_told_and_kept(table: TableName, tmp_path: Path) -> N
     assert len(keys(table)) == 2
 
 
-def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> None:
-    """They are counted before anything is written; with --accept-expired they are written, and told."""
+def test_expired_events_need_a_flag(bigtable: str, tmp_path: Path) -> None:
+    """Backfill counts them before it writes anything; with --accept-expired it writes and reports them."""
     table = table_of(TableSchema.default())
     now_us = int(time.time() * 1e6)
     events = [Event("A-1", now_us - days * 24 * HOUR_US, {"n": 1.0}, {}) for days in (3, 100, 200)]
@@ -150,12 +150,12 @@ def test_events_that_are_too_old_need_a_word(bigtable: str, tmp_path: Path) -> N
 
     result = backfill(table, path, "--accept-expired")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "older than the table keeps readings, and soon to be collected: 2 events" in result.stdout
+    assert "2 events older than the table keeps readings: Bigtable will collect them soon" in result.stdout
     assert "3 raw rows and 3 aggregate rows written" in result.stdout  # looked at, some may be gone already
 
 
 def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable: str, tmp_path: Path) -> None:
-    """Where everything is read beforehand; else what is in it is written, and the exit code says that there is more."""
+    """The count finds it; without a count, backfill writes the readable records and exits with code 1."""
     path = write_delimited(tmp_path / "a.pb", [Event("A-1", int(time.time() * 1e6), {"n": 1.0}, {})] * 2)
     path.write_bytes(path.read_bytes()[:-1])
     table = table_of(TableSchema.default())
@@ -172,7 +172,7 @@ def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable:
 
 
 def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
-    """What is in front of the damage is written, as are other files."""
+    """Records before the damage are written, and so are other files."""
     fields = [{"name": name, "type": "string"} for name in ("sensor_id", "event_time")]
     schema = {"type": "record", "name": "reading", "fields": [*fields, {"name": "n", "type": "int"}]}
     records = [{"sensor_id": "A-1", "event_time": f"2024-05-01T08:{minute:02}", "n": 1} for minute in range(60)]
@@ -183,14 +183,14 @@ def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
     result = backfill(table, tmp_path / "*.avro")
     assert result.exit_code == 1
     assert result.stdout.startswith("2 files, ")
-    told, error = result.stderr.splitlines()
-    assert told.startswith(f"{path}: can't be read beyond record ")
+    reported, error = result.stderr.splitlines()
+    assert reported.startswith(f"{path}: can't be read beyond record ")
     assert error == "Error: 1 file could not be read to the end"
     assert len(keys(table)) > 31
 
 
 def test_bad_records_of_parquet_are_refused_alone(table: TableName, tmp_path: Path) -> None:
-    """With their file and their number there; the rest is written."""
+    """Dead letters have the file and the record's number; the rest is written."""
     path = tmp_path / "a.parquet"
     times = pyarrow.array([1_714_550_400_000, 1_714_550_400_000_000], pyarrow.timestamp("ms"))
     columns = {"sensor_id": ["A-1", "A-2"], "event_time": times, "n": [1, 2]}
@@ -204,7 +204,7 @@ def test_bad_records_of_parquet_are_refused_alone(table: TableName, tmp_path: Pa
 
 
 def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) -> None:
-    """The limit can be set; what is within it is written."""
+    """The limit can be set; records within it are written."""
     path = tmp_path / "a.csv"
     path.write_text(HEADER + f"A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:00:01Z,{'0' * 300}\n")
     assert backfill(table, path).exit_code == 0
@@ -218,7 +218,7 @@ def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) 
 def test_an_input_is_never_replaced(
     table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """By what is refused of it, whatever its name is; nor is another file, whose name the one that is given matches."""
+    """Refused records never replace an input, under any name, nor a file whose name the path matches as a glob."""
     monkeypatch.chdir(tmp_path)
     content = HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,2\n"
     Path("in.csv").write_text(content)
@@ -228,15 +228,15 @@ def test_an_input_is_never_replaced(
     for inputs in (["in.csv"], ["*.csv"]):
         result = backfill(table, *inputs, "--dead-letters", name)
         assert result.exit_code == 2
-        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the files to read, ")
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the input files, ")
     result = backfill(table, "in.csv", "--dead-letters", "i[n].csv")
     assert result.exit_code == 2
-    assert "can't have *, ? or [ in its path" in result.stderr
+    assert "can't contain *, ? or [" in result.stderr
     assert Path("in.csv").read_text() == content
 
 
 def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> None:
-    """Where there is such a file, it is no pattern."""
+    """An existing file's path is not a glob."""
     for name in ("in[1].csv", "in1.csv"):
         (tmp_path / name).write_text(HEADER + f"{name[2:-4].strip('[]')},2024-05-01T08:00:00Z,1\n")
     result = backfill(table, tmp_path / "in[1].csv")
@@ -247,11 +247,11 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "beam", "problem"),
     [
-        (["nowhere.csv"], (), "nowhere.csv: there is no such file"),
-        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is no directory"),
-        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is a folder's name"),
+        (["nowhere.csv"], (), "nowhere.csv: no such file"),
+        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is not a directory"),
+        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
         (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
-        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is no regular file"),
+        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is not a regular file"),
         (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
         (
             ["a.csv"],
@@ -261,14 +261,14 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
                 "--temp_location=gs://bucket/temp",
                 "--sdk_container_image=image",
             ),
-            "a.csv is a file here, and the job runs on Dataflow",
+            "a.csv is a local file, and the job runs on Dataflow",
         ),
     ],
 )
 def test_a_command_line_that_can_not_be(
     table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list, beam: tuple, problem: str
 ) -> None:
-    """One line, and exit code 2, before anything is read."""
+    """Wrong usage is one line, and exit code 2, before anything is read."""
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\n")
     result = backfill(table, *arguments, beam=beam)
@@ -276,8 +276,8 @@ def test_a_command_line_that_can_not_be(
     assert result.stderr.splitlines()[-1].startswith(f"Error: {problem}")
 
 
-def test_what_is_missing_is_told_before_anything_is_read(table: TableName, tmp_path: Path) -> None:
-    """A table, a family, a column: one line, and exit code 1."""
+def test_missing_parts_are_reported_before_anything_is_read(table: TableName, tmp_path: Path) -> None:
+    """A missing table, family or column is one line, and exit code 1."""
     path = tmp_path / "a.csv"
     path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\n")
 
@@ -305,7 +305,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
 
 
 def test_files_in_a_bucket(table: TableName, storage: Storage) -> None:
-    """They are read there, and what is refused is written there; a bucket that is not there is one line."""
+    """Inputs and dead letters can be in a bucket; a missing bucket is one line."""
     content = HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n"
     storage.write("in/a.csv.gz", gzip.compress(content.encode()))
     storage.write("in/b.csv", content.encode())
@@ -325,7 +325,7 @@ def test_files_in_a_bucket(table: TableName, storage: Storage) -> None:
 
 @contextmanager
 def running(table: TableName, path: Path, records: int) -> Iterator[tuple[subprocess.Popen, int]]:
-    """The command over so many records, its standard error a terminal of which the test has the other end."""
+    """The command over many records, with standard error on a terminal that the test reads."""
     path.write_text(HEADER + "".join(f"A-{n % 7},2024-05-01T08:00:00.{n:06},{n}\n" for n in range(records)))
     where = ["--project", table.project, "--instance", table.instance, "--table", table.table]
     ours, theirs = pty.openpty()
@@ -345,8 +345,8 @@ def running(table: TableName, path: Path, records: int) -> Iterator[tuple[subpro
         os.close(ours)
 
 
-def told_on(terminal: int) -> str:
-    """What comes to be shown on it, until nobody has it open any more."""
+def output_of(terminal: int) -> str:
+    """Returns the terminal's output, until it is closed."""
     shown = b""
     try:
         while more := os.read(terminal, 10_000):
@@ -357,9 +357,9 @@ def told_on(terminal: int) -> str:
 
 
 def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> None:
-    """How far the files are; standard output holds the summary alone."""
+    """A terminal shows progress; standard output has only the summary."""
     with running(table, tmp_path / "a.csv", 8_000) as (process, terminal):
-        shown = told_on(terminal)
+        shown = output_of(terminal)
         assert process.communicate(timeout=60)[0].startswith(b"1 file, 8,000 records, 8,000 events: 8,000 raw rows ")
     percentages = [int(found) for found in re.findall(rf"writing to {table.table} +(\d+)%", shown)]
     assert percentages == sorted(percentages)
@@ -368,11 +368,11 @@ def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("sigint_interrupts")
 def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None:
-    """It says that nothing is lost, and stops."""
+    """Ctrl-C stops it with a message that written rows stay."""
     with running(table, tmp_path / "a.csv", 80_000) as (process, terminal):  # far more than it gets through
         eventually(lambda: keys(table))
         process.send_signal(signal.SIGINT)
-        assert "Interrupted: what is written stays, and the same once more completes it" in told_on(terminal)
+        assert "Interrupted: written rows stay; run the same command again to complete them" in output_of(terminal)
         assert process.wait(60) == 130
 
 

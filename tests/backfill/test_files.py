@@ -1,4 +1,4 @@
-"""Files of every format, through the real readers, as messages."""
+"""Files of every format as messages, through the real readers."""
 
 import gzip
 import math
@@ -68,8 +68,8 @@ def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: in
         events: those of messages that have no line of their own.
         alone: file and line of messages that have.
         refused: file, line and detail of dead letters.
-        remarks: what is told.
-        maker: what the events' maker is told.
+        remarks: the expected remarks.
+        maker: options of the event maker.
     """
     with beam.Pipeline(FnApiRunner()) as pipeline:
         read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(FileColumns(), **maker))
@@ -86,8 +86,8 @@ def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: in
             )
         )
         assert_that(letters, equal_to(list(refused)), "refused")
-        told = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
-        assert_that(told, equal_to(list(remarks)), "remarks")
+        reported = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
+        assert_that(reported, equal_to(list(remarks)), "remarks")
 
 
 def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
 
 
 def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
-    """They are packed, as long as they come of the same file."""
+    """Events of one file share messages."""
     files = [tmp_path / f"{name}.csv" for name in "ab"]
     for file in files:
         file.write_text("sensor_id,event_time,a\n" + f"A-1,{MORNING},1\n" * 700)
@@ -117,7 +117,7 @@ def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
-    """An event that breaks a rule goes alone to the decoder; what is no event is a dead letter; remarks are told."""
+    """An event that breaks a rule gets its own message; a record that is not an event becomes a dead letter."""
     path = tmp_path / "a.csv"
     path.write_text(CSV + "A-1,soon,2,attic\n" + "A-1,1999-01-01,3,17\n" + CSV.splitlines()[1])
     check(
@@ -130,7 +130,7 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_records_of_avro_and_parquet_are_refused_by_their_number(tmp_path: Path) -> None:
-    """They have no line; what breaks a rule goes alone to the decoder."""
+    """Binary records have no line; an event that breaks a rule gets its own message."""
     nested = RECORD | {"room": {"floor": "2"}}
     check(
         write_avro(tmp_path / "a.avro", RECORD, nested, RECORD | {"a": math.inf}),
@@ -142,7 +142,7 @@ def test_records_of_avro_and_parquet_are_refused_by_their_number(tmp_path: Path)
 
 
 def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
-    """It is named, with how far it could be read."""
+    """A remark names the file, and how far it could be read."""
     whole, half, broken = (write_avro(tmp_path / f"{name}.avro", RECORD) for name in ("whole", "half", "bad[1]"))
     half.write_bytes(half.read_bytes()[:-16])
     broken.write_bytes(b"Obj")
@@ -155,8 +155,8 @@ def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
     with beam.Pipeline(FnApiRunner()) as pipeline:
         read = pipeline | ReadFiles([str(path) for path in (half, parquet, broken, whole)], maker)
         assert_that(read.messages | beam.FlatMap(events_of), equal_to([EVENT, EVENT]), "events")
-        told = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
-        starts = told | beam.Map(lambda remark: (*remark[:2], remark[2][:30]))
+        reported = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
+        starts = reported | beam.Map(lambda remark: (*remark[:2], remark[2][:30]))
         expected = [
             ("half.avro", 0, "can't be read beyond record 1:"),
             ("c.parquet", 0, "can't be read beyond record 0:"),
@@ -168,7 +168,7 @@ def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each record is read once, and has the number that it has in the file."""
+    """Each record is read once, and keeps its number in the file."""
     monkeypatch.setattr(files, "_RANGE_BYTES", 400)
     records = [RECORD | {"room": f"room {n}"} for n in range(60)]
     records[55]["room"] = "x" * 101
@@ -189,7 +189,7 @@ def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:
-    """As they are of every other format."""
+    """Refused as in every other format."""
     table = pyarrow.table(
         {
             "sensor_id": ["A-1"] * 5,
@@ -209,8 +209,8 @@ def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_ends_too_soon_gives_what_is_in_it_and_is_told(tmp_path: Path) -> None:
-    """Nothing of it is silent: neither the events before the end, nor that there should be more."""
+def test_a_truncated_file_gives_its_records_and_a_remark(tmp_path: Path) -> None:
+    """The events before the end are read, and a remark says that the file is truncated."""
     path = write_delimited(tmp_path / "a.pb", [EVENT, EVENT])
     path.write_bytes(path.read_bytes()[:-3])
     size = len(sensor_event(*EVENT[:4]).SerializeToString())
@@ -219,12 +219,12 @@ def test_a_file_that_ends_too_soon_gives_what_is_in_it_and_is_told(tmp_path: Pat
 
 
 def test_patterns_name_files_once(tmp_path: Path) -> None:
-    """Globs and paths, in order, each file once, with its size; a pattern that names none is an error."""
+    """Globs and paths, in order, each file once, with its size; a pattern without a match is an error."""
     for name in ("b.csv", "a.csv", "c.ndjson"):
         (tmp_path / name).write_text(name)
     found = find_files([f"{tmp_path}/c.ndjson", f"{tmp_path}/*.csv", f"{tmp_path}/a.csv"])
     assert list(found.items()) == [(f"{tmp_path}/{name}", len(name)) for name in ("c.ndjson", "a.csv", "b.csv")]
-    with pytest.raises(FileNotFoundError, match="there is no such file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         find_files([f"{tmp_path}/*.pb"])
     (tmp_path / "link.csv").symlink_to("a.csv")
     os.link(tmp_path / "a.csv", tmp_path / "hard.csv")
@@ -232,7 +232,7 @@ def test_patterns_name_files_once(tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is itself, whatever its name would match as a glob; a glob may begin with its first star."""
+    """An existing file's path matches only that file; a glob may begin with a star."""
     for name in ("in[1].csv", "in1.csv", "all*.csv", "all.csv"):
         (tmp_path / name).write_text(CSV)
     for name, found in {"in[1].csv": 1, "all*.csv": 1, "in[0-9].csv": 1, "a*.csv": 2}.items():
@@ -246,7 +246,7 @@ def test_what_is_there_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By another spelling, a link or a folder's link; also where it is not there yet. An object has but one."""
+    """Equal by another spelling, a link or a folder's link, also for a missing file. An object has one name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("")
     (tmp_path / "folder").symlink_to(".")
@@ -272,7 +272,7 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
-    """Before a job begins, the beginning of each file is looked at."""
+    """The start of each file is read before a job begins."""
     (path := tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableFile) as raised:
         check_file(str(path), EventMaker(FileColumns()))

@@ -1,4 +1,4 @@
-"""Files into a table: the rows of streaming, whatever the schema; and the same again changes nothing."""
+"""Backfills write the rows of streaming, in every schema; repeating one changes nothing."""
 
 import time
 import uuid
@@ -90,7 +90,7 @@ def write(name: TableName, rows: list[Row]) -> None:
 
 
 def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
-    """Every cell, but for those of the schema."""
+    """Returns every cell except the schema's."""
     with data.BigtableDataClient(project=name.project) as client:
         found = client.get_table(name.instance, name.table).read_rows(data.ReadRowsQuery())
     return {
@@ -101,7 +101,7 @@ def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
 
 
 def rows_of(schema: TableSchema, events: list[Event]) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
-    """The table that these events are, each of them once: values of aggregates as numbers."""
+    """Returns the rows that the events should become, each event once, with numbers for aggregates."""
     rows = [row for event in events for row in schema.rows(event)]
     expected: dict = defaultdict(dict)
     for row in rows:
@@ -140,7 +140,7 @@ def feed() -> list[Event]:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
-    """What the table has already and what files bring is one, by reading; once more, and nothing changes."""
+    """Aggregates count the table's readings and the files' once each; a second run changes nothing."""
     schema = schema_called(name)
     table = table_of(schema)
     events = feed()
@@ -160,7 +160,7 @@ def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
 
 
 def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
-    """In one file or in two, alone or with others: it counts once."""
+    """It counts once, in one file or in two, alone or with others."""
     schema = schema_called("wide")
     table = table_of(schema)
     events = feed()[:10]
@@ -180,7 +180,7 @@ def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
     ],
 )
 def test_events_of_one_moment(bigtable, tmp_path, text):
-    """Those that the table tells apart count each, whether they come together or one finds the other there."""
+    """Events that the table distinguishes count separately, in one backfill or in two."""
     schema = lasting(parse_schema(f"{text}\ntiers = {{ 1h = 'hours' }}\n"))
     table = table_of(schema)
     events = [
@@ -193,7 +193,7 @@ def test_events_of_one_moment(bigtable, tmp_path, text):
 
 
 def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
-    """A day has the hours that came, recomputed, and of the others what their aggregate rows say."""
+    """A day takes the backfill's hours recomputed, and the others from their aggregate rows."""
     schema = schema_called("wide")
     table = table_of(schema)
     hour, *_ = schema.tiers
@@ -212,7 +212,7 @@ def listed(table: TableName) -> set[bytes]:
 
 
 def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
-    """For a repair to settle: those whose lateness is not over, by the longest window that holds them."""
+    """A window is listed while the allowed lateness of the longest window around it lasts."""
     schema = lasting(parse_schema("tiers = { 1h = 'hours' }\n"))
     hour = schema.tiers[0].window
     now_us = int(time.time() * 1_000_000)
@@ -242,7 +242,7 @@ def test_a_table_without_tiers_gets_raw_rows_alone(bigtable, tmp_path):
 
 
 def test_counting_writes_nothing(bigtable, tmp_path):
-    """It tells how many events there are, and how many of them are too old."""
+    """A count returns the number of events, and of those that are too old."""
     schema = TableSchema.default()
     table = table_of(schema)
     now_us = int(time.time() * 1_000_000)
@@ -252,8 +252,8 @@ def test_counting_writes_nothing(bigtable, tmp_path):
     assert read(table) == {}
 
 
-def test_what_is_refused_is_told_by_file_and_line(bigtable, tmp_path):
-    """The first twenty; what is no record, what is no valid event, and what this table has no place for."""
+def test_refused_records_are_reported_by_file_and_line(bigtable, tmp_path):
+    """The first twenty: records that are not events, invalid events, and events without a family."""
     schema = lasting(parse_schema("metrics = { raw = ['t'] }\n"))
     table = table_of(schema)
     path = tmp_path / "a.csv"
@@ -293,7 +293,7 @@ def test_it_is_the_table_of_streaming(bigtable, tmp_path):
 
 
 def counts(table: TableName, key: bytes) -> dict[bytes, bytes]:
-    """The numbers that an aggregate row counts, by column."""
+    """Returns an aggregate row's counts, by column."""
     return {cell[1]: value for cell, value in read(table).get(key, {}).items() if b"count" in cell[1]}
 
 
@@ -305,7 +305,7 @@ TWO_TIERS = "tiers = { 1h = 'hours', 1d = 'days' }\n"
 
 
 def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
-    """Where a tier was added since, the hours that did not come are computed from their raw rows."""
+    """If the hours' tier is new, hours without new events are computed from their raw rows."""
     schema = lasting(parse_schema(TWO_TIERS))
     table = table_of(schema)
     day_us = parse_time("2026-02-17")
@@ -319,7 +319,7 @@ def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
 
 
 def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
-    """It is left as it is and listed, where its row counts more than what is left; and completed where it does not."""
+    """It stays unchanged and is listed if its row counts more than what is left; otherwise it is completed."""
     schema = parse_schema(
         f"metrics = {{ logs = ['log_*'], raw = ['*'] }}\n{TWO_TIERS}policies = {{ logs = 'maxage=7d' }}"
     )
@@ -348,7 +348,7 @@ def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
 
 
 def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
-    """A day of which the morning is collected keeps what it counted."""
+    """A day whose morning is collected keeps its counts."""
     schema = parse_schema("tiers = { 1d = 'days' }\npolicies = { raw = 'maxage=3d', days = 'never' }")
     table = table_of(lasting(schema))
     day_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000)) - 2 * 24 * HOUR
@@ -367,7 +367,7 @@ def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
 
 
 def test_two_at_once(bigtable, tmp_path, monkeypatch):
-    """A backfill that runs between another's reading and writing is not lost: what was written is looked at again."""
+    """A backfill between another's read and write is not lost: the other checks its rows again."""
     schema = lasting(parse_schema(TWO_TIERS))
     table = table_of(schema)
     one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
@@ -386,8 +386,8 @@ def test_two_at_once(bigtable, tmp_path, monkeypatch):
     assert found_in(table) == rows_of(schema, one + other)
 
 
-def test_a_row_of_somebody_else_s(bigtable, tmp_path):
-    """A cell that can't be read leaves its window as it is, listed; other windows are written."""
+def test_a_foreign_row(bigtable, tmp_path):
+    """A cell that can't be read leaves its window unchanged and listed; other windows are written."""
     schema = lasting(parse_schema(TWO_TIERS))
     table = table_of(schema)
     write(table, [Row(b"agg#hourly#a#2026-02-17T10", [Cell("hours", b"reading_count", T, b"inf")])])

@@ -1,4 +1,4 @@
-"""``tidetable repair`` against the emulator: what it finds, what it makes right, and what it leaves alone."""
+"""``tidetable repair`` against the emulator: what it finds, repairs and skips."""
 
 import json
 import os
@@ -61,14 +61,14 @@ def write(name, rows):
 
 
 def rows_of(name):
-    """The whole table, but for what it says of itself: key to cells, with times and versions."""
+    """Returns the whole table, without its schema: key to cells, with times and versions."""
     with RowReader.open(name) as reader:  # the emulator has families in no order
         rows = reader.read(KeyRange(b"", b""))
         return {row.key: sorted(row.cells) for row in rows if not row.key.startswith(b"schema#")}
 
 
 def events(days=2, sensors=SENSORS, start=T):
-    """An event every three hours, with a sum of which the last digits depend on the order of adding."""
+    """An event every three hours, with sums whose last digits depend on the order of addition."""
     return [
         Event(
             sensor,
@@ -83,7 +83,7 @@ def events(days=2, sensors=SENSORS, start=T):
 
 
 def aggregates(schema, given):
-    """The aggregate rows of these events, added up the other way round."""
+    """The aggregate rows of these events, added in reverse order."""
     stats = defaultdict(WindowStats)
     for event in reversed(given):
         for tier in schema.tiers:
@@ -99,7 +99,7 @@ def run(name, *arguments):
 
 
 def repaired(name, *arguments):
-    """The findings, and the sums."""
+    """Runs a repair, and returns its findings and totals."""
     result = run(name, "--json", *arguments)
     assert result.exit_code == (1 if "--dry-run" in arguments and '"wrong": 0' not in result.stdout else 0), (
         result.output,
@@ -114,7 +114,7 @@ def raw_rows(schema, given):
 
 
 def assert_right(name, schema, given):
-    """Every aggregate of every tier is there, and says what the events come to."""
+    """Every aggregate of every tier exists, and matches the events."""
     expected = {(row.key, cell.qualifier): cell.value for row in aggregates(schema, given) for cell in row.cells}
     stored = {
         (key, cell.qualifier): cell.value
@@ -129,14 +129,14 @@ def assert_right(name, schema, given):
 
 @pytest.fixture
 def written(bigtable):
-    """A table of hours and days, as it ought to be."""
+    """A table of hours and days in which every aggregate is right."""
     name, schema = table_of()
     write(name, [*raw_rows(schema, events()), *aggregates(schema, events())])
     return name, schema
 
 
 def test_a_table_that_is_right(written):
-    """Nothing is found, and nothing is written; a sum that differs by the order of adding is right."""
+    """Repair finds and writes nothing; a sum may differ by the order of addition."""
     name, _ = written
     before = rows_of(name)
     findings, sums = repaired(name, *TWO_DAYS)
@@ -192,8 +192,8 @@ def of(findings):
     return [(each["sensor_id"], each["window"], each["start"], each["problem"]) for each in findings]
 
 
-def test_what_is_wrong_is_found_and_made_right(written):
-    """Every kind of wrong row is told with what it says and ought to say, and is right afterwards, for good."""
+def test_wrong_rows_are_found_and_repaired(written):
+    """Repair reports every kind of wrong row with stored and recomputed values, and rewrites it for good."""
     name, schema = written
     spoil(name, schema)
     findings, sums = repaired(name, *TWO_DAYS)
@@ -216,7 +216,7 @@ def test_what_is_wrong_is_found_and_made_right(written):
 
 
 def test_a_dry_run_writes_nothing(written):
-    """The audit finds the same, with exit code 1, and leaves every cell as it is, the work list too."""
+    """A dry run finds the same, exits with code 1, and changes no cell, nor the work list."""
     name, schema = written
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T)])
@@ -228,7 +228,7 @@ def test_a_dry_run_writes_nothing(written):
 
 
 def test_for_people(written):
-    """A line for each finding, and what was done at the end."""
+    """Text output has a line for each finding, and ends with a summary."""
     name, schema = written
     spoil(name, schema)
     lines = run(name, *TWO_DAYS, "--dry-run").stdout.splitlines()
@@ -246,7 +246,7 @@ def test_for_people(written):
 
 
 def test_only_whole_windows(written):
-    """A window that reaches beyond the range is left alone: its raw rows were not all read."""
+    """A window that extends beyond the range is skipped, since repair did not read all of its raw rows."""
     name, schema = written
     spoil(name, schema)
     findings, sums = repaired(name, "--from", "2026-02-17T00:30", "--to", "2026-02-18T23:59")
@@ -265,7 +265,7 @@ def test_one_sensor(written):
 
 
 def test_interrupted_and_run_again(written, monkeypatch):
-    """What was repaired by then stays, what was listed stays listed, and the same once more does the rest."""
+    """Repaired windows stay repaired, the others stay listed, and a second run repairs the rest."""
     name, schema = written
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T), work_row(schema.tiers[0], "b", T + DAY)])
@@ -292,7 +292,7 @@ def test_interrupted_and_run_again(written, monkeypatch):
 
 
 def test_interrupted_in_the_middle_of_a_slice(written, monkeypatch):
-    """Rows that were written before a failure stay right; the others are made right by the next repair."""
+    """Rows written before a failure stay right; the next repair rewrites the others."""
     name, schema = written
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T)])
@@ -333,7 +333,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_schema(bigtable, kind, monkeypatch):
-    """Whatever rows look like, wherever keys are divided, and with --sensor too: the same is found and made right."""
+    """Every layout gives the same findings and repairs, wherever keys are divided, and with --sensor."""
     layout, _, more = kind.partition(" ")
     name, schema = table_of(
         f"key = '{SCHEMAS[kind]}'\nlayout = '{layout}'\n"
@@ -362,7 +362,7 @@ def test_every_schema(bigtable, kind, monkeypatch):
     ],
 )
 def test_events_of_one_moment(bigtable, text):
-    """Those that the table tells apart count each: the aggregate of both is right, and that of one is not."""
+    """Events that the table distinguishes count separately: an aggregate of both is right, one of either is wrong."""
     name, schema = table_of(f"{text}\n{BOTH_TIERS}")
     given = [
         event._replace(event_id=event.event_id + place, metadata={"location": place})
@@ -379,7 +379,7 @@ def test_events_of_one_moment(bigtable, text):
 
 @pytest.mark.parametrize("kind", ["wide", "wide time first", "wide by location"])
 def test_the_work_list(bigtable, kind):
-    """The listed windows are settled with their days, and taken off the list; other days are not looked at."""
+    """Repair settles listed windows with their days and removes them from the list; it reads no other days."""
     name, schema = table_of(f"key = '{SCHEMAS[kind]}'\n" + BOTH_TIERS)
     hours = schema.tiers[0]
     write(name, raw_rows(schema, events()))
@@ -395,7 +395,7 @@ def test_the_work_list(bigtable, kind):
 
 
 def test_the_work_list_from_before_a_shorter_tier(bigtable):
-    """What was listed when hours were the shortest windows is settled too; a job from then may still list more."""
+    """Windows listed while hours were the shortest tier are settled too; an older job may still list more."""
     name, schema = table_of("tiers = { 15m = 'quarters', 1h = 'hours', 1d = 'days' }")
     write(name, [*raw_rows(schema, events()), work_row(schema.tiers[1], "a", T + 3 * HOUR)])
     findings, sums = repaired(name, "--listed")
@@ -406,7 +406,7 @@ def test_the_work_list_from_before_a_shorter_tier(bigtable):
 
 
 def test_the_work_list_of_a_range(written):
-    """A range settles what is listed in it, if it has the whole day; the rest stays on the list."""
+    """A time range settles the windows listed in it if it contains their whole day; the rest stay listed."""
     name, schema = written
     hours = schema.tiers[0]
     write(name, [work_row(hours, "a", T), work_row(hours, "a", T + DAY), work_row(hours, "b", T)])
@@ -417,7 +417,7 @@ def test_the_work_list_of_a_range(written):
 
 
 def test_an_event_that_comes_late_meanwhile_stays_listed(written, monkeypatch):
-    """What a job lists while its window is being repaired is not taken off: the repair may not have seen the event."""
+    """A window that a job lists during its repair stays listed: the repair may have missed the event."""
     name, schema = written
     write(name, [work_row(schema.tiers[0], "a", T)])
     run_one = job.bounded.run
@@ -436,7 +436,7 @@ def test_an_event_that_comes_late_meanwhile_stays_listed(written, monkeypatch):
 
 
 def test_windows_that_a_job_may_still_write(bigtable):
-    """They are left alone and told, with their places on the work list, unless no job runs or it is forced."""
+    """Repair skips and reports them, and leaves them listed, unless no job is running or --force is set."""
     name, schema = table_of()
     now_us = time.time_ns() // 1000
     first = DAILY.start_of(now_us) - 3 * DAY
@@ -468,7 +468,7 @@ def test_windows_that_a_job_may_still_write(bigtable):
 
 
 def test_windows_that_may_be_collected(bigtable):
-    """As soon as raw rows may be gone, what is left of them says nothing: such windows are left alone and told."""
+    """Repair skips and reports windows whose raw rows may be collected in part."""
     name, schema = table_of()
     now_us = time.time_ns() // 1000
     today = DAILY.start_of(now_us)
@@ -492,7 +492,7 @@ def test_windows_that_may_be_collected(bigtable):
 
 @pytest.mark.parametrize(("once", "now"), [("maxage=2d", "never"), ("maxage=12h", "maxage=12h")])
 def test_a_listed_window_whose_row_stays(bigtable, once, now):
-    """It is repaired before it is taken off, however soon its row would have gone by another policy, or will."""
+    """It is repaired before it is removed, however soon its row expires under this policy or another."""
     name, schema = table_of("tiers = { 1h = 'hours' }")
     start_us = HOURLY.start_of(time.time_ns() // 1000) - 5 * HOUR
     given = [Event("a", start_us + n * MINUTE, {"t": 1.0}, {}) for n in range(3)]
@@ -505,7 +505,7 @@ def test_a_listed_window_whose_row_stays(bigtable, once, now):
 
 
 def test_a_report(written, tmp_path):
-    """The findings are in files of the folder too, a line of JSON each."""
+    """The findings are also in files of the folder, a line of JSON each."""
     name, schema = written
     spoil(name, schema)
     findings, _ = repaired(name, *TWO_DAYS, "--report", str(tmp_path))
@@ -514,7 +514,7 @@ def test_a_report(written, tmp_path):
 
 
 def test_many_slices_are_the_same(written, monkeypatch):
-    """Day by day, or all at once: the same is found, once, in order of time."""
+    """One slice or one a day: the findings are the same, once each, in time order."""
     name, schema = written
     spoil(name, schema)
     monkeypatch.setattr(job, "_SLICE_BYTES", 1)
@@ -524,7 +524,7 @@ def test_many_slices_are_the_same(written, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ([], "choose the windows: pass --from and --to, or --listed"),
         (["--listed", "--from", "2026-02-17"], "omit --from and --to"),
@@ -539,15 +539,15 @@ def test_many_slices_are_the_same(written, monkeypatch):
         ),
     ],
 )  # fmt: skip
-def test_wrong_usage(bigtable, arguments, told):
-    """A command line that can't be is one line, and exit code 2."""
+def test_wrong_usage(bigtable, arguments, reported):
+    """Wrong usage is one line on standard error, and exit code 2."""
     result = run(TableName("test-project", "test-instance", "none"), *arguments)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert reported in result.stderr
 
 
 def test_problems_are_one_line(bigtable):
-    """A table that is not there, or has no tiers."""
+    """A missing table, or one without tiers."""
     result = run(TableName("test-project", "test-instance", "none"), *TWO_DAYS)
     assert (result.exit_code, result.stderr) == (
         1,
@@ -584,7 +584,7 @@ ODD_LISTED = [b"repair#hourly#a#", b"repair#hourly#x", b"repair#hourly#z#2026-02
 
 
 def test_foreign_rows(written):
-    """What somebody else wrote is named, counted and left as it is; its window too, and all others are made right."""
+    """Foreign rows are named, counted and left alone, with their windows; all other windows are repaired."""
     name, schema = written
     hours = schema.tiers[0]
     given = events()
@@ -643,7 +643,7 @@ def test_foreign_rows(written):
 
 
 def test_windows_of_foreign_rows_are_listed(written):
-    """A window that could not be looked at goes on the work list, unless nothing is written."""
+    """A window that can't be audited goes on the work list, except in a dry run."""
     name, schema = written
     (row,) = schema.rows(events()[0])
     write(name, [Row(row.key, [Cell("raw", b"x" * 300, T, b"1")])])
@@ -664,7 +664,7 @@ def test_windows_of_foreign_rows_are_listed(written):
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_foreign_rows_of_every_schema(bigtable, kind, monkeypatch):
-    """Whatever rows look like, one foreign cell holds up the windows of its row, and no others."""
+    """In every layout, a foreign cell leaves the windows of its row untouched, and no others."""
     layout, _, more = kind.partition(" ")
     name, schema = table_of(
         f"key = '{SCHEMAS[kind]}'\nlayout = '{layout}'\n"
@@ -712,7 +712,7 @@ def test_what_it_writes_is_what_readers_read(written):
 
 
 def test_progress_is_for_a_terminal(written):
-    """A bar on standard error where that is a terminal; findings go to standard output all the same."""
+    """Progress goes to standard error if it is a terminal; findings still go to standard output."""
     name, schema = written
     spoil(name, schema)
     which = ["--project", name.project, "--instance", name.instance, "--table", name.table]

@@ -1,4 +1,4 @@
-"""Which windows a repair looks at, and in which slices."""
+"""Which windows a repair audits, and in which slices."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -51,7 +51,7 @@ def before(days):
     ],
 )
 def test_what_may_be_collected(raw, hours, raw_days, hours_days):
-    """Windows whose raw rows, or whose own row, may go within a day are left alone."""
+    """Repair skips windows whose raw rows or aggregate row may be collected within a day."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
     retention = Retention.of(schema, policies(raw=raw, meta="maxage=1d", hours=hours))
     bounds = bounds_of(retention, {HOURS: timedelta(0)}, NOW)
@@ -59,7 +59,7 @@ def test_what_may_be_collected(raw, hours, raw_days, hours_days):
 
 
 def test_rows_that_would_stay():
-    """A repair writes what the table keeps by now: whatever it kept once, and to the last of its age."""
+    """A repair writes aggregate rows up to the table's present maximum age, whatever it was before."""
     schema = parse_schema("tiers = { 1h = 'hours' }\npolicies = { hours = 'maxage=2d' }")
     kept = policies(raw="never", meta="never", hours="maxage=12h")
     once = Retention.of(schema, schema.policies, kept, since={"hours": NOW})
@@ -76,7 +76,7 @@ def test_of_several_families_the_first_to_be_collected_counts():
 
 
 def test_versions_that_are_events():
-    """Where newer events make older ones go, nobody knows which windows are whole."""
+    """With a limit on versions, newer events remove older ones, so no window is known to be complete."""
     cells = replace(
         TableSchema.default(), key=KeyTemplate.parse("{sensor_id}#{bucket:1h}"), layout=LAYOUTS["bucket_cells"]
     )
@@ -98,7 +98,7 @@ def test_what_is_still_open():
 
 @given(instants, instants, instants, instants, instants)
 def test_every_window_is_looked_at_or_skipped(start_us, end_us, raw_us, kept_us, latest_us):
-    """Of the windows wholly within the range, those within the bounds are looked at; why others are not is told."""
+    """Repair audits the windows entirely within the range and the bounds, and says why it skips others."""
     start_us, end_us = sorted((start_us, end_us))
     extents, skipped = extents_of(start_us, end_us, TIERS, dict.fromkeys(TIERS, Bounds(raw_us, kept_us, latest_us)))
     for tier, extent in zip(TIERS, extents, strict=True):
@@ -115,7 +115,7 @@ def test_every_window_is_looked_at_or_skipped(start_us, end_us, raw_us, kept_us,
 
 
 def test_without_bounds_nothing_is_skipped():
-    """Forced, all windows of the range are looked at."""
+    """With force, repair audits all windows of the range."""
     assert extents_of(T + 1, T + 2 * DAY, TIERS, None) == (
         [Extent(HOURS, T + HOUR, T + 2 * DAY), Extent(DAYS, T + DAY, T + 2 * DAY)],
         [],
@@ -125,7 +125,7 @@ def test_without_bounds_nothing_is_skipped():
 
 @given(instants, instants, st.integers(1, 60))
 def test_slices(start_us, end_us, most):
-    """They are all that is looked at, one after the other, and none ends within a longest window."""
+    """Slices cover everything, one after the other, and none ends within a longest window."""
     extents, _ = extents_of(*sorted((start_us, end_us)), TIERS, None)
     slices = slices_of(extents, most, frozenset("a"))
     assert len(slices) <= most
@@ -140,7 +140,7 @@ def test_slices(start_us, end_us, most):
 
 
 def test_the_spans_of_a_work_list():
-    """Whole days of the sensors that are listed in them; a day of which nothing may be touched is left out."""
+    """Spans are whole days, with the sensors listed in them; a day without windows to repair is left out."""
     listed = [AggregateKey("a", T + HOUR), AggregateKey("b", T + 5 * HOUR), AggregateKey("a", T + 2 * DAY)]
     extents, _ = extents_of(T, T + 3 * DAY, TIERS, dict.fromkeys(TIERS, Bounds(0, 0, T + 2 * DAY)))
     assert spans_of(listed, extents) == [Span(T, T + DAY, frozenset("ab"))]

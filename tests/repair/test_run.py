@@ -1,4 +1,4 @@
-"""A repair on Dataflow, up to Google's door: what is submitted, and what becomes of the findings."""
+"""A repair on Dataflow: what it submits, and how it reads the findings."""
 
 import json
 import time
@@ -24,7 +24,7 @@ FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h", "p
 
 @pytest.fixture
 def request_of(bigtable):
-    """A request for two days of a table whose aggregates are all missing, and that has a window on its work list."""
+    """A request for two days of a table without aggregates, with a window on its work list."""
     name, schema = table_of()
     write(name, {row.key: row.cells for row in raw_rows(schema, events())})
     write(name, {row.key: row.cells for row in [work_row(schema.tiers[0], "a", T)]})
@@ -77,7 +77,7 @@ def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
 
 
 def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
-    """What is listed stays listed."""
+    """Listed windows stay listed."""
     job = request_of()
 
     def wait(_):
@@ -91,13 +91,13 @@ def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize("report", [None, "/tmp/report"])  # noqa: S108 (refused, not used)
 def test_findings_need_a_bucket(request_of, dataflow, report):  # noqa: F811
-    """What workers elsewhere find has to be put where it can be read."""
+    """Dataflow workers must write findings where the command can read them."""
     with pytest.raises(BadFlag, match="--report is required on Dataflow"):
         plan(request_of(report=report), dataflow.options)
 
 
 def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):  # noqa: F811
-    """It would not fit in a job's graph, and the line says what to do."""
+    """A long work list does not fit in a job's graph; the error says what to do."""
     monkeypatch.setattr(repair, "_MOST_LISTED", 0)
     with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; pass --from and --to instead"):
         plan(request_of(listed=True, start_us=0), dataflow.options)

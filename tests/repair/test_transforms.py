@@ -1,4 +1,4 @@
-"""What Beam may do to a repair: pieces in any order, read more than once, bundles repeated."""
+"""Repair under Beam's freedoms: pieces in any order, parts read twice, bundles repeated."""
 
 import pickle
 import uuid
@@ -31,7 +31,7 @@ WHOLE = KeyRange(b"", b"")
 
 @pytest.fixture
 def table(bigtable):
-    """A table with a row a metric, of two hours and their wrong aggregates."""
+    """A table with a row for each metric, two hours of events and wrong aggregates."""
     schema = parse_schema(
         "key = '{sensor_id}#{reverse_us}#{metric}'\nlayout = 'tall'\ntiers = { 1h = 'hours', 1d = 'days' }"
     )
@@ -61,7 +61,7 @@ def keep(finding):
 
 
 def find(table, at, times=1):
-    """What is found, and the counters."""
+    """Returns the findings and the counters."""
     name, schema, _ = table
     FOUND.clear()
 
@@ -74,7 +74,7 @@ def find(table, at, times=1):
 
 
 def test_pieces(table, monkeypatch):
-    """Events cut in two by the division of keys, windows that go on in pieces, parts that are read twice: one truth."""
+    """Events divided between key ranges, windows in pieces, and parts read twice give the same findings."""
     name, _, _ = table
     keys = sorted(key for key in rows_of(name) if key.startswith(b"a#"))
     found, totals = find(table, [])
@@ -95,7 +95,7 @@ def test_pieces(table, monkeypatch):
 
 
 def test_a_bundle_that_is_repeated(table):
-    """Rewritten once or twice, the rows are the same, and nothing is found any more."""
+    """Rewriting twice gives the same rows, and the next audit finds nothing."""
     name, schema, _ = table
     after = []
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_a_bundle_that_is_repeated(table):
 
 
 def test_readings_travel(table):
-    """What goes between workers is pickled: readings are the same behind it."""
+    """Accumulators are pickled between workers, and keep their readings."""
     _, _, events = table
     readings = WindowReadings()
     for event in events:

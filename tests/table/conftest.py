@@ -7,5 +7,5 @@ from pipeline.cloud.names import TableName
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
-    """A table that is not there yet."""
+    """The name of a table that does not exist yet."""
     return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""Running the commands of ``tidetable table``, and the tables that they find."""
+"""Runs the commands of ``tidetable table``, on tables that the tests prepare."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def run(command: str, name: TableName, *options: str) -> Result:
 
 
 def create(name: TableName, **policies: str) -> None:
-    """A table as somebody else made it: families, and no schema."""
+    """Creates a table like another program's: families, and no schema."""
     assert tables.create_bare(name, {family: parse_policy(text) for family, text in policies.items()})
 
 
@@ -84,7 +84,7 @@ def policies(name: TableName) -> dict[str, str]:
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, name: TableName, schema: TableSchema, over: bytes | None) -> None:
-    """Has somebody else store a schema just before the next one is stored."""
+    """Stores another schema just before the command stores one."""
     replace_text = schema_store.replace_text
 
     def overtaken(*asked: object) -> bool:

@@ -1,4 +1,4 @@
-"""Tables that other programs made: those that fit are taken over, those that do not are left as they are."""
+"""Tables of other programs: adopt takes over those that fit, and leaves the others unchanged."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.times import parse_time
-from pipeline.table import look as table_look
+from pipeline.table import inspection
 from tests.table.running import create, in_file, overtake, policies, run
 
 FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
@@ -91,31 +91,31 @@ def first(rows: dict[str, Cells], start: str) -> str:
 
 @pytest.fixture
 def foreign(name: TableName) -> TableName:
-    """A table of somebody else's, with our families and no rows."""
+    """Another program's table, with our families and no rows."""
     create(name, **FAMILIES)
     return name
 
 
 def test_a_table_in_the_default_format(foreign: TableName) -> None:
-    """It is looked at, told about, and has the default schema with its own policies then; a dry run stores nothing."""
+    """Adopt reports on it, and stores the default schema with the table's policies; a dry run stores nothing."""
     write(foreign, filled())
     dry = run("adopt", foreign, "--dry-run")
     assert (dry.exit_code, dry.stderr) == (0, "")
     assert policies(foreign) == FAMILIES
-    told = [
+    reported = [
         "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
         "family raw: policy is never",
         "family meta: policy is never",
         "family stats: policy is never",
-        "looked at 36 raw rows, which are all",
-        "looked at 9 aggregate rows of 1h, which are all",
-        "looked at 0 rows of the work list",
+        "checked all 36 raw rows",
+        "checked all 9 aggregate rows of 1h",
+        "checked 0 rows of the work list",
         "compared 9 windows with their raw rows",
     ]
-    assert dry.stdout.splitlines() == [*told, f"table {foreign} fits, and is left as it is"]
+    assert dry.stdout.splitlines() == [*reported, f"table {foreign} fits; nothing was changed"]
     done = run("adopt", foreign)
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines() == [*told, f"table {foreign} has this schema now"]
+    assert done.stdout.splitlines() == [*reported, f"table {foreign} has this schema now"]
     assert policies(foreign) == {**FAMILIES, "tidetable": "never"}
     schema = read_schema(foreign)
     assert schema is not None
@@ -134,7 +134,7 @@ def test_a_table_that_has_a_schema(foreign: TableName) -> None:
 
 
 def test_a_table_without_rows(foreign: TableName) -> None:
-    """Nothing shows what its rows look like."""
+    """Without rows, adopt has nothing to check."""
     result = run("adopt", foreign)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table create' with --apply")
@@ -145,14 +145,14 @@ def test_no_table(name: TableName) -> None:
     assert (result.exit_code, result.stderr) == (1, f"Error: table {name} does not exist\n")
 
 
-def test_who_is_overtaken(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's schema, stored meanwhile, stays."""
+def test_another_program_is_first(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schema that another program stores meanwhile stays."""
     write(foreign, filled(1, 1))
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, foreign, others, None)
     result = run("adopt", foreign)
     assert result.exit_code == 1
-    assert "somebody else has stored a schema meanwhile" in result.stderr
+    assert "another program has stored a schema meanwhile" in result.stderr
     assert read_schema(foreign) == others
 
 
@@ -167,7 +167,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str) -> None:
-    """With the schema in a file, any layout is looked at; a tier without a row is a thing for a repair."""
+    """With the schema in a file, adopt checks any layout; repair creates the rows of an empty tier."""
     schema = parse_schema(LAYOUTS[layout])
     create(name, **dict.fromkeys(schema.families, "never"))
     start_us = parse_time("2026-02-17T12:00:00Z")
@@ -178,14 +178,14 @@ def test_a_table_in_another_layout(name: TableName, tmp_path: Path, layout: str)
     path = in_file(tmp_path, LAYOUTS[layout])
     result = run("adopt", name, "--schema", path)
     assert result.exit_code == 0, result.output
-    assert "there are no aggregate rows of 1h at all: 'tidetable repair' makes them" in result.stdout
+    assert "the table has no aggregate rows of 1h: 'tidetable repair' creates them" in result.stdout
     stored = read_schema(name)
     assert stored is not None
     assert (stored.layout, stored.key) == (schema.layout, schema.key)
 
 
-def test_another_layout_than_is_said(foreign: TableName) -> None:
-    """Rows of the default format are not taken for others."""
+def test_another_layout_than_declared(foreign: TableName) -> None:
+    """Rows of the default format do not fit another schema."""
     write(foreign, filled(1, 1))
     result = run("adopt", foreign, "--key", "{sensor_id}#{reverse_ms}")
     assert result.exit_code == 1
@@ -198,29 +198,29 @@ def at(minutes: float) -> datetime:
 
 
 MISFITS = {
-    "a key of no event": ({"foo": {("raw", "t"): ("1", at(0))}}, "'foo': its key is not one"),
-    "behind all others": ({"zzz#1": {("raw", "t"): ("1", at(0))}}, "'zzz#1': its key is not one"),
-    "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key is not one"),
+    "a key of no event": ({"foo": {("raw", "t"): ("1", at(0))}}, "'foo': its key does not fit"),
+    "behind all others": ({"zzz#1": {("raw", "t"): ("1", at(0))}}, "'zzz#1': its key does not fit"),
+    "among a sensor's rows": ({"s1#x": {("raw", "t"): ("1", at(0))}}, "'s1#x': its key does not fit"),
     "a value that is no number": (
         {"s1#8228676000000000": {("raw", "t"): ("warm", EPOCH)}},
-        "its cells are not read as wide: b'warm' is not a number",
+        "its cells can't be read as layout wide: b'warm' is not a number",
     ),
     "a value that is not finite": (
         {"s1#8228676000000000": {("raw", "t"): ("nan", EPOCH)}},
-        "'s1#8228676000000000': its cells are not read as wide: b'nan' is not a finite decimal number",
+        "'s1#8228676000000000': its cells can't be read as layout wide: b'nan' is not a finite decimal number",
     ),
     "the time of writing": (
         {"s1#8228676000000000": {("raw", "t"): ("1", at(0))}},
-        "cell raw:t has the timestamp 2026-02-17T12:00:00Z, and it has to be 2026-02-17T10:26:39.999Z",
+        "cell raw:t has the timestamp 2026-02-17T12:00:00Z instead of 2026-02-17T10:26:39.999Z",
     ),
     "a column that is no metric": (
         {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
-        "its cells are not read as wide: column b't (\\xc2\\xb0C)' is not a name: "
+        "its cells can't be read as layout wide: column b't (\\xc2\\xb0C)' is not a name: "
         "it does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}",
     ),
     "a reading among aggregates": (
         {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},
-        "cell stats:t is none that this schema writes there",
+        "cell stats:t is not one that this schema writes there",
     ),
     "a part of an aggregate": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(0)), ("stats", "sum_t"): ("1", at(0))}},
@@ -228,11 +228,11 @@ MISFITS = {
     ),
     "an aggregate with the time of writing": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(90))}},
-        "cell stats:reading_count has the timestamp 2026-02-17T13:30:00Z, and it has to be 2026-02-17T12:00:00Z",
+        "cell stats:reading_count has the timestamp 2026-02-17T13:30:00Z instead of 2026-02-17T12:00:00Z",
     ),
     "an int64 counter": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("\x00\x00\x00\x00\x00\x00\x00\x05", at(0))}},
-        "cell stats:reading_count is none of an aggregate: b'",
+        "cell stats:reading_count is not part of an aggregate: b'",
     ),
     "an aggregate of no hour": (
         {"agg#hourly#s9#2026-2-17T9": {("stats", "reading_count"): ("1", at(0))}},
@@ -242,25 +242,25 @@ MISFITS = {
         {"agg#daily#s1#2026-02-17": {("stats", "reading_count"): ("12", at(-720))}},
         "'agg#daily#s1#2026-02-17': the schema has no tier of such windows",
     ),
-    "a work list of another kind": ({"repair#x": {("raw", "t"): ("1", at(0))}}, "'repair#x': its key is not one"),
+    "a work list of another kind": ({"repair#x": {("raw", "t"): ("1", at(0))}}, "'repair#x': its key does not fit"),
 }
 
 
 @pytest.mark.parametrize("kind", MISFITS)
 def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
-    """It is named with what is wrong, and the table is left as it is."""
+    """Adopt names it with the reason, and leaves the table unchanged."""
     rows, says = MISFITS[kind]
     write(foreign, filled() | rows)
     result = run("adopt", foreign)
     assert result.exit_code == 1
     assert says in result.stdout
-    assert result.stderr == f"table {foreign} is left as it is: not all that was looked at fits\n"
+    assert result.stderr == f"table {foreign} is unchanged: it does not fit\n"
     assert policies(foreign) == FAMILIES
     assert read_schema(foreign) is None
 
 
 def test_the_first_few_are_named(foreign: TableName) -> None:
-    """Of many rows that do not fit, three; their number is told, also as JSON."""
+    """Adopt names three of many misfits, and reports their number, also as JSON."""
     write(foreign, filled(1, 1) | {f"foo{i}": {("raw", "t"): ("1", NOON)} for i in range(9)})
     result = run("adopt", foreign, "--json")
     assert result.exit_code == 1
@@ -281,13 +281,13 @@ def test_json(foreign: TableName) -> None:
 
 
 def test_a_missing_family(name: TableName) -> None:
-    """It is named, and not made."""
+    """Adopt names it, and does not create it."""
     create(name, raw="never", stats="never", extra="never")
     rows = {key: {c: v for c, v in cells.items() if c[0] != "meta"} for key, cells in filled(1, 1).items()}
     write(name, rows)
     result = run("adopt", name)
     assert result.exit_code == 1
-    assert "family meta is missing; create it, or name the one that there is" in result.stdout
+    assert "family meta is missing; create it, or name the existing one" in result.stdout
     assert "family extra was not requested and is left alone" in result.stdout
     assert set(policies(name)) == {"raw", "stats", "extra"}
     assert run("adopt", name, "--meta-family", "extra").exit_code == 0
@@ -303,7 +303,7 @@ def test_a_missing_family(name: TableName) -> None:
     ],
 )
 def test_policies(name: TableName, policy: str, options: list[str], says: str | None) -> None:
-    """The table's own are kept; one that is asked for and is not there does not fit, nor one that can't be."""
+    """Adopt keeps the table's policies; a different requested policy, or an invalid one, does not fit."""
     create(name, **FAMILIES | {"raw": policy})
     write(name, filled(1, 1))
     result = run("adopt", name, *options)
@@ -319,14 +319,14 @@ def test_policies(name: TableName, policy: str, options: list[str], says: str | 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("sum_temperature", "sum_temperature is 1.0, by its raw rows "),
-        ("reading_count", "reading_count is 1.0, by its raw rows 4.0"),
-        ("gone", "reading_count is missing, by its raw rows 4.0"),
-        ("alone", "avg_pressure is 94001.5, by its raw rows nothing (and 12 more)"),
+        ("sum_temperature", "sum_temperature is 1.0, but "),
+        ("reading_count", "reading_count is 1.0, but 4.0 by its raw rows"),
+        ("gone", "reading_count is missing, but 4.0 by its raw rows"),
+        ("alone", "avg_pressure is 94001.5, but nothing by its raw rows (and 12 more)"),
     ],
 )
 def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -> None:
-    """A row that is not what its raw rows make, that is missing, or that has none, does not fit."""
+    """An aggregate that differs from its raw rows, is missing, or has no raw rows does not fit."""
     rows = filled()
     key = first(rows, "agg#hourly#s2")
     if change == "gone":
@@ -343,7 +343,7 @@ def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -
 
 
 def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
-    """Aggregates outlive their raw rows: a window whose raw rows may have gone is no sign of a mistake."""
+    """Aggregates outlive their raw rows: a window whose raw rows may be collected is not compared."""
     create(name, raw="maxage=1d", stats="never", meta="maxage=1d")
     write(name, {key: cells for key, cells in filled().items() if key.startswith("agg#")})
     result = run("adopt", name)
@@ -352,9 +352,9 @@ def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
 
 
 def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more rows than are looked at, some of each sensor are, the newest and the oldest: a stray among them shows."""
+    """A sample has the newest and oldest rows of each sensor, so a misfit among them is found."""
     # The emulator samples keys at random.
-    monkeypatch.setattr(table_look, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
+    monkeypatch.setattr(inspection, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
     rows = filled(sensors=10, hours=2, a_hour=8)
     write(foreign, rows)
     result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
@@ -370,17 +370,17 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read for windows is bounded; what is left out is told."""
-    monkeypatch.setattr(table_look, "_ROWS_A_SAMPLE", 0)
+    """Adopt bounds the rows that it reads to compare windows, and reports what it left out."""
+    monkeypatch.setattr(inspection, "_ROWS_A_SAMPLE", 0)
     write(foreign, filled())
     result = run("adopt", foreign, "--dry-run")
     assert result.exit_code == 0
-    assert "further windows were not compared: they have too many raw rows" in result.stdout
+    assert "the remaining windows were not compared: they have too many raw rows" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["adopt", "create"])
 def test_tiers_without_rows(command: str, name: TableName) -> None:
-    """What was written before was counted in none of their windows, and the table says so."""
+    """The table notes that its earlier rows count in none of their windows."""
     create(name, **FAMILIES, days="never")
     write(name, filled())
     flags = ("--tier", "1h=stats", "--tier", "1d=days", *(("--apply",) if command == "create" else ()))

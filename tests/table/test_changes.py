@@ -18,7 +18,7 @@ from tests.table.running import DEFAULTS, TALL, TALL_FLAGS, create, in_file, ove
 
 
 def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
-    """What describe prints is what create took; changed by hand, diff tells how, and --apply makes it so."""
+    """Describe prints what create took; after an edit, diff shows the change, and --apply makes it."""
     run("create", name, "--schema", in_file(tmp_path, TALL))
     described = run("describe", name, "--toml").stdout
     assert described == TALL
@@ -26,7 +26,7 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
 
     changed = described.replace('logs = ["log_*"]', 'logs = ["log_*", "debug"]\nevents = ["event_*"]')
     path = in_file(tmp_path, changed.replace('days = "never"', 'days = "maxage=3650d"').replace("10ms", "20ms"))
-    told = [
+    reported = [
         "schema: metrics.logs is ['log_*'], wanted ['log_*', 'debug']",
         "schema: metrics.events is absent, wanted ['event_*']",
         "schema: rate is {'every': '10ms', 'metrics': 3, 'metadata': 0}, wanted "
@@ -35,11 +35,11 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
         "family events is missing, wanted with policy maxage=90d",
     ]
     before = run("diff", name, "--schema", path)
-    assert (before.exit_code, before.stdout.splitlines()) == (1, told)
+    assert (before.exit_code, before.stdout.splitlines()) == (1, reported)
     assert run("create", name, "--schema", path).exit_code == 1
     applied = run("create", name, "--schema", path, "--apply")
     assert applied.exit_code == 0, applied.output
-    assert applied.stdout.splitlines() == [*told, f"table {name} changed: it has what is wanted now"]
+    assert applied.stdout.splitlines() == [*reported, f"table {name} changed: it has the requested schema now"]
     after = run("diff", name, "--schema", path)
     assert (after.exit_code, after.stdout) == (0, "")
     assert policies(name)["events"] == "maxage=90d"
@@ -47,7 +47,7 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
 
 
 def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
-    """Without a file, create starts from the table's own schema, not from the default one."""
+    """Without a file, create starts from the stored schema, not from the default one."""
     run(
         "create",
         name,
@@ -78,15 +78,15 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
 
 
 def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is overtaken by another's change is told so in a line, and changes nothing, families included."""
+    """If another program changes the schema first, --apply says so in a line, and changes nothing."""
     run("create", name)
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, name, others, text_of(TableSchema.default()))
     result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"Error: table {name} is unchanged: somebody else has changed its schema meanwhile; "
-        "'tidetable table diff' tells how it differs now\n"
+        f"Error: table {name} is unchanged: another program has changed its schema meanwhile; "
+        "'tidetable table diff' shows how it differs now\n"
     )
     assert "changed: it has" not in result.stdout
     assert policies(name) == DEFAULTS
@@ -95,7 +95,7 @@ def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: p
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
-    """Where the families can't be changed, the schema is as it was."""
+    """If changing the families fails, the schema is restored."""
     if stored:
         run("create", name)
     else:
@@ -112,7 +112,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
 
 
 def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
-    """The server's policy and that of the table's own schema can part; diff tells it, --apply mends it."""
+    """If the server's policy differs from the stored schema, diff reports it, and --apply restores it."""
     run("create", name, "--gc", "raw=maxage=30d")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("never"))])
     assert run("diff", name).stdout == "family raw: policy is never, wanted maxage=30d\n"
@@ -126,13 +126,13 @@ def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
 
 
 def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
-    """Each is told with the reason and what to do instead; nothing at all is changed, not even what would be safe."""
+    """Each is refused with the reason and an alternative; nothing is changed, not even a safe part."""
     run("create", name)
     write(name, b"s#1")
     unsafe = [*TALL_FLAGS, "--gc", "raw=never"]
-    told = run("create", name, *unsafe)
-    assert told.exit_code == 1
-    assert told.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
+    reported = run("create", name, *unsafe)
+    assert reported.exit_code == 1
+    assert reported.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
     result = run("create", name, *unsafe, "--apply")
     assert result.exit_code == 1
     key, layout, unchanged = result.stderr.splitlines()
@@ -140,18 +140,18 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
         "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{metric}#{reverse_us}': the rows that"
     )
     assert layout.startswith("layout is 'wide', wanted 'tall': ")
-    assert "make another table" in key
+    assert "another table" in key
     assert unchanged == f"table {name} is unchanged"
     assert policies(name) == DEFAULTS
     assert read_schema(name) == TableSchema.default()
 
 
 def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> None:
-    """Where nothing is written yet, the table can be made anew."""
+    """A table without rows can be deleted and created again."""
     run("create", name)
     result = run("create", name, *TALL_FLAGS, "--apply")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "It has no rows: it can be deleted and created anew."
+    assert result.stderr.splitlines()[-1] == "It has no rows: you can delete it and create it again."
     run("delete", name)
     assert run("create", name, *TALL_FLAGS).exit_code == 0
 
@@ -167,7 +167,7 @@ def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> No
     ],
 )
 def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: list[str], key: str) -> None:
-    """Another encoding, and a family by another name, would hide what is there."""
+    """Another encoding, or a family's new name, would hide existing rows."""
     run("create", name)
     write(name, b"s#1")
     result = run("create", name, *options, "--apply")
@@ -177,7 +177,7 @@ def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: li
 
 
 def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
-    """Also where somebody made the table's own policy longer first, so that the schema alone changes."""
+    """Also if the table's policy was made longer first, so that only the schema changes."""
     run("create", name, "--gc", "raw=maxage=6h")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=6h"), parse_policy("maxage=90d"))])
     assert run("create", name, "--gc", "raw=maxage=90d", "--apply").exit_code == 0
@@ -188,7 +188,7 @@ def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
 
 
 def test_a_tier_that_is_added_to_rows(name: TableName) -> None:
-    """The table notes that older windows have none of it; not where there are no rows yet."""
+    """The table notes that older windows lack rows of the tier, unless it has no rows yet."""
 
     def counted() -> dict[str, bool]:
         schema = read_schema(name)
@@ -205,7 +205,7 @@ def test_a_tier_that_is_added_to_rows(name: TableName) -> None:
 
 
 def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
-    """The first family that matches takes a metric, so that their order is a part of the schema."""
+    """The first matching family takes a metric, so their order is part of the schema."""
     text = "metrics = {{{}}}"
     one, other = 'logs = ["log_*"]', 'raw = ["*"]'
     run("create", name, "--schema", in_file(tmp_path, text.format(f"{one}, {other}")))
@@ -216,7 +216,7 @@ def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) 
 
 
 def test_the_schemas_row_is_never_collected(name: TableName) -> None:
-    """Its family has a policy that keeps it, and one that somebody else set is a difference."""
+    """Its family never collects the schema; any other policy there is a difference."""
     run("create", name)
     tables.apply(name, [tables.Difference("tidetable", parse_policy("never"), parse_policy("maxage=1d"))])
     assert run("diff", name).stdout == "family tidetable: policy is maxage=1d, wanted never\n"
@@ -227,7 +227,7 @@ def test_the_schemas_row_is_never_collected(name: TableName) -> None:
 
 
 def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
-    """A program reads what differs, and whether --apply would make it so."""
+    """JSON has each difference, and whether --apply would make the change."""
     run("create", name)
     result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--json")
     assert result.exit_code == 1
@@ -238,7 +238,7 @@ def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
 
 
 def test_diff_changes_nothing(name: TableName) -> None:
-    """Whatever is wanted, the table stays; a family that nobody asked for is no difference."""
+    """A further family of the table is not a difference."""
     create(name, raw="maxage=90d", extra="never")
     assert run("diff", name).exit_code == 1
     assert policies(name) == {"extra": "never", "raw": "maxage=90d"}

@@ -13,7 +13,7 @@ from tests.table.running import arguments, create, run
 
 @pytest.mark.parametrize("command", ["describe", "delete", "diff"])
 def test_a_missing_table_is_one_line(name: TableName, command: str) -> None:
-    """Describing or deleting what is not there ends with exit code 1 and one line on standard error."""
+    """Describing or deleting a missing table is one line on standard error, and exit code 1."""
     result = run(command, name)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -22,7 +22,7 @@ def test_a_missing_table_is_one_line(name: TableName, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["create", "describe", "delete", "diff"])
 def test_an_unreachable_server_is_one_line(name: TableName, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command tells of a server that is not there in one line, with exit code 1."""
+    """Every command reports an unreachable server in one line, with exit code 1."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
     result = run(command, name)
     assert result.exit_code == 1
@@ -31,7 +31,7 @@ def test_an_unreachable_server_is_one_line(name: TableName, command: str, monkey
 
 
 def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> None:
-    """Neither describe nor --apply goes past a schema that is not understood."""
+    """Describe and --apply stop at a stored schema that they can't parse."""
     run("create", name)
     row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(b"schema#current")
     row.set_cell("tidetable", b"schema.toml", b"colour = 1")
@@ -44,7 +44,7 @@ def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> No
 
 
 def test_delete_does_not_ask_a_script(name: TableName) -> None:
-    """With standard input no terminal, the table is deleted without a question."""
+    """If standard input is not a terminal, delete does not ask."""
     create(name, raw="never")
     result = run("delete", name)
     assert result.exit_code == 0, result.output
@@ -59,7 +59,7 @@ def test_delete_does_not_ask_a_script(name: TableName) -> None:
 def test_delete_asks_at_a_terminal(
     name: TableName, options: list[str], answer: bytes, exit_code: int, deleted: bool
 ) -> None:
-    """Somebody at a terminal is asked first, and only a yes, or --yes, deletes the table."""
+    """On a terminal, delete asks first; only a yes, or --yes, deletes the table."""
     create(name, raw="never")
     keyboard, terminal = pty.openpty()
     os.write(keyboard, answer)

@@ -10,7 +10,7 @@ from tests.table.running import DEFAULTS, LONG_POLICY, create, policies, run
 
 
 def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
-    """Without a word about it, the families are raw, stats and meta under their default policies."""
+    """Without flags, the families are raw, stats and meta with their default policies."""
     result = run("create", name)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -27,7 +27,7 @@ def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
 
 
 def test_create_takes_names_and_policies(name: TableName) -> None:
-    """Families can be called otherwise, and each can have a policy of cbt's grammar."""
+    """Families can have other names, and each can have a policy in cbt's syntax."""
     families = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
     result = run("create", name, *families, "--gc", "r=maxage=3d and maxversions=2", "--gc", "m=never")
     assert result.exit_code == 0, result.output
@@ -39,30 +39,30 @@ def test_create_takes_names_and_policies(name: TableName) -> None:
 
 
 def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
-    """Whoever lets readings go sooner than now is told, before and while it is done; a longer policy is no matter."""
+    """A shorter policy prints a warning, without and with --apply; a longer one does not."""
     run("create", name, "--gc", "raw=never", "--gc", "stats=maxage=10d")
     for apply in ([], ["--apply"]):
         result = run("create", name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d", *apply)
         assert result.stderr == (
-            "warning: family raw: policy is never, wanted maxage=30d, which collects what is older\n"
+            "warning: family raw: policy is never, wanted maxage=30d, which collects older cells\n"
         )
 
 
 def test_create_again_has_nothing_to_do(name: TableName) -> None:
-    """Creating the same table twice succeeds twice, whatever the order in which a policy's parts are given."""
+    """Creating the same table twice succeeds, in any order of a policy's parts."""
     run("create", name, "--gc", "raw=maxage=3d || maxversions=2")
     result = run("create", name, "--gc", "raw=maxversions=2 or maxage=72h")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"table {name} has what is wanted: nothing to do\n"
+    assert result.stdout == f"table {name} has the requested schema: nothing to do\n"
 
 
 def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None:
-    """Each difference is a line, the last line names --apply, the exit code is 1 and the table as before."""
+    """Each difference is a line, the last line names --apply, the exit code is 1, and nothing changes."""
     create(name, raw="maxage=30d", stats="maxage=730d", extra="never")
     result = run("create", name)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         "family extra was not requested and is left alone",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
@@ -73,15 +73,15 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
 
 
 def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) -> None:
-    """Missing families are added, policies changed, other families left alone; after that nothing is to do."""
+    """--apply adds missing families and sets policies, but leaves other families alone; then nothing differs."""
     create(name, raw="maxage=30d", extra="never")
     result = run("create", name, "--apply")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1] == f"table {name} changed: it has what is wanted now"
+    assert result.stdout.splitlines()[-1] == f"table {name} changed: it has the requested schema now"
     assert policies(name) == {"extra": "never", **DEFAULTS}
     again = run("create", name)
     assert again.exit_code == 0
-    assert again.stdout.splitlines()[-1] == f"table {name} has what is wanted: nothing to do"
+    assert again.stdout.splitlines()[-1] == f"table {name} has the requested schema: nothing to do"
 
 
 def test_create_compares_with_a_table_that_somebody_else_has_just_created(
@@ -103,7 +103,7 @@ def test_create_compares_with_a_table_that_somebody_else_has_just_created(
 
 
 def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is overtaken finds what it wanted; who wanted otherwise is told so, and the first one's schema stays."""
+    """If another program creates the table first, create reports only a different schema."""
     assert run("create", name).exit_code == 0
     find = tables.find
     for options, exit_code in (([], 0), (["--layout", "serialized"], 1)):
@@ -120,7 +120,7 @@ def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeyp
 def test_of_two_that_create_a_table_at_the_same_time_one_does(
     name: TableName, monkeypatch: pytest.MonkeyPatch, others: list[str]
 ) -> None:
-    """Who has made the table, and finds another's schema in it, tells how that differs, and never "created"."""
+    """If another schema is stored after create made the table, it reports the difference, and never "created"."""
     create_bare = tables.create_bare
     results: list[Result] = []
 
@@ -138,7 +138,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         assert result.exit_code == 1
         assert "schema: layout is 'serialized', wanted 'wide'" in result.stdout.splitlines()
     else:
-        assert (result.exit_code, result.stdout) == (0, f"table {name} has what is wanted: nothing to do\n")
+        assert (result.exit_code, result.stdout) == (0, f"table {name} has the requested schema: nothing to do\n")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
     [
         (["--gc", "other=maxage=1d"], "--gc other=…: the table's families are raw, meta, stats"),
         (["--gc", "tidetable=maxage=1d"], "the table's families are raw, meta, stats"),
-        (["--gc", "raw"], "'raw': it takes FAMILY=POLICY, as in raw=maxage=30d"),
+        (["--gc", "raw"], "'raw': expected FAMILY=POLICY, like raw=maxage=30d"),
         (["--gc", "raw=maxage=90x"], "expected at character 8, not '90x'"),
         (["--gc", f"raw={LONG_POLICY}"], "family raw: the policy is too long: Bigtable stores at most 500 bytes"),
         (["--raw-family", "stats"], "tiers: family stats is one of metrics already"),
@@ -158,16 +158,16 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         (["--layout", "square"], "'square' is not one of"),
         (["--layout", "serialized", "--values", "float64"], "values: the layout serialized keeps values in the event"),
         (["--layout", "serialized", "--meta-family", "m"], "--meta-family: the schema has no such family"),
-        (["--tier", "1h"], "'1h': it takes WINDOW=FAMILY, as in 1d=daily"),
+        (["--tier", "1h"], "'1h': expected WINDOW=FAMILY, like 1d=daily"),
         (["--tier", "7m=stats"], "a window of 7m does not divide a day"),
         (["--tier", "1h=a", "--tier", "60m=b"], "are the same window"),
-        (["--tier", "1h=a", "--stats-family", "b"], "leave one of them out"),
+        (["--tier", "1h=a", "--stats-family", "b"], "pass only one of the flags"),
         (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
         (["--table", "projects/p/instances/i/tables/t"], "it takes the id alone, without the path around it"),
     ],
 )
 def test_a_bad_option_is_a_usage_error(name: TableName, options: list[str], problem: str) -> None:
-    """An option that makes no sense is told as one, before any server is asked."""
+    """An invalid option is wrong usage, before any request to a server."""
     result = run("create", name, *options)
     assert result.exit_code == 2
     assert problem in result.stderr

@@ -10,17 +10,17 @@ from tests.table.running import DEFAULTS, TALL, create, in_file, lines, run
 
 
 def test_describe_prints_families_and_policies(name: TableName) -> None:
-    """A person reads a small table."""
+    """Text output is a small table."""
     create(name, raw="maxage=30d || maxversions=2", meta="never")
     result = run("describe", name)
     assert result.exit_code == 0, result.output
     assert lines(result)[0] == f"table {name}"
-    assert lines(result)[1] == "It has no schema of its own; 'tidetable table create' with --apply stores one."
+    assert lines(result)[1] == "It has no stored schema; 'tidetable table create' with --apply stores one."
     assert {"family policy", "raw maxage=30d || maxversions=2", "meta never"} <= set(lines(result))
 
 
 def test_describe_as_json_prints_one_line(name: TableName) -> None:
-    """A program reads one line of JSON with the families by name."""
+    """JSON output is one line with the families by name."""
     create(name, raw="maxage=30d", meta="never")
     result = run("describe", name, "--json")
     assert result.exit_code == 0, result.output
@@ -30,7 +30,7 @@ def test_describe_as_json_prints_one_line(name: TableName) -> None:
 
 
 def test_describe_prints_the_schema_and_example_keys(name: TableName, tmp_path: Path) -> None:
-    """A person sees the schema, a key of each kind, what keys cost a reader, what hurts, and the real policies."""
+    """Text has the schema, example keys, the number of key ranges, warnings, and the real policies."""
     run("create", name, "--schema", in_file(tmp_path, TALL))
     tables.apply(name, [tables.Difference("days", parse_policy("never"), parse_policy("maxage=9d"))])
     result = run("describe", name)
@@ -60,7 +60,7 @@ def test_describe_prints_the_schema_and_example_keys(name: TableName, tmp_path: 
             "wide",
             [
                 "event 2026-02-17T10:30:00.250000#sensor-1",
-                "one sensor, one day 1 range, in which the rows of others lie too",
+                "one sensor, one day 1 range, shared with other sensors' rows",
             ],
         ),
         (
@@ -71,7 +71,7 @@ def test_describe_prints_the_schema_and_example_keys(name: TableName, tmp_path: 
         ("x[b]{sensor_id}#{reverse_us}#{event_id}", "wide", ["event x[b]sensor-1#8228675799749999#event-1"]),
     ],
 )
-def test_describe_tells_keys_of_every_kind(name: TableName, key: str, layout: str, wanted: list[str]) -> None:
+def test_describe_shows_keys_of_every_kind(name: TableName, key: str, layout: str, wanted: list[str]) -> None:
     """Promoted metadata, event ids, buckets and times in front are in the examples as they are in the table."""
     run("create", name, "--key", key, "--layout", layout)
     assert set(wanted) <= set(lines(run("describe", name)))
@@ -108,8 +108,8 @@ def test_describe_as_json_has_the_schema(name: TableName) -> None:
 
 
 def test_describe_without_a_schema_has_no_toml(name: TableName) -> None:
-    """What there is not can't be piped."""
+    """A table without a schema has no TOML to print."""
     create(name, raw="never")
     result = run("describe", name, "--toml")
     assert result.exit_code == 1
-    assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no schema of its own\n")
+    assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no stored schema\n")

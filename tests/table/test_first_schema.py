@@ -15,7 +15,7 @@ from tests.table.running import TALL_FLAGS, create, in_file, overtake, policies,
 def test_a_first_schema_is_stored_over_none(
     name: TableName, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
 ) -> None:
-    """Who is overtaken by another's first schema is told how it differs from what is wanted."""
+    """If another program stores the first schema, --apply reports how it differs from the requested one."""
     create(name, tidetable="never")
     overtake(monkeypatch, name, TableSchema.default(), None)
     result = run("create", name, *wanted, "--apply")
@@ -35,7 +35,7 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     result = run("create", name, *families)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "schema: the table has none of its own, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         "family tidetable is missing, wanted with policy never",
         f"table {name} is unchanged; --apply would make these changes",
     ]
@@ -48,14 +48,14 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     [
         (
             TALL_FLAGS,
-            "the rows of a table that says nothing of itself can be of no other than key {sensor_id}#{reverse_us}",
+            "the rows of a table without a stored schema must have key {sensor_id}#{reverse_us}",
         ),
-        (["--values", "float64"], "the rows of a table that says nothing of itself can be of no other"),
-        (["--raw-family", "r"], "it has no family of readings that is called r"),
+        (["--values", "float64"], "the rows of a table without a stored schema must have"),
+        (["--raw-family", "r"], "it has no family of readings named r"),
     ],
 )
 def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options: list[str], problem: str) -> None:
-    """To store another one would be a lie; a table without rows takes any."""
+    """A table with rows takes no other schema; one without rows takes any."""
     create(name, raw="maxage=90d")
     write(name, b"s#8228675799749999")
     result = run("create", name, *options, "--apply")
@@ -88,15 +88,15 @@ def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options:
 def test_a_first_schema_hides_nothing(
     name: TableName, options: list[str], hidden: str, flags: str, tmp_path: Path
 ) -> None:
-    """What an older pipeline wrote under the default's names is not left behind by others, unless nothing is there."""
+    """New names may not hide rows under the default names, unless there are none."""
     create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="maxage=90d")
     write(name, b"s#8228675799749999")
     result = run("create", name, *options, "--apply")
     assert result.exit_code == 1
-    told, unchanged = result.stderr.splitlines()
-    assert told.endswith(
-        f"it has the default schema's {hidden}, which would no longer be read; "
-        f"name what is there with {flags}, or pass the families by --schema"
+    reported, unchanged = result.stderr.splitlines()
+    assert reported.endswith(
+        f"it has the default schema's families {hidden}, which would no longer be read; "
+        f"keep them with {flags}, or pass the families with --schema"
     )
     assert unchanged == f"table {name} is unchanged"
     assert read_schema(name) is None
@@ -105,7 +105,7 @@ def test_a_first_schema_hides_nothing(
 
 
 def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the schema could not be stored after the table was created, --apply makes up for it."""
+    """If create failed to store the schema, --apply stores it."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("the server cannot be reached")

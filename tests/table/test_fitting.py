@@ -1,4 +1,4 @@
-"""What the schema writes fits; what it would have written otherwise does not."""
+"""Rows fit if the schema would have written them, and only then."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import work_row
-from pipeline.table.fitting import Mismatch, aggregate, beginnings, check_listed, raw_events, raw_key_ranges
+from pipeline.table.fitting import Mismatch, aggregate_window, check_listed, prefix_ranges, raw_events, raw_key_ranges
 
 T = parse_time("2026-02-17T12:00:00Z")
 SCHEMAS = {
@@ -59,7 +59,7 @@ def test_another_time_of_a_cell_does_not_fit(text: str) -> None:
 
 
 def test_what_is_left_of_an_event() -> None:
-    """Where readings were collected sooner than metadata, the metadata still fits."""
+    """If readings were collected before metadata, the metadata still fits."""
     for text, schema in SCHEMAS.items():
         if not schema.layout.serializes:
             (row, *_) = schema.rows(Event("a", T, {"b": 1.5}, {"place": "n", "model": "m"}, "e1"))
@@ -69,12 +69,12 @@ def test_what_is_left_of_an_event() -> None:
 
 
 def test_another_spelling_of_a_number_fits() -> None:
-    """What reads as the same number is one, where it is a cell's value; where it names the column, it is another."""
+    """An equal number in a cell's value fits in any spelling; in a column's name it does not."""
     wide, columns = SCHEMAS[""], SCHEMAS['layout = "bucket_columns"\nkey = "{sensor_id}#{metric}#{bucket:1d}"']
     (row,) = wide.rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(wide, Row(row.key, [row.cells[0]._replace(value=b"1.50")]))
     (row,) = columns.rows(Event("a", T, {"b": 1.5}, {}))
-    with pytest.raises(Mismatch, match=r"cell raw:1\.50 is none that this schema writes there"):
+    with pytest.raises(Mismatch, match=r"cell raw:1\.50 is not one that this schema writes there"):
         raw_events(columns, Row(row.key, [row.cells[0]._replace(qualifier=b"1.50")]))
 
 
@@ -88,7 +88,7 @@ def test_a_salt_of_another_sensor() -> None:
 
 
 def test_families_that_the_schema_does_not_name() -> None:
-    """Nobody reads them."""
+    """Readers ignore them."""
     (row,) = SCHEMAS[""].rows(Event("a", T, {"b": 1.5}, {}))
     raw_events(SCHEMAS[""], Row(row.key, [*row.cells, Cell("extra", b"\xff", 5, b"?")]))
 
@@ -102,11 +102,11 @@ def test_what_is_aggregated_fits(readings: list[dict[str, float]]) -> None:
     for each in readings:
         stats.add(each)
     row = aggregate_row(tier.window, "s", T, stats, tier.family)
-    assert aggregate(tier, row, schema.families) == ("s", T)
+    assert aggregate_window(tier, row, schema.families) == ("s", T)
     with pytest.raises(Mismatch, match="it has no "):
-        aggregate(tier, Row(row.key, row.cells[:-1]), schema.families)
+        aggregate_window(tier, Row(row.key, row.cells[:-1]), schema.families)
     with pytest.raises(Mismatch, match="has the timestamp"):
-        aggregate(tier, Row(row.key, [row.cells[0]._replace(timestamp_us=T + 1000)]), schema.families)
+        aggregate_window(tier, Row(row.key, [row.cells[0]._replace(timestamp_us=T + 1000)]), schema.families)
     check_listed(tier, work_row(tier, "s", T).key)
 
 
@@ -115,7 +115,9 @@ def test_what_counts_nothing(value: bytes) -> None:
     """A number of events is whole, and at least one."""
     (tier,) = SCHEMAS[""].tiers
     with pytest.raises(Mismatch):
-        aggregate(tier, Row(b"agg#hourly#s#2026-02-17T12", [Cell("stats", b"reading_count", T, value)]), ["stats"])
+        aggregate_window(
+            tier, Row(b"agg#hourly#s#2026-02-17T12", [Cell("stats", b"reading_count", T, value)]), ["stats"]
+        )
 
 
 def test_where_raw_rows_lie() -> None:
@@ -129,14 +131,14 @@ def test_where_raw_rows_lie() -> None:
 
 
 @given(st.sets(st.binary(min_size=1, max_size=4)), st.binary(max_size=2))
-def test_beginnings(keys: set[bytes], start: bytes) -> None:
-    """Each key is in one range, and the ranges are in order and apart."""
+def test_prefix_ranges(keys: set[bytes], start: bytes) -> None:
+    """Each key is in one range, and the ranges are in order and disjoint."""
     keys = {b"a" + key for key in keys} | {b"a#b", b"a#c", b"b"}
 
     def first_key(of: KeyRange) -> bytes | None:
         return min((key for key in keys if of.start <= key and (not of.end or key < of.end)), default=None)
 
-    found = list(beginnings(first_key, KeyRange(start, b"a\xff"), 1))
+    found = list(prefix_ranges(first_key, KeyRange(start, b"a\xff"), 1))
     for key in keys:
         count = sum(each.start <= key < each.end for each in found)
         assert count == (start <= key < b"a\xff")

@@ -12,7 +12,7 @@ from tests.table.running import LONG_POLICY, TALL, arguments, in_file, run
 
 
 def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> None:
-    """Its families, policies, splits and warnings are told; --gc has the last word."""
+    """Create prints families, policies, splits and warnings; --gc overrides the file."""
     result = run("create", name, "--schema", in_file(tmp_path, TALL), "--gc", "logs=maxage=1d")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -33,14 +33,14 @@ def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> N
 
 
 def test_a_schema_can_come_by_standard_input(name: TableName) -> None:
-    """A dash is standard input, so that what describe prints can be piped."""
+    """A dash is standard input, for piping from describe."""
     result = CliRunner().invoke(main, arguments("create", name, "--schema", "-"), input=TALL)
     assert result.exit_code == 0, result.output
     assert read_schema(name) == parse_schema(TALL)
 
 
 def test_flags_say_the_common_choices(name: TableName) -> None:
-    """Key, layout, values and tiers can be said without a file."""
+    """Flags can set key, layout, values and tiers without a file."""
     key = "{sensor_id}#{bucket:1d}"
     tiers = ["--tier", "1d=days", "--tier", "15m=quarters"]
     options = ["--key", key, "--layout", "bucket_cells", "--values", "float64", *tiers, "--gc", "days=never"]
@@ -62,8 +62,8 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "schema: it is empty"),
-        (" \n\t\n", "schema: it is empty"),
+        ("", "schema: the file is empty"),
+        (" \n\t\n", "schema: the file is empty"),
         ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
         ('colour = "red"', "colour: there is no such key; there are key, layout"),
         ('layout = "square"', "layout: 'square' is none of wide, tall"),
@@ -97,7 +97,7 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
     ],
 )
 def test_a_bad_schema_is_refused(name: TableName, tmp_path: Path, text: str, problem: str) -> None:
-    """One line names the file and the key at fault, and no table is created; diff tells the same."""
+    """One line names the file and the key at fault, and no table is created; diff prints the same."""
     path = in_file(tmp_path, text)
     for command in ("create", "diff"):
         result = run(command, name, "--schema", path)
@@ -109,7 +109,7 @@ def test_a_bad_schema_is_refused(name: TableName, tmp_path: Path, text: str, pro
 def test_a_bad_file_is_refused_before_a_server_is_asked(
     name: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that is no text, and a policy beside it of a family that it does not have, need no server to be wrong."""
+    """A file that is not text, or --gc for a family that it lacks, is refused without a server."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
     path = tmp_path / "latin.toml"
     path.write_bytes(b'key = "\xff"')
@@ -134,8 +134,8 @@ def test_a_bad_file_is_refused_before_a_server_is_asked(
         ["--meta-family", "meta"],
     ],
 )
-def test_a_file_says_all_of_it(name: TableName, tmp_path: Path, options: list[str]) -> None:
-    """A file and a flag that says a part of the same are wrong usage."""
+def test_a_file_describes_the_whole_schema(name: TableName, tmp_path: Path, options: list[str]) -> None:
+    """A file combined with a flag that sets part of the schema is wrong usage."""
     result = run("create", name, "--schema", in_file(tmp_path, TALL), *options)
     assert result.exit_code == 2
-    assert "--schema says all of it" in result.stderr
+    assert "--schema describes the whole schema" in result.stderr

@@ -1,4 +1,4 @@
-"""A look at a table that says nothing of itself: a sample of its rows held against a schema, aggregates included."""
+"""Inspects a table without a stored schema: checks a sample of its rows, aggregates included, against a schema."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -22,32 +22,41 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
-from pipeline.table.fitting import Mismatch, aggregate, beginnings, check_listed, raw_events, raw_key_ranges, shown_key
+from pipeline.table.fitting import (
+    Mismatch,
+    aggregate_window,
+    check_listed,
+    prefix_ranges,
+    raw_events,
+    raw_key_ranges,
+    shown_key,
+)
 
-_MOST_NAMED = 3  # of the rows that do not fit
-_MOST_PARTS = 20  # of a table, that are looked into
-_MOST_WINDOWS = 200  # that are compared
-_ROWS_A_SAMPLE = 100  # rows that are read for windows, for each row of the sample
-_STILL_WRITTEN = timedelta(hours=1)  # how long after its end a window may lack something
+_MOST_NAMED = 3  # misfits of each kind in the report
+_MOST_PARTS = 20  # of the table, to sample from
+_MOST_WINDOWS = 200  # to compare with raw rows
+_ROWS_A_SAMPLE = 100  # read to compare windows, for each row of the sample
+_STILL_WRITTEN = timedelta(hours=1)  # after its end, while a window may be incomplete
 _KEYS_ALONE = row_filter(CellSelection((), keys_only=True))
-_MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # of a bucket's row
+_MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # a bucket's row may have very many
 
 
 @dataclass
 class Report:
-    """What was looked at, and what of it does not fit."""
+    """What an inspection checked, and what does not fit."""
 
     families: list[str] = field(default_factory=list)
-    """One line for each family of the schema, and for what is there beside them."""
+    """A line for each family of the schema, and for each further family of the table."""
     inspected: dict[str, int] = field(default_factory=dict)
-    """How many rows, by kind."""
+    """The number of checked rows, by kind."""
     all_of: dict[str, bool] = field(default_factory=dict)
     """Whether these are all rows of the kind."""
     windows: int = 0
+    """The number of windows compared with their raw rows."""
     misfits: dict[str, int] = field(default_factory=dict)
-    """How many, by kind."""
+    """The number of misfits, by kind."""
     named: dict[str, list[str]] = field(default_factory=dict)
-    """The first of them, by kind."""
+    """The first misfits, by kind."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -55,13 +64,14 @@ class Report:
         return not self.misfits
 
     def mismatch(self, kind: str, what: str) -> None:
+        """Counts a misfit, and keeps its description if it is one of the first."""
         self.misfits[kind] = self.misfits.get(kind, 0) + 1
         if len(named := self.named.setdefault(kind, [])) < _MOST_NAMED:
             named.append(what)
 
 
-class Look:
-    """One look at a table. What it finds is in the report."""
+class Inspection:
+    """One inspection of a table. Puts its results into a report."""
 
     def __init__(
         self, reader: RowReader, schema: TableSchema, policies: Mapping[str, Policy], sample: int, report: Report
@@ -71,11 +81,11 @@ class Look:
         self._policies = policies
         self._sample = sample
         self._report = report
-        self._windows: dict[tuple[str, int], None] = {}  # the longest ones of rows that fit: sensor and start
+        self._windows: dict[tuple[str, int], None] = {}  # sensor and longest window's start of each row that fits
         self._rows_left = sample * _ROWS_A_SAMPLE
 
-    def look(self) -> None:
-        """At raw rows, at aggregate rows, and at both of some windows."""
+    def run(self) -> None:
+        """Checks raw rows and aggregate rows, and compares both for some windows."""
         self._samples = [sample.key for sample in sampled_keys(self._reader.name)]
         for row in self._rows("raw rows", raw_key_ranges(), 0, _MOST_CELLS):
             try:
@@ -87,19 +97,19 @@ class Look:
             kind, prefix = _kind(tier), aggregate_prefix(tier.window).encode()
             for row in self._rows(kind, [prefix_range(prefix)], len(prefix)):
                 try:
-                    self._pick(*aggregate(tier, row, self._schema.families))
+                    self._pick(*aggregate_window(tier, row, self._schema.families))
                 except Mismatch as mismatch:
                     self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
-        self._look_at_other_windows()
-        self._look_at_the_work_list()
+        self._check_other_windows()
+        self._check_work_list()
         if self._schema.tiers and all(family in self._policies for family in self._schema.families):
             self._compare()
 
-    def _rows(self, kind: str, ranges: list[KeyRange], within: int, cells: RowFilter | None = None) -> Iterator[Row]:
-        """All rows with such keys, if they are no more than the sample; else some from many places. Counts them."""
+    def _rows(self, kind: str, ranges: list[KeyRange], skip: int, cells: RowFilter | None = None) -> Iterator[Row]:
+        """Returns all rows in the ranges, or a sample from all over them if there are too many. Counts the rows."""
         self._report.inspected[kind] = 0
         self._report.all_of[kind] = few = self._count(ranges) <= self._sample
-        for row in self._all(ranges, cells) if few else self._of_places(ranges, within, cells):
+        for row in self._all(ranges, cells) if few else self._sampled(ranges, skip, cells):
             self._report.inspected[kind] += 1
             yield row
 
@@ -107,9 +117,9 @@ class Look:
         for keys in ranges:
             yield from self._reader.read(keys, cells)
 
-    def _of_places(self, ranges: list[KeyRange], within: int, cells: RowFilter | None) -> Iterator[Row]:
-        """Of each place the first and the last rows: where keys have a time, the newest and the oldest."""
-        places = self._places(ranges, within)
+    def _sampled(self, ranges: list[KeyRange], skip: int, cells: RowFilter | None) -> Iterator[Row]:
+        """Returns the first and the last rows of each place: if keys end in a time, the newest and the oldest."""
+        places = self._places(ranges, skip)
         most = max(self._sample // len(places), 1)
         for keys in places:
             last = keys.start
@@ -120,7 +130,7 @@ class Look:
             yield from self._reader.read(behind, cells, most // 2, reverse=True) if most > 1 else ()
 
     def _count(self, ranges: list[KeyRange]) -> int:
-        """How many rows there are, up to one more than the sample."""
+        """Returns the number of rows, but at most one more than the sample size."""
         found = 0
         for keys in ranges:
             found += sum(1 for _ in self._reader.read(keys, _KEYS_ALONE, self._sample + 1 - found))
@@ -128,10 +138,10 @@ class Look:
                 break
         return found
 
-    def _places(self, ranges: list[KeyRange], within: int) -> list[KeyRange]:
-        """Ranges of keys all over these, no more than a tenth of the sample, or one for each part of the table."""
+    def _places(self, ranges: list[KeyRange], skip: int) -> list[KeyRange]:
+        """Returns prefix ranges from every part of the table: a tenth of the sample size, or one for each part."""
         at = self._samples[:: len(self._samples) // _MOST_PARTS + 1]
-        parts = [beginnings(self._first_key, part, within) for keys in ranges for part in split_range(keys, at)]
+        parts = [prefix_ranges(self._first_key, part, skip) for keys in ranges for part in split_range(keys, at)]
         places: list[KeyRange] = []
         while parts and len(places) < self._sample // 10:
             found = [(part, place) for part in parts if (place := next(part, None)) is not None]
@@ -147,16 +157,16 @@ class Look:
         if self._schema.tiers:
             self._windows[sensor_id, self._schema.tiers[-1].window.start_of(time_us)] = None
 
-    def _look_at_other_windows(self) -> None:
+    def _check_other_windows(self) -> None:
         known = {aggregate_prefix(tier.window).encode() for tier in self._schema.tiers}
-        for keys in _some(beginnings(self._first_key, prefix_range(b"agg#"), len(b"agg#")), _MOST_WINDOWS):
+        for keys in _some(prefix_ranges(self._first_key, prefix_range(b"agg#"), len(b"agg#")), _MOST_WINDOWS):
             prefix = keys.start[: keys.start.find(b"#", len(b"agg#")) + 1]
             if prefix not in known:
                 self._report.mismatch(
                     "aggregate rows", f"{shown_key(keys.start)}: the schema has no tier of such windows"
                 )
 
-    def _look_at_the_work_list(self) -> None:
+    def _check_work_list(self) -> None:
         if not self._schema.tiers:
             return
         kind = "rows of the work list"
@@ -166,7 +176,7 @@ class Look:
             except Mismatch as mismatch:
                 self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
 
-    # Aggregates held against raw rows, as a repair does it
+    # Compares aggregates with raw rows, as a repair does
 
     def _compare(self) -> None:
         picked = list(self._windows)
@@ -176,21 +186,21 @@ class Look:
                     self._report.windows += 1
                     if audited.finding is not None and not self._lacks_all(audited.finding):
                         self._report.mismatch("windows", _shown_finding(audited.finding))
-            except _Enough:
-                self._report.notes.append("further windows were not compared: they have too many raw rows")
+            except _TooManyRows:
+                self._report.notes.append("the remaining windows were not compared: they have too many raw rows")
                 return
             except (ForeignRow, ValueError) as problem:
                 self._report.mismatch("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
         for tier in self._schema.tiers:
             if not self._report.inspected[_kind(tier)]:
-                self._report.notes.append(f"there are no {_kind(tier)} at all: 'tidetable repair' makes them")
+                self._report.notes.append(f"the table has no {_kind(tier)}: 'tidetable repair' creates them")
 
     def _lacks_all(self, finding: Finding) -> bool:
-        """Whether it is of a tier of which the table has no row at all: nothing there is wrong yet."""
+        """Whether the table has no rows of the finding's tier, which a repair will create."""
         return not self._report.inspected[_kind(finding.tier)]
 
     def _audit(self, sensor_id: str, start_us: int) -> list[Audited]:
-        """Every window of the sensor in a longest one that is complete, and not collected in part."""
+        """Audits a sensor's windows in a longest one, if they are complete and not collected in part."""
         tiers = self._schema.tiers
         end_us = start_us + tiers[-1].window.length_us
         now_us = time.time_ns() // 1000
@@ -222,12 +232,12 @@ class Look:
         for row in self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse):
             self._rows_left -= 1
             if self._rows_left < 0:
-                raise _Enough
+                raise _TooManyRows
             yield row
 
 
-class _Enough(Exception):
-    """So many rows were read for windows as a look may cost."""
+class _TooManyRows(Exception):
+    """The inspection has read as many rows to compare windows as it may."""
 
 
 def _some(ranges: Iterator[KeyRange], most: int) -> Iterator[KeyRange]:
@@ -243,4 +253,4 @@ def _shown_finding(finding: Finding) -> str:
     stored = "missing" if first.stored is None else first.stored
     recomputed = "nothing" if first.recomputed is None else first.recomputed
     more = f" (and {len(others)} more)" if others else ""
-    return f"{shown_key(finding.key)}: {first.statistic} is {stored}, by its raw rows {recomputed}{more}"
+    return f"{shown_key(finding.key)}: {first.statistic} is {stored}, but {recomputed} by its raw rows{more}"
