@@ -26,6 +26,7 @@ from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
 from pipeline.formats.files import EventMaker, FileColumns
+from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # Beam takes seconds to import, and --help shall not wait for it
     from pipeline.backfill.run import Backfill, Outcome
@@ -176,12 +177,12 @@ def _check_dead_letters(file: str | None) -> None:
 
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
     """Tells what everything that was read, and not yet written, comes to."""
-    if outcome.totals.get("unreadable_files"):
+    if outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES):
         report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
-    if expired := outcome.totals.get("expired_events", 0):
+    if expired := outcome.totals.get(metrics.EXPIRED_EVENTS, 0):
         raise click.ClickException(
-            expired_message(expired, outcome.totals.get("events", 0), plan.target.name, plan.expiry, policies)
+            expired_message(expired, outcome.totals.get(metrics.EVENTS, 0), plan.target.name, plan.expiry, policies)
             + ", and their windows' aggregates would be of what is left; nothing was written: give --accept-expired to "
             "write them all the same"
         )

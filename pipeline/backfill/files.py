@@ -34,10 +34,6 @@ FILE = "file"
 LINE = "line"
 """Attributes of a message that was made of a file: which; and, where it is refused, the line or record there."""
 
-RECORDS = "records"
-REFUSED_RECORDS = "refused_records"
-UNREADABLE_FILES = "unreadable_files"
-
 _IN_BLOCKS: dict[str, Callable[..., AvroFile | ParquetFile]] = {".avro": AvroFile, ".parquet": ParquetFile}
 _MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
 _MOST_EVENTS = 500  # in a message
@@ -197,9 +193,9 @@ class _ReadRangeFn(beam.DoFn):
     def __init__(self, step: str, maker: EventMaker) -> None:
         self._step = step
         self._maker = maker
-        self._records = metrics.counter(RECORDS)
-        self._refused = metrics.counter(REFUSED_RECORDS)
-        self._unreadable = metrics.counter(UNREADABLE_FILES)
+        self._records = metrics.counter(metrics.BACKFILL_RECORDS)
+        self._refused = metrics.counter(metrics.BACKFILL_REFUSED_RECORDS)
+        self._unreadable = metrics.counter(metrics.BACKFILL_UNREADABLE_FILES)
 
     def start_bundle(self) -> None:
         self._file = ""

@@ -13,11 +13,10 @@ from pipeline.cli.console import err
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import format_duration
 from pipeline.core.text import plain
+from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
     from pipeline.backfill.run import Outcome
-
-_OF_REASON = "dead_letters_"
 
 
 @dataclass(frozen=True)
@@ -39,23 +38,23 @@ class Summary:
     @property
     def refused(self) -> int:
         """Records that made no event of the table."""
-        return self._of("refused_records") + self._of("dead_letters")
+        return self._of(metrics.BACKFILL_REFUSED_RECORDS) + self._of(metrics.DEAD_LETTERS)
 
     def as_json(self) -> dict[str, Any]:
         """As an object. Of what was refused, ``malformed`` is what was no event at all."""
         return {
             "table": str(self.table),
             "files": self.files,
-            "records": self._of("records"),
-            "events": self._of("events"),
+            "records": self._of(metrics.BACKFILL_RECORDS),
+            "events": self._of(metrics.EVENTS),
             "refused": self.refused,
-            "malformed": self._of("refused_records"),
+            "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
-            "raw_rows": self._of("raw_rows"),
-            "aggregate_rows": self._of("aggregate_rows"),
-            "windows_listed": self._of("windows_listed"),
-            "windows_left": self._of("windows_left"),
-            "expired": self._of("expired_events"),
+            "raw_rows": self._of(metrics.RAW_ROWS),
+            "aggregate_rows": self._of(metrics.AGGREGATE_ROWS),
+            "windows_listed": self._of(metrics.BACKFILL_WINDOWS_LISTED),
+            "windows_left": self._of(metrics.BACKFILL_WINDOWS_LEFT),
+            "expired": self._of(metrics.EXPIRED_EVENTS),
             "seconds": round(self.seconds, 3),
         }
 
@@ -68,22 +67,22 @@ class Summary:
             f"{_counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
         if self.refused:
-            reasons = {"malformed": self._of("refused_records"), **self._reasons}
+            reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
             click.echo(f"refused: {counts}" + (f"; they are in {dead_letters}" if dead_letters else ""))
-        if left := self._of("windows_left"):
+        if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
                 f"{_counted(left, 'window')} may have been collected in part, or count more than their raw rows: left "
                 "as they are, and on the table's work list now; tidetable repair --listed settles those whose raw "
                 "rows are all there"
             )
-        if listed := self._of("windows_listed") - left:
+        if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
             click.echo(
                 f"{_counted(listed, 'window')} may still be written by a job with "
                 f"{format_duration(allowed_lateness)} of allowed lateness, which does not know these events: on the "
                 "table's work list now, for tidetable repair --listed to settle later"
             )
-        if expired := self._of("expired_events"):
+        if expired := self._of(metrics.EXPIRED_EVENTS):
             click.echo(f"older than the table keeps readings, and soon to be collected: {_counted(expired, 'event')}")
 
     def _of(self, name: str) -> int:
@@ -92,9 +91,9 @@ class Summary:
     @property
     def _reasons(self) -> dict[str, int]:
         return {
-            name.removeprefix(_OF_REASON): number
+            reason: number
             for name, number in sorted(self.totals.items())
-            if name.startswith(_OF_REASON) and number
+            if number and (reason := metrics.dead_letter_reason(name))
         }
 
 
@@ -122,14 +121,14 @@ def report_records(outcome: "Outcome") -> None:
     """Prints the first of what was refused, and what is remarkable, as publish does."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
-    refused = outcome.totals.get("refused_records", 0) + outcome.totals.get("dead_letters", 0)
+    refused = outcome.totals.get(metrics.BACKFILL_REFUSED_RECORDS, 0) + outcome.totals.get(metrics.DEAD_LETTERS, 0)
     if refused > len(outcome.refused):
         err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)
 
 
 def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:
     """Raises ClickException where a file could not be read as a whole."""
-    if unreadable := outcome.totals.get("unreadable_files", 0):
+    if unreadable := outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES, 0):
         raise click.ClickException(f"{_counted(unreadable, 'file')} could not be read to the end{consequence}")
 
 

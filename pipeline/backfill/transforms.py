@@ -1,10 +1,4 @@
-"""Events of files in, the aggregate rows of their windows written: of these events and of what the table has already.
-
-| counter | counts |
-|---|---|
-| ``windows_listed`` | windows that were put on the work list |
-| ``windows_left`` | those of them that may have been collected in part, and were left as they are |
-"""
+"""Writes the aggregate rows of the windows of files' events, from these events and what the table stores."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -35,9 +29,6 @@ from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.aggregate import PreAggregateReadings, WindowReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
-
-WINDOWS_LISTED = "windows_listed"
-WINDOWS_LEFT = "windows_left"
 
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows, before their rows are written
@@ -190,8 +181,8 @@ class _WritingFn(CompletingFn):
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
-        self._left = metrics.counter(WINDOWS_LEFT)
-        self._listed = metrics.counter(WINDOWS_LISTED)
+        self._left = metrics.counter(metrics.BACKFILL_WINDOWS_LEFT)
+        self._listed = metrics.counter(metrics.BACKFILL_WINDOWS_LISTED)
 
     def setup(self) -> None:
         super().setup()

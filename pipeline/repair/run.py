@@ -48,15 +48,12 @@ from pipeline.job.settings import BadFlag
 from pipeline.repair.plan import past, settled, slices_of, spans_of
 from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.transforms import (
-    ROWS_UNNAMED,
-    WINDOWS_CHECKED,
-    WINDOWS_REWRITTEN,
-    WINDOWS_WRONG,
     FindWrongWindows,
     ListUntouched,
     Part,
     RewriteWindows,
 )
+from pipeline.transforms import metrics
 
 _MOST_SLICES = 50  # a pipeline each
 _SLICE_BYTES = 64 << 20  # of the whole table, of which a slice is a part
@@ -218,7 +215,7 @@ def _repair(
         looks = []
         for prefix in prefixes:
             looks.append(_inspect(request, planned, spans, options, prefix))
-            if not looks[-1].get(WINDOWS_REWRITTEN):
+            if not looks[-1].get(metrics.REPAIR_WINDOWS_REWRITTEN):
                 break
             spans = _spans_again(read_findings(prefix, in_order=False), spans, planned)
         else:
@@ -229,15 +226,15 @@ def _repair(
     untouched, foreign = read_foreign(prefixes[: len(looks)])
     held_up = {window for tier, window in untouched if tier == shortest.window.text}
     return Outcome(
-        looks[0].get(WINDOWS_CHECKED, 0),
-        looks[0].get(WINDOWS_WRONG, 0),
-        sum(look.get(WINDOWS_REWRITTEN, 0) for look in looks),
+        looks[0].get(metrics.REPAIR_WINDOWS_CHECKED, 0),
+        looks[0].get(metrics.REPAIR_WINDOWS_WRONG, 0),
+        sum(look.get(metrics.REPAIR_WINDOWS_REWRITTEN, 0) for look in looks),
         sum(each.key not in held_up for each in settling),
         read_findings(prefixes[0], in_order=bounded.runs_here(options)),
         0 if request.dry_run else len(held_up.difference(each.key for each in planned.listed)),
         len(untouched),
         foreign,
-        looks[0].get(ROWS_UNNAMED, 0),
+        looks[0].get(metrics.REPAIR_FOREIGN_ROWS_UNNAMED, 0),
     )
 
 

@@ -1,14 +1,4 @@
-"""Raw rows read again, their aggregates recomputed and compared with those that are stored, and wrong ones rewritten.
-
-| counter | counts |
-|---|---|
-| ``repair_events`` | events read again; one whose parts lie in several rows may count more than once |
-| ``repair_windows_checked`` | windows that have raw rows or an aggregate row, of every length |
-| ``repair_windows_wrong`` | those of them whose aggregate row is missing, differs, or has no raw rows |
-| ``repair_windows_rewritten`` | those whose row was replaced or deleted |
-| ``repair_windows_untouched`` | windows that were left alone, since foreign raw rows may be part of them |
-| ``repair_foreign_rows_unnamed`` | foreign rows behind the first 1,000 that a part of the table has; maybe met twice |
-"""
+"""Reads raw rows again, compares their aggregates with the stored ones, and rewrites those that are wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,13 +22,6 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
-
-EVENTS = "repair_events"
-WINDOWS_CHECKED = "repair_windows_checked"
-WINDOWS_WRONG = "repair_windows_wrong"
-WINDOWS_REWRITTEN = "repair_windows_rewritten"
-WINDOWS_UNTOUCHED = "repair_windows_untouched"
-ROWS_UNNAMED = "repair_foreign_rows_unnamed"
 
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
@@ -176,7 +159,7 @@ class _ReadFn(beam.DoFn):
     def __init__(self, table: TableName, spans: tuple[Span, ...]) -> None:
         self._table = table
         self._spans = spans
-        self._unnamed = metrics.counter(ROWS_UNNAMED)
+        self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
 
     def setup(self) -> None:
         self._stack = ExitStack()
@@ -207,7 +190,7 @@ class _ReadRawFn(_ReadFn):
     def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema) -> None:
         super().__init__(table, spans)
         self._schema = schema
-        self._events = metrics.counter(EVENTS)
+        self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: Part) -> Iterator[Any]:
         window, identity = self._schema.tiers[0].window, self._schema.identity
@@ -310,9 +293,9 @@ def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_K
 class _CompareFn(beam.DoFn):
     def __init__(self, extents: tuple[Extent, ...]) -> None:
         self._extents = extents
-        self._checked = metrics.counter(WINDOWS_CHECKED)
-        self._wrong = metrics.counter(WINDOWS_WRONG)
-        self._untouched = metrics.counter(WINDOWS_UNTOUCHED)
+        self._checked = metrics.counter(metrics.REPAIR_WINDOWS_CHECKED)
+        self._wrong = metrics.counter(metrics.REPAIR_WINDOWS_WRONG)
+        self._untouched = metrics.counter(metrics.REPAIR_WINDOWS_UNTOUCHED)
 
     def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
         (sensor_id, _), found = element
@@ -352,7 +335,7 @@ class _ReplaceFn(beam.DoFn):
 class _RewriteFn(_ReplaceFn):
     def __init__(self, table: TableName) -> None:
         super().__init__(table)
-        self._rewritten = metrics.counter(WINDOWS_REWRITTEN)
+        self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
 
     def process(self, element: Finding) -> None:
         self._replacements.append(Replacement(element.key, element.tier.family, element.cells))

@@ -1,15 +1,4 @@
-"""The sink that is ours: rows to Bigtable, many at once, and what Bigtable refuses as dead letters.
-
-| name | counts |
-|---|---|
-| ``bulk_rows`` | rows confirmed, as often as they were handed over |
-| ``bulk_bytes`` | bytes of all requests |
-| ``bulk_requests`` | requests, retries among them |
-| ``bulk_retries_<CODE>`` | rows sent again, by the status that they were sent again for, ``UNAVAILABLE`` for one |
-| ``bulk_refused`` | rows that Bigtable refused: dead letters, and counted as such, too |
-| ``bulk_latency_ms`` | distribution: from a request to the end of its answer, in milliseconds |
-| ``bulk_rows_in_flight`` | distribution: rows that were in flight whenever a request left, with its own |
-"""
+"""Our own sink: writes many rows at once to Bigtable, and turns rows that Bigtable refuses into dead letters."""
 
 import os
 import threading
@@ -47,15 +36,7 @@ from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_lett
 from pipeline.core.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.work_list import is_work_key, work_row
-from pipeline.transforms.metrics import DEAD_LETTERS, counter, dead_letters_of, distribution
-
-ROWS = "bulk_rows"
-BYTES = "bulk_bytes"
-REQUESTS = "bulk_requests"
-RETRIES = "bulk_retries_"
-REFUSED = "bulk_refused"
-LATENCY_MS = "bulk_latency_ms"
-ROWS_IN_FLIGHT = "bulk_rows_in_flight"
+from pipeline.transforms import metrics
 
 Clock = Callable[[], float]
 
@@ -216,12 +197,15 @@ class _Metrics:
     """Ours, and what Beam's connector reports of its calls. For the thread that processes elements."""
 
     def __init__(self, name: TableName) -> None:
-        self.refused = [counter(name) for name in (REFUSED, DEAD_LETTERS, dead_letters_of(ROW_REFUSED))]
-        self._rows = counter(ROWS)
-        self._bytes = counter(BYTES)
-        self._requests = counter(REQUESTS)
-        self._latency_ms = distribution(LATENCY_MS)
-        self._rows_in_flight = distribution(ROWS_IN_FLIGHT)
+        self.refused = [
+            metrics.counter(name)
+            for name in (metrics.BULK_REFUSED, metrics.DEAD_LETTERS, metrics.dead_letters_of(ROW_REFUSED))
+        ]
+        self._rows = metrics.counter(metrics.BULK_ROWS)
+        self._bytes = metrics.counter(metrics.BULK_BYTES)
+        self._requests = metrics.counter(metrics.BULK_REQUESTS)
+        self._latency_ms = metrics.distribution(metrics.BULK_LATENCY_MS)
+        self._rows_in_flight = metrics.distribution(metrics.BULK_ROWS_IN_FLIGHT)
         self._labels = {
             monitoring_infos.SERVICE_LABEL: "BigTable",
             monitoring_infos.METHOD_LABEL: "google.bigtable.v2.MutateRows",
@@ -236,7 +220,7 @@ class _Metrics:
         self._bytes.inc(tally.size_bytes)
         self._requests.inc(tally.requests)
         for code, rows in tally.retries.items():
-            counter(f"{RETRIES}{code}").inc(rows)
+            metrics.counter(metrics.bulk_retries_of(code)).inc(rows)
         for latency_ms in tally.latencies_ms:
             self._latency_ms.update(latency_ms)
         for rows in tally.rows_in_flight:

@@ -1,70 +1,132 @@
-"""Every counter and distribution of the pipeline, under one namespace.
+"""The name of every counter and distribution, all in one namespace, and how steps make them.
 
-| name | counts |
-|---|---|
-| ``messages`` | Pub/Sub messages read |
-| ``empty_batches`` | batches without an event |
-| ``events`` | valid events that every table has a place for |
-| ``dead_letters``, ``dead_letters_<REASON>`` | dead letters, in all and for each reason, ``ROW_REFUSED`` among them |
-| ``letters_dropped`` | dead letters that came back ten times and were refused again: the log names each |
-| ``raw_rows`` | raw rows handed to the writers |
-| ``aggregate_rows`` | aggregate rows handed to the writers: the last pane of each window in a bundle |
-| ``panes_early``, ``panes_on_time``, ``panes_late`` | panes that fired, by timing; once for each table that has them |
-| ``panes_held_back`` | panes of windows that began before the job, while they lack something that the table holds |
-| ``panes_too_wide`` | panes of windows with more than 10,000 metrics: never written, and put on the work list |
-| ``windows_recalled`` | windows that began before the job, of which it read what the table holds |
-| ``windows_unsure`` | those of them of which that may not be all: they are put on the work list |
-| ``late_events`` | events later than the allowed lateness: in no aggregate until a repair; for each table |
-| ``expired_events`` | events older than a family keeps, and soon collected; for each table |
-| ``event_delay_ms`` | distribution: decoding minus event time, in ms, of each message's oldest and newest event |
-
-Where a clock is ahead, a delay is negative.
+Counters that belong to a table are added up over all tables.
 """
 
-from apache_beam.metrics.metric import Metrics
-from apache_beam.metrics.metricbase import Counter, Distribution
-from apache_beam.utils.windowed_value import PaneInfoTiming
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # commands read totals by these names, and must not wait for Beam's import
+    from apache_beam.metrics.metricbase import Counter, Distribution
 
 NAMESPACE = "tidetable"
 
+# The streaming job. ``backfill`` uses these names too, for what it does alike.
+
+# Pub/Sub messages read.
 MESSAGES = "messages"
+# Batches without an event.
 EMPTY_BATCHES = "empty_batches"
+# Valid events that every table has a place for.
 EVENTS = "events"
+# Dead letters, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
 DEAD_LETTERS = "dead_letters"
+# Dead letters that came back ten times and were refused again. The log names each of them.
 LETTERS_DROPPED = "letters_dropped"
+# Raw rows handed to the writers.
 RAW_ROWS = "raw_rows"
+# Aggregate rows handed to the writers: the last pane of each window in a bundle.
 AGGREGATE_ROWS = "aggregate_rows"
-PANES = {
-    PaneInfoTiming.EARLY: "panes_early",
-    PaneInfoTiming.ON_TIME: "panes_on_time",
-    PaneInfoTiming.LATE: "panes_late",
-}
+# Panes that fired, by their timing.
+PANES_EARLY = "panes_early"
+PANES_ON_TIME = "panes_on_time"
+PANES_LATE = "panes_late"
+# Panes of windows that began before the job, held back because they lack something that the table stores.
 PANES_HELD_BACK = "panes_held_back"
+# Panes of windows with more than 10,000 metrics: never written; their windows are put on the work list.
 PANES_TOO_WIDE = "panes_too_wide"
+# Windows that began before the job and were restored from what the table stores.
 WINDOWS_RESTORED = "windows_recalled"
+# Windows whose stored rows may be incomplete: they are put on the work list.
 WINDOWS_INCOMPLETE = "windows_unsure"
+# Events later than the allowed lateness: no aggregate includes them until a repair.
 LATE_EVENTS = "late_events"
+# Events older than their family keeps, which Bigtable soon collects.
 EXPIRED_EVENTS = "expired_events"
+# Distribution: decoding time minus event time in ms, of the oldest and the newest event of each message. Negative if
+# the publisher's clock is ahead.
 EVENT_DELAY_MS = "event_delay_ms"
 
+# The bulk writer.
 
-def counter(name: str) -> Counter:
-    """The counter of that name in our namespace."""
+# Rows confirmed; a row that is written again counts again.
+BULK_ROWS = "bulk_rows"
+# Bytes of all requests.
+BULK_BYTES = "bulk_bytes"
+# Requests, including retries.
+BULK_REQUESTS = "bulk_requests"
+# Rows that Bigtable refused. They also count as dead letters.
+BULK_REFUSED = "bulk_refused"
+# Distribution: milliseconds from a request to the end of its response.
+BULK_LATENCY_MS = "bulk_latency_ms"
+# Distribution: rows in flight whenever a request is sent, including its own.
+BULK_ROWS_IN_FLIGHT = "bulk_rows_in_flight"
+
+# ``backfill``.
+
+# Records read from files, valid or not.
+BACKFILL_RECORDS = "records"
+# Records that are not events.
+BACKFILL_REFUSED_RECORDS = "refused_records"
+# Files that could not be read to the end.
+BACKFILL_UNREADABLE_FILES = "unreadable_files"
+# Windows put on the work list.
+BACKFILL_WINDOWS_LISTED = "windows_listed"
+# Windows left unchanged, and listed, because some of their raw rows may have been collected.
+BACKFILL_WINDOWS_LEFT = "windows_left"
+
+# ``repair``.
+
+# Events read again. An event in several rows may count more than once.
+REPAIR_EVENTS = "repair_events"
+# Windows of every tier that have raw rows or an aggregate row.
+REPAIR_WINDOWS_CHECKED = "repair_windows_checked"
+# Checked windows whose aggregate row is missing, differs, or has no raw rows.
+REPAIR_WINDOWS_WRONG = "repair_windows_wrong"
+# Wrong windows whose aggregate row was replaced or deleted.
+REPAIR_WINDOWS_REWRITTEN = "repair_windows_rewritten"
+# Windows left unchanged because foreign raw rows may belong to them.
+REPAIR_WINDOWS_UNTOUCHED = "repair_windows_untouched"
+# Foreign rows beyond the first 1,000 in a part of the table. A row may count more than once.
+REPAIR_FOREIGN_ROWS_UNNAMED = "repair_foreign_rows_unnamed"
+
+
+def dead_letters_of(reason: str) -> str:
+    """Returns the name of the counter of dead letters for one reason."""
+    return f"{DEAD_LETTERS}_{reason}"
+
+
+def dead_letter_reason(name: str) -> str | None:
+    """Returns the reason whose dead letters a counter counts; None for any other counter."""
+    reason = name.removeprefix(f"{DEAD_LETTERS}_")
+    return None if reason == name else reason
+
+
+def bulk_retries_of(code: str) -> str:
+    """Returns the name of the counter of rows that were sent again after this status, like ``UNAVAILABLE``."""
+    return f"bulk_retries_{code}"
+
+
+def counter(name: str) -> "Counter":
+    """Returns the counter of that name."""
+    from apache_beam.metrics.metric import Metrics
+
     return Metrics.counter(NAMESPACE, name)
 
 
-def distribution(name: str) -> Distribution:
-    """The distribution of that name in our namespace."""
+def distribution(name: str) -> "Distribution":
+    """Returns the distribution of that name."""
+    from apache_beam.metrics.metric import Metrics
+
     return Metrics.distribution(NAMESPACE, name)
 
 
 class BundleCounts:
-    """Counts of a bundle, handed on when it ends: a counter takes longer for one than a dictionary for many.
+    """Counts within a bundle, and adds the counts to the counters when it ends. Part of a DoFn: it pickles.
 
-    Part of a DoFn: it pickles.
+    Incrementing a counter once takes longer than incrementing a number in a dictionary many times.
 
     Attributes:
-        of: by name.
+        of: the counts by name.
     """
 
     def __init__(self, *names: str) -> None:
@@ -72,7 +134,7 @@ class BundleCounts:
         self.start()
 
     def start(self) -> None:
-        """Begins a bundle; what one that failed has counted comes again."""
+        """Begins a bundle. Drops the counts of a bundle that failed: its elements come again."""
         self.of = dict.fromkeys(self._counters, 0)
 
     def finish(self) -> None:
@@ -81,8 +143,3 @@ class BundleCounts:
             if count:
                 self._counters[name].inc(count)
         self.start()
-
-
-def dead_letters_of(reason: str) -> str:
-    """The name of the counter of dead letters for one reason."""
-    return f"{DEAD_LETTERS}_{reason}"

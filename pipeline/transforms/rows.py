@@ -6,7 +6,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import IntervalWindow
-from apache_beam.utils.windowed_value import PaneInfo, WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
@@ -14,6 +14,12 @@ from pipeline.core.rows import Row
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
 from pipeline.transforms import metrics
+
+_PANES = {
+    PaneInfoTiming.EARLY: metrics.PANES_EARLY,
+    PaneInfoTiming.ON_TIME: metrics.PANES_ON_TIME,
+    PaneInfoTiming.LATE: metrics.PANES_LATE,
+}
 
 
 class FormatRawRows(beam.PTransform):
@@ -58,7 +64,7 @@ class _FormatLastPaneFn(beam.DoFn):
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
-        self._panes = {timing: metrics.counter(name) for timing, name in metrics.PANES.items()}
+        self._panes = {timing: metrics.counter(name) for timing, name in _PANES.items()}
 
     def start_bundle(self) -> None:
         self._last: dict[tuple[str, IntervalWindow], WindowStats] = {}

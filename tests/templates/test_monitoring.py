@@ -37,11 +37,12 @@ NAMES = {"tidetable-", "tidetable-events", "tidetable-batches", "tidetable-dead-
 
 
 def emitted():
-    """The names under which the pipeline's metrics arrive: Dataflow makes four of a distribution."""
+    """The names under which the streaming job's metrics arrive: Dataflow makes four of a distribution."""
     distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
-    totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and name not in ("NAMESPACE", "PANES")}
+    others = ("NAMESPACE", "TYPE_CHECKING", "BULK_", "BACKFILL_", "REPAIR_")
+    totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and not name.startswith(others)}
     reasons = {metrics.dead_letters_of(reason) for reason in Reason}
-    return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons | set(metrics.PANES.values())
+    return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons
 
 
 def strings(value):

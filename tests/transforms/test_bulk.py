@@ -27,7 +27,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import is_work_key
-from pipeline.transforms import bulk
+from pipeline.transforms import bulk, metrics
 from pipeline.transforms.bulk import BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 
@@ -152,13 +152,14 @@ def test_metrics(name, bigtable, monkeypatch):
         calls = proxy.calls["MutateRows"]
     query = result.metrics().query()
     counters = {metric.key.metric.name: metric.result for metric in query["counters"]}
-    assert (counters[bulk.ROWS], counters[bulk.REFUSED], counters[bulk.REQUESTS]) == (100, len(BAD), calls)
+    counted = [counters[name] for name in (metrics.BULK_ROWS, metrics.BULK_REFUSED, metrics.BULK_REQUESTS)]
+    assert counted == [100, len(BAD), calls]
     assert counters["dead_letters"] == counters["dead_letters_ROW_REFUSED"] == len(BAD)
-    assert counters["bulk_retries_UNAVAILABLE"] == 10
-    assert counters[bulk.BYTES] > 112 * 20
+    assert counters[metrics.bulk_retries_of("UNAVAILABLE")] == 10
+    assert counters[metrics.BULK_BYTES] > 112 * 20
     distributions = {metric.key.metric.name: metric.result for metric in query["distributions"]}
-    assert distributions[bulk.LATENCY_MS].count == calls
-    assert distributions[bulk.ROWS_IN_FLIGHT].max == 112
+    assert distributions[metrics.BULK_LATENCY_MS].count == calls
+    assert distributions[metrics.BULK_ROWS_IN_FLIGHT].max == 112
     assert Lineage.query(result.metrics(), Lineage.SINK) == {f"bigtable:{name.project}.{name.instance}.{name.table}"}
 
 
