@@ -52,7 +52,7 @@ from pipeline.core.messages import Message
 from pipeline.core.schema.expiry import Expiry
 from pipeline.formats.files import EventMaker, UnreadableFile
 from pipeline.job import bounded
-from pipeline.job.settings import BadFlag, Target
+from pipeline.job.settings import BadFlag, Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
@@ -132,7 +132,7 @@ def find_inputs(
     places = [*patterns, *([dead_letters] if dead_letters else [])]
     if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
         raise BadFlag(f"{foreign[0]}: files are local paths, without file://, or objects in a bucket, gs://…")
-    if not bounded.runs_here(options):
+    if not runs_here(options):
         for place in places:
             if not place.startswith(_GCS):
                 raise BadFlag(
@@ -156,7 +156,7 @@ def find_inputs(
 
 def bytes_of(files: Mapping[str, int], options: PipelineOptions) -> int:
     """What :func:`bytes_read` will come to; 0 where it tells nothing, as of a job that runs elsewhere."""
-    return sum(size for path, size in files.items() if is_metered(path)) if bounded.runs_here(options) else 0
+    return sum(size for path, size in files.items() if is_metered(path)) if runs_here(options) else 0
 
 
 def bytes_read() -> int:
@@ -206,7 +206,7 @@ def _read(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> tuple[PColl
     """``Event`` elements, and ``Message`` elements that are dead letters; the first of these are told in a file."""
     read = pipeline | _READ >> ReadFiles(backfill.paths, backfill.maker)
     messages = read.messages
-    if not bounded.runs_here(pipeline.options):  # a large file is read by one worker; what follows is for all of them
+    if not runs_here(pipeline.options):  # a large file is read by one worker; what follows is for all of them
         messages = messages | "SpreadMessages" >> beam.Reshuffle()
     decoded = messages | "DecodeMessages" >> DecodeMessages(backfill.max_future, [backfill.target.schema])
     refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
@@ -250,7 +250,7 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Out
 @contextmanager
 def _folder(options: PipelineOptions) -> Iterator[str]:
     """Where a job leaves what is told of it: here, or in the job's bucket."""
-    if bounded.runs_here(options):
+    if runs_here(options):
         folder = tempfile.mkdtemp(prefix="tidetable-")
         try:
             yield folder

@@ -3,11 +3,9 @@
 import logging
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import apache_beam as beam
-from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 
@@ -15,12 +13,9 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.local import LocalRunner
-from pipeline.job.settings import BadFlag, refuse_unknown
-from pipeline.transforms.metrics import NAMESPACE
+from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse_unknown, runs_here
+from pipeline.transforms.metrics import totals_of
 
-_HERE, _DATAFLOW = "FnApiRunner", "DataflowRunner"
-# "DirectRunner" itself would first try to download another runner, and then come to this one.
-_RUNNERS = {"direct": _HERE, "switchingdirect": _HERE, "fnapi": _HERE, "dataflow": _DATAFLOW}
 # What these flags make is nothing that could be waited for.
 _USELESS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
 # They tell a failure with a traceback, and again at every level; here it is told once, in one line.
@@ -45,22 +40,13 @@ def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
     """
     _check_known(argv)
     options = PipelineOptions(list(argv))
-    standard = options.view_as(StandardOptions)
-    runner = (standard.runner or "DirectRunner").rpartition(".")[2]
-    if runner.lower().removesuffix("runner") not in _RUNNERS:
-        raise BadFlag(f"--runner is {standard.runner!r}; it has to be DirectRunner or DataflowRunner")
-    standard.runner = _RUNNERS[runner.lower().removesuffix("runner")]
-    standard.streaming = False
+    options.view_as(StandardOptions).streaming = False
+    choose_runner(options, BOUNDED_RUNNER)
     cloud = options.view_as(GoogleCloudOptions)
     cloud.project = cloud.project or project
     if not runs_here(options):
         dataflow.prepare(options)
     return options
-
-
-def runs_here(options: PipelineOptions) -> bool:
-    """Whether the job runs in this process."""
-    return options.view_as(StandardOptions).runner == _HERE
 
 
 def run(
@@ -87,10 +73,10 @@ def run(
     pipeline = _pipeline(options)
     build(pipeline)
     if runs_here(options):
-        return _totals(_explained(lambda: _finished(pipeline.run())))
+        return totals_of(_explained(lambda: _finished(pipeline.run())))
     result = dataflow.submit(pipeline, schemas)
     try:
-        return _totals(_explained(lambda: _finished(result)))
+        return totals_of(_explained(lambda: _finished(result)))
     except KeyboardInterrupt:
         region = options.view_as(GoogleCloudOptions).region
         print(
@@ -124,13 +110,6 @@ def _cause(failure: BaseException) -> str:
     lines = [line for line in text.splitlines() if line.strip() not in ("", "None")]
     last = lines[-1].strip() if lines else type(failure).__name__
     return f"the job failed: {last[:500]}"
-
-
-def _totals(result: PipelineResult) -> dict[str, int]:
-    totals: Counter[str] = Counter()
-    for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        totals[counter.key.metric.name] += counter.committed or 0
-    return dict(totals)
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

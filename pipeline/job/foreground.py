@@ -5,12 +5,10 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from types import FrameType
 
 import apache_beam as beam
-from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
@@ -19,7 +17,7 @@ from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
 from pipeline.job.direct import PullGate, patched_direct_runner
 from pipeline.job.settings import Settings, Target
-from pipeline.transforms.metrics import NAMESPACE
+from pipeline.transforms.metrics import results_of, totals_of
 
 # Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0
@@ -122,13 +120,10 @@ def _drain(gate: PullGate, watch: _Watch) -> bool:
 
 
 def _print_metrics(result: PipelineResult) -> None:
-    metrics = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
-    totals: Counter[str] = Counter()  # several tables have steps that count the same
-    for counter in metrics["counters"]:
-        totals[counter.key.metric.name] += counter.committed or 0
-    for name, total in sorted((+totals).items()):
-        print(f"{name:40} {total:>12,}")
-    for distribution in metrics["distributions"]:
+    for name, total in sorted(totals_of(result).items()):
+        if total:
+            print(f"{name:40} {total:>12,}")
+    for distribution in results_of(result)["distributions"]:
         values = distribution.committed
         if values and values.count:
             name = distribution.key.metric.name

@@ -35,14 +35,10 @@ _APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
-_DIRECT, _DATAFLOW = "BundleBasedDirectRunner", "DataflowRunner"
-# "DirectRunner" itself would first try to download another runner, and for Pub/Sub then come to this one.
-_RUNNERS = {
-    "direct": _DIRECT,
-    "switchingdirect": _DIRECT,
-    "bundlebaseddirect": _DIRECT,
-    "dataflow": _DATAFLOW,
-}
+# What DirectRunner stands for. It would itself first try to download another runner, and then fall back to these.
+STREAMING_RUNNER = "BundleBasedDirectRunner"
+BOUNDED_RUNNER = "FnApiRunner"
+_DATAFLOW_RUNNER = "DataflowRunner"
 
 
 class BadFlag(Exception):
@@ -144,18 +140,38 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     """
     refuse_unknown(argv)
     options = PipelineOptions(list(argv))
-    standard = options.view_as(StandardOptions)
-    standard.streaming = True
-    runner = (standard.runner or "DirectRunner").rpartition(".")[2]
-    if runner.lower().removesuffix("runner") not in _RUNNERS:
-        raise BadFlag(f"--runner is {standard.runner!r}; it has to be DirectRunner or DataflowRunner")
-    standard.runner = _RUNNERS[runner.lower().removesuffix("runner")]
+    options.view_as(StandardOptions).streaming = True
+    choose_runner(options, STREAMING_RUNNER)
     return options
 
 
+def choose_runner(options: PipelineOptions, direct_runner: str) -> None:
+    """Sets the runner that ``--runner`` names, DirectRunner by default.
+
+    Args:
+        options: of which the runner is replaced by the full name of the one to use.
+        direct_runner: what runs in place of DirectRunner: :data:`STREAMING_RUNNER` or :data:`BOUNDED_RUNNER`.
+
+    Raises:
+        BadFlag: the flag names a runner that is none of these.
+    """
+    standard = options.view_as(StandardOptions)
+    runners = {_short_name(name): direct_runner for name in ("DirectRunner", "SwitchingDirectRunner", direct_runner)}
+    runners[_short_name(_DATAFLOW_RUNNER)] = _DATAFLOW_RUNNER
+    runner = runners.get(_short_name(standard.runner or "DirectRunner"))
+    if runner is None:
+        raise BadFlag(f"--runner is {standard.runner!r}; it has to be DirectRunner or DataflowRunner")
+    standard.runner = runner
+
+
+def _short_name(runner: str) -> str:
+    """Returns the name without module, case and suffix: Beam accepts all of these spellings."""
+    return runner.rpartition(".")[2].lower().removesuffix("runner")
+
+
 def runs_here(options: PipelineOptions) -> bool:
-    """Whether the job runs in this process, until it is stopped."""
-    return options.view_as(StandardOptions).runner == _DIRECT
+    """Returns whether the job runs in this process, on the runner that :func:`choose_runner` set."""
+    return options.view_as(StandardOptions).runner != _DATAFLOW_RUNNER
 
 
 class _Parser(argparse.ArgumentParser):

@@ -44,7 +44,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import parse_time
 from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.job import bounded
-from pipeline.job.settings import BadFlag
+from pipeline.job.settings import BadFlag, runs_here
 from pipeline.repair.plan import past, settled, slices_of, spans_of
 from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.transforms import (
@@ -155,7 +155,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     foreign = ForeignRows()
     listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
     if request.listed:
-        if len(listed) > _MOST_LISTED and not bounded.runs_here(options):
+        if len(listed) > _MOST_LISTED and not runs_here(options):
             raise BadFlag(
                 f"--listed: the work list has {len(listed):,} windows, and a job on Dataflow takes {_MOST_LISTED:,}; "
                 "say --from and --to around them"
@@ -190,7 +190,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
     with ExitStack() as stack:
         here = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidetable-repair-"))
         folder = request.report or here
-        looks = here if bounded.runs_here(options) else folder
+        looks = here if runs_here(options) else folder
         run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         for number, spans in enumerate(planned.slices):
             file = f"repair-{run}-{number:02}"
@@ -230,7 +230,7 @@ def _repair(
         looks[0].get(metrics.REPAIR_WINDOWS_WRONG, 0),
         sum(look.get(metrics.REPAIR_WINDOWS_REWRITTEN, 0) for look in looks),
         sum(each.key not in held_up for each in settling),
-        read_findings(prefixes[0], in_order=bounded.runs_here(options)),
+        read_findings(prefixes[0], in_order=runs_here(options)),
         0 if request.dry_run else len(held_up.difference(each.key for each in planned.listed)),
         len(untouched),
         foreign,
@@ -253,7 +253,7 @@ def _inspect(
             found.untouched | "UntouchedToJson" >> beam.Map(line_of),
             found.foreign | "ForeignToJson" >> beam.MapTuple(line_of_foreign),
         ) | beam.Flatten()
-        _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if bounded.runs_here(options) else 0)
+        _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if runs_here(options) else 0)
         if not request.dry_run:
             _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, planned.schema.tiers[0])
@@ -343,7 +343,7 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
 
 def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
     """One on Dataflow, which has room; here as many as the table is large, so that memory holds each of them."""
-    if not samples or not bounded.runs_here(options):
+    if not samples or not runs_here(options):
         return 1
     return min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES)
 
@@ -377,7 +377,7 @@ def _grouped(spans: list[Span], most: int) -> list[list[Span]]:
 
 
 def _check_report(request: Request, options: PipelineOptions) -> None:
-    if bounded.runs_here(options):
+    if runs_here(options):
         return
     if request.report is None or not request.report.startswith("gs://"):
         raise BadFlag(

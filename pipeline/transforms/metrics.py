@@ -1,12 +1,14 @@
-"""The name of every counter and distribution, all in one namespace, and how steps make them.
+"""The name of every counter and distribution, all in one namespace; how steps make them, and how results are read.
 
 Counters that belong to a table are added up over all tables.
 """
 
-from typing import TYPE_CHECKING
+from collections import Counter as Totals
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # commands read totals by these names, and must not wait for Beam's import
     from apache_beam.metrics.metricbase import Counter, Distribution
+    from apache_beam.runners.runner import PipelineResult
 
 NAMESPACE = "tidetable"
 
@@ -118,6 +120,21 @@ def distribution(name: str) -> "Distribution":
     from apache_beam.metrics.metric import Metrics
 
     return Metrics.distribution(NAMESPACE, name)
+
+
+def results_of(job: "PipelineResult") -> dict[str, list[Any]]:
+    """Returns the counters and distributions of a job that are in the namespace, as ``MetricResults.query`` does."""
+    from apache_beam.metrics.metric import MetricsFilter
+
+    return job.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+
+
+def totals_of(job: "PipelineResult") -> dict[str, int]:
+    """Returns the total of each counter over all steps of a job."""
+    totals: Totals[str] = Totals()
+    for found in results_of(job)["counters"]:
+        totals[found.key.metric.name] += found.committed or 0
+    return dict(totals)
 
 
 class BundleCounts:

@@ -10,8 +10,8 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.job.bounded import beam_options, run, runs_here
-from pipeline.job.settings import BadFlag
+from pipeline.job.bounded import beam_options, run
+from pipeline.job.settings import BadFlag, runs_here
 from pipeline.transforms.metrics import counter
 from tests.job.google_cloud import BUCKET, running_dataflow, running_storage
 

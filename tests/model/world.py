@@ -112,7 +112,7 @@ class World(Judge):
             (kept, "_noted", lambda name: self.tables[name].noted),
             (kept, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
             (repair, "sampled_keys", lambda _: []),
-            (repair, "bounded", SimpleNamespace(runs_here=lambda _: True)),
+            (repair, "runs_here", lambda _: True),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
             (repair, "_inspect", self._inspect),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
