@@ -1,4 +1,4 @@
-"""Steps that read a table while they process their elements."""
+"""The base of steps that read a table while they process elements."""
 
 import time
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
-# As long as Beam's connector tries to write: a table that is away for a while is waited for.
-_PATIENCE_S = 600.0
+# How long a table that is out of reach is waited for: as long as Beam's connector waits when it writes.
+_RETRY_S = 600.0
 
 
 class CompletingFn(beam.DoFn):
-    """Completes windows of a table. It has a connection from the first element on that asks for one.
+    """Completes windows of a table. Connects at the first read.
 
     Args:
         name: of the table.
         schema: of the table.
-        retention: what of the table may be collected.
+        retention: what may be collected of the table.
         search: as for :class:`Completion`.
     """
 
@@ -40,7 +40,7 @@ class CompletingFn(beam.DoFn):
         self._reader: RowReader | None = None
 
     def start_bundle(self) -> None:
-        # Anew for each bundle: what it has looked up is of that time.
+        # A new one for each bundle, because it caches what it reads.
         self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
 
     def teardown(self) -> None:
@@ -50,10 +50,10 @@ class CompletingFn(beam.DoFn):
         self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
         if self._reader is None:
-            self._reader = self._connections.enter_context(RowReader.open(self._name, _PATIENCE_S))
+            self._reader = self._connections.enter_context(RowReader.open(self._name, _RETRY_S))
         return self._reader.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
 
 
 def now_us() -> int:
-    """The clock's time in microseconds since the epoch."""
+    """Returns the current time in microseconds since the epoch."""
     return time.time_ns() // 1000

@@ -25,7 +25,7 @@ def run(messages, tables, *, rows, gathered, dead_letters=()):
         for index, (of_table, expected) in enumerate(zip(processed.rows, rows, strict=True)):
             keys = of_table | f"Keys{index}" >> beam.Map(lambda rows: [row.key.decode() for row in rows])
             assert_that(keys, equal_to(expected), label=f"Rows{index}")
-        for index, (of_table, expected) in enumerate(zip(processed.gathered, gathered, strict=True)):
+        for index, (of_table, expected) in enumerate(zip(processed.readings, gathered, strict=True)):
             if expected is None:
                 assert of_table is None
             else:
