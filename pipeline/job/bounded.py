@@ -1,7 +1,5 @@
 """Jobs that end: run here or on Dataflow, waited for, with their counters at the end."""
 
-import logging
-import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -12,20 +10,13 @@ from apache_beam.runners.runner import PipelineResult
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
-from pipeline.job.local import LocalRunner
 from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse_unknown, runs_here
+from pipeline.private_apis import job_failures
+from pipeline.private_apis.local_runner import LocalRunner
 from pipeline.transforms.metrics import totals_of
 
 # What these flags make is nothing that could be waited for.
 _USELESS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
-# They tell a failure with a traceback, and again at every level; here it is told once, in one line.
-_NOISY_LOGGERS = (
-    "apache_beam.runners.worker.sdk_worker",
-    "apache_beam.runners.common",
-    "apache_beam.runners.portability.fn_api_runner.fn_runner",
-)
-_OWN_PROBLEM = re.compile(r"\bServerProblem: (.*)")
-_WHILE_RUNNING = re.compile(r"\s*\[while running .*?\]")
 
 
 def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
@@ -66,8 +57,7 @@ def run(
         ServerProblem: why the job failed, in one line.
         BadFlag: what Beam's own validation found.
     """
-    for name in _NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    job_failures.silence_loggers()  # a failure is reported once, in one line
     if not runs_here(options):
         dataflow.check_cloud(options)
     pipeline = _pipeline(options)
@@ -95,21 +85,9 @@ def _explained(finish: Callable[[], PipelineResult]) -> PipelineResult:
     try:
         return finish()
     except Exception as failure:
-        if "KeyboardInterrupt" in str(failure):  # a worker in this process was the one that was interrupted
+        if job_failures.was_interrupted(failure):
             raise KeyboardInterrupt from failure
-        raise ServerProblem(_cause(failure)) from failure
-
-
-def _cause(failure: BaseException) -> str:
-    """Why the job failed. From a worker may come nothing but the text of a traceback, whose last line says it."""
-    text = _WHILE_RUNNING.sub("", str(failure))
-    if isinstance(failure, ServerProblem):
-        return text
-    if own := _OWN_PROBLEM.findall(text):
-        return own[-1].strip()
-    lines = [line for line in text.splitlines() if line.strip() not in ("", "None")]
-    last = lines[-1].strip() if lines else type(failure).__name__
-    return f"the job failed: {last[:500]}"
+        raise ServerProblem(job_failures.cause_of(failure)) from failure
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import re
 import secrets
 import signal
@@ -24,7 +23,6 @@ from apache_beam.options.pipeline_options import (
     SetupOptions,
     WorkerOptions,
 )
-from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient, DataflowJobAlreadyExistsError
 from apache_beam.runners.runner import PipelineResult
 from google.api_core.exceptions import ClientError
 from google.cloud import dataflow_v1beta3 as dataflow
@@ -35,6 +33,7 @@ from pipeline.core.events import LATEST_US
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.settings import BadFlag, Settings, Target
+from pipeline.private_apis.dataflow_client import JobAlreadyExists, cancel, jobs_client, silence_loggers, staged_job
 
 # Labels of the job: what its tables look like, what its steps are, which launch made it, and since when it has state.
 _SCHEMA = "tidetable-schema"
@@ -46,12 +45,6 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_QUEUED,
     dataflow.JobState.JOB_STATE_PENDING,
     dataflow.JobState.JOB_STATE_RUNNING,
-)
-_NOISY_LOGGERS = (
-    "google.auth._default",
-    "apache_beam.internal.gcp.auth",
-    "apache_beam.runners.dataflow.internal.apiclient",
-    "apache_beam.utils.retry",
 )
 _TIMEOUT_S = 10.0
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -97,8 +90,7 @@ def check_cloud(options: PipelineOptions) -> None:
         ServerProblem: what is missing.
     """
     cloud = options.view_as(GoogleCloudOptions)
-    for name in _NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what is wrong is told in one line, by us
+    silence_loggers()  # a failure is reported in one line, by us
     if not cloud.no_auth:
         with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
             google.auth.default()
@@ -255,7 +247,7 @@ def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.
     """The job of that name that is in one of the states, whole."""
     cloud = options.view_as(GoogleCloudOptions)
     with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
-        client = DataflowApplicationClient(options)._jobs_client  # made as Beam makes it: endpoint, credentials
+        client = jobs_client(options)
         request = dataflow.ListJobsRequest(
             project_id=cloud.project, location=cloud.region, filter=dataflow.ListJobsRequest.Filter.ACTIVE
         )
@@ -278,7 +270,7 @@ def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
     try:
         with explained(what):
             yield
-    except DataflowJobAlreadyExistsError as error:
+    except JobAlreadyExists as error:
         raise ServerProblem(f"{what}: {error}") from error
     except OSError as error:  # a connection that broke; or what Beam makes of a bucket that is not ours to write to
         raise ServerProblem(f"{what}: {' '.join(str(error).split())[:500]}") from error
@@ -290,19 +282,18 @@ def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        job = getattr(pipeline.runner, "job", None)  # there as soon as anything can be staged
+        job = staged_job(pipeline)
         if job is not None:
-            folder = job.google_cloud_options.staging_location  # made the job's own by Beam
             if _is_refusal(error) or _is_taken_back(job.options, launch):
-                _remove_files(folder)
+                _remove_files(job.staging_location)
             else:
-                _say(f"staged files are left in {folder}")
+                _say(f"staged files are left in {job.staging_location}")
         raise
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether Google said no. Anything else, Ctrl-C or a broken connection, may have come after a yes."""
-    return isinstance(error.__cause__, ClientError | DataflowJobAlreadyExistsError)
+    return isinstance(error.__cause__, ClientError | JobAlreadyExists)
 
 
 def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
@@ -316,7 +307,7 @@ def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
             if cloud.update:  # cancelling it would end what it replaces
                 _say(f"{job.name} is being updated all the same: the request had gone out, as job {job.id}")
                 return False
-            DataflowApplicationClient(options).modify_job_state(job.id, "JOB_STATE_CANCELLED")
+            cancel(options, job.id)
     except ServerProblem as problem:
         _say(f"can't tell whether the job was submitted: {problem}")
         return False

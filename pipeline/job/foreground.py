@@ -15,8 +15,8 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.core.durations import format_duration
 from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
-from pipeline.job.direct import PullGate, patched_direct_runner
 from pipeline.job.settings import Settings, Target
+from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.transforms.metrics import results_of, totals_of
 
 # Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.

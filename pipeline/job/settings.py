@@ -16,6 +16,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import Window
+from pipeline.private_apis.beam_flags import UnreadableFlag, checked_flags
 
 _T = TypeVar("_T")
 
@@ -49,7 +50,7 @@ class TidetableOptions(PipelineOptions):
     """The flags of the contract, beside Beam's own."""
 
     @classmethod
-    def _add_argparse_args(cls, parser: argparse._ActionsContainer) -> None:
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--input_subscription", help="projects/P/subscriptions/S to read from")
         parser.add_argument("--input_topic", help="projects/P/topics/T to read from, instead of a subscription")
         parser.add_argument("--timestamp_attribute", help="attribute whose time drives the watermark")
@@ -174,11 +175,6 @@ def runs_here(options: PipelineOptions) -> bool:
     return options.view_as(StandardOptions).runner != _DATAFLOW_RUNNER
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise BadFlag(message)
-
-
 def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
     """Beam itself only logs a flag that nobody knows, and goes on with its default.
 
@@ -189,25 +185,12 @@ def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
     Raises:
         BadFlag: a flag that is not known, or a value that Beam's own parser refuses.
     """
-    parser = _Parser(
-        prog="python -m pipeline",
-        usage="python -m pipeline [flags]",
-        add_help=ours,
-        allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        conflict_handler="resolve",  # some of Beam's own classes declare the same flag
-    )
-    if ours:
-        TidetableOptions._add_argparse_args(parser.add_argument_group("Tidetable"))
-    beam = parser.add_argument_group("Apache Beam")
-    for options in dict.fromkeys(PipelineOptions.__subclasses__()):
-        if options is not TidetableOptions:
-            options._add_argparse_args(beam)
-    _, unknown = parser.parse_known_args(list(argv))
+    try:
+        unknown, declared = checked_flags(argv, TidetableOptions, accept_own=ours)
+    except UnreadableFlag as error:
+        raise BadFlag(str(error)) from error
     if unknown:
-        flag = unknown[0].partition("=")[0]
-        known = [option for action in parser._actions for option in action.option_strings]
-        near = difflib.get_close_matches(flag, known, n=1)
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], declared, n=1)
         raise BadFlag(f"unknown argument {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
 
 

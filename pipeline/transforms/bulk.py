@@ -11,10 +11,6 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.internal.metrics.metric import Metrics as InternalMetrics
-from apache_beam.internal.metrics.metric import ServiceCallMetric
-from apache_beam.io.gcp.resource_identifiers import BigtableTable
-from apache_beam.metrics import monitoring_infos
 from apache_beam.metrics.metric import Lineage
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.display import DisplayDataItem
@@ -36,6 +32,7 @@ from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_lett
 from pipeline.core.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.work_list import is_work_key, work_row
+from pipeline.private_apis.service_calls import ServiceCalls
 from pipeline.transforms import metrics
 
 Clock = Callable[[], float]
@@ -205,14 +202,7 @@ class _Metrics:
         self._requests = metrics.counter(metrics.BULK_REQUESTS)
         self._latency_ms = metrics.distribution(metrics.BULK_LATENCY_MS)
         self._rows_in_flight = metrics.distribution(metrics.BULK_ROWS_IN_FLIGHT)
-        self._labels = {
-            monitoring_infos.SERVICE_LABEL: "BigTable",
-            monitoring_infos.METHOD_LABEL: "google.bigtable.v2.MutateRows",
-            monitoring_infos.RESOURCE_LABEL: BigtableTable(name.project, name.instance, name.table),
-            monitoring_infos.BIGTABLE_PROJECT_ID_LABEL: name.project,
-            monitoring_infos.INSTANCE_ID_LABEL: name.instance,
-            monitoring_infos.TABLE_ID_LABEL: name.table,
-        }
+        self._service_calls = ServiceCalls(name)
 
     def count(self, tally: Tally) -> None:
         self._rows.inc(tally.rows)
@@ -225,13 +215,7 @@ class _Metrics:
         for rows in tally.rows_in_flight:
             self._rows_in_flight.update(rows)
         for number, entries in tally.statuses.items():
-            self._count_calls(number, entries)
-
-    def _count_calls(self, status: int, entries: int) -> None:
-        """What ``ServiceCallMetric.call``, which counts one, does for each entry that had this status."""
-        text = ServiceCallMetric.bigtable_error_code_to_grpc_status_string(status)
-        labels = self._labels | {monitoring_infos.STATUS_LABEL: text}
-        InternalMetrics.counter(monitoring_infos.API_REQUEST_COUNT_URN, labels, process_wide=True).inc(entries)
+            self._service_calls.count(number, entries)
 
 
 @dataclass

@@ -8,8 +8,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.names import TableName
 from pipeline.job.graph import build_graph, write
-from pipeline.job.local import LocalRunner
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
+from pipeline.private_apis.local_runner import LocalRunner
 from tests.benchmarks.bench import source
 
 

@@ -2,7 +2,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statesampler
 
-from pipeline.job.local import SAMPLING_PERIOD_MS, LocalRunner
+from pipeline.private_apis.local_runner import SAMPLING_PERIOD_MS, LocalRunner
 
 seen = []
 
@@ -13,7 +13,7 @@ def look(element):
 
 
 def test_bundles_are_sampled_often():
-    """While the runner runs, and by nobody else afterwards."""
+    """The shorter period applies while the runner runs, and not afterwards."""
     before = statesampler.StateSampler
     pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
     _ = pipeline | beam.Create([1]) | beam.Map(look)

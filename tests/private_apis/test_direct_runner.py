@@ -8,8 +8,8 @@ from apache_beam.transforms.core import CallableWrapperDoFn
 from google.api_core.exceptions import NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
-from pipeline.job import direct
-from pipeline.job.direct import PullGate, patched_direct_runner
+from pipeline.private_apis import direct_runner
+from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 
 
 def response(*payloads):
@@ -20,7 +20,7 @@ def response(*payloads):
 
 @pytest.fixture
 def pull(monkeypatch):
-    """What the gate gives where its client answers so, and how many messages were asked for each time."""
+    """Returns the payloads of a pull whose client answers so, and how many messages each request asked for."""
 
     def pulled(*answers, gate=None):
         asked = []
@@ -28,52 +28,52 @@ def pull(monkeypatch):
 
         def answer(**request):
             asked.append(request["max_messages"])
-            told = remaining.pop(0)
-            if isinstance(told, Exception):
-                raise told
-            return told
+            given = remaining.pop(0)
+            if isinstance(given, Exception):
+                raise given
+            return given
 
-        monkeypatch.setattr(direct, "subscriber_client", lambda: SimpleNamespace(pull=answer))
+        monkeypatch.setattr(direct_runner, "subscriber_client", lambda: SimpleNamespace(pull=answer))
         given = (gate or PullGate)().pull(subscription="s")
         return [received.message.data for received in given.received_messages], asked
 
-    monkeypatch.setattr(direct, "_AWAY_S", 0)
+    monkeypatch.setattr(direct_runner, "_AWAY_S", 0)
     return pulled
 
 
 def test_pulls_are_put_together(pull):
-    """Pub/Sub gives fewer messages than there are: the gate asks until there are none."""
+    """Pub/Sub may return fewer messages than there are; the gate pulls until it returns none."""
     assert pull(response(b"1", b"2"), response(b"3"), response()) == ([b"1", b"2", b"3"], [1000, 998, 997])
 
 
 def test_enough_messages(pull, monkeypatch):
-    """There are never more than the gate asks for."""
-    monkeypatch.setattr(direct, "_MESSAGES_A_PULL", 3)
+    """A pull never returns more messages than the gate asks for."""
+    monkeypatch.setattr(direct_runner, "_MESSAGES_A_PULL", 3)
     assert pull(response(b"1", b"2"), response(b"3")) == ([b"1", b"2", b"3"], [3, 1])
 
 
 def test_enough_bytes(pull, monkeypatch):
-    """Large messages are not gathered for long."""
-    monkeypatch.setattr(direct, "_ENOUGH_BYTES", 1000)
+    """The gate stops pulling when it has enough bytes."""
+    monkeypatch.setattr(direct_runner, "_ENOUGH_BYTES", 1000)
     assert pull(response(b"1"), response(b"2" * 1000)) == ([b"1", b"2" * 1000], [1000, 999])
 
 
 def test_away_after_the_first(pull):
-    """What came before Pub/Sub went away is not lost; where nothing came, nothing is given."""
+    """Messages pulled before Pub/Sub goes away are returned; if there are none, the pull is empty."""
     assert pull(response(b"1"), ServiceUnavailable("away")) == ([b"1"], [1000, 999])
     assert pull(ServiceUnavailable("away")) == ([], [1000])
 
 
 def test_refused_after_the_first(pull):
-    """What came goes on; that the subscription is gone, the next pull says."""
+    """Messages pulled before an error are returned; the next pull raises the error."""
     assert pull(response(b"1"), NotFound("gone")) == ([b"1"], [1000, 999])
     with pytest.raises(NotFound):
         pull(NotFound("gone"))
 
 
 def test_a_trickle(pull, monkeypatch):
-    """Messages that come one by one do not hold up the first."""
-    monkeypatch.setattr(direct, "_ENOUGH_S", 0)
+    """The gate returns the first message although others still arrive one by one."""
+    monkeypatch.setattr(direct_runner, "_ENOUGH_S", 0)
     assert pull(response(b"1"), response(b"2")) == ([b"1"], [1000])
 
 
@@ -89,7 +89,7 @@ class _Counting(DoFn):
 
 
 def test_a_dofn_is_inspected_once(pubsub, monkeypatch):
-    """A step's class is looked at for one bundle, and functions each, as they may be any."""
+    """The class of a DoFn is inspected for its first bundle only; functions are inspected each time."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", pubsub)
     with patched_direct_runner():
         assert all(userstate.is_stateful_dofn(_Counting()) for _ in range(3))

@@ -5,7 +5,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from pipeline.core.mutation_bytes import ENTRY_OVERHEAD
 from pipeline.core.rows import Cell, Row
 from pipeline.core.times import to_datetime
-from pipeline.transforms.write import _Entry, _parts
+from pipeline.private_apis.bigtable_writer import _Entry, _parts
 
 KEY = b"agg#hourly#a#2026-02-17T12"
 
@@ -19,7 +19,7 @@ def entries(row):
 
 
 def test_an_entry_is_that_of_a_direct_row():
-    """What the connector sends is what it would have made of Google's own row; it may send it again."""
+    """The connector sends what it would have made of Google's own row, and may send it again."""
     row = row_of(3)
     direct_row = DirectRow(row.key)
     for cell in row.cells:
@@ -31,8 +31,8 @@ def test_an_entry_is_that_of_a_direct_row():
     assert entry.is_idempotent()
 
 
-def test_an_entry_s_size():
-    """It is that of its bytes, at most: what the connector's limit in bytes is of."""
+def test_size_of_an_entry():
+    """The size, by which the connector limits requests, is at least that of the encoded entry, and little more."""
     for cells in (1, 1000):
         (entry,) = entries(row_of(cells))
         size = MutateRowsRequest.pb()(entries=[MutateRowsRequest.Entry.pb(entry._to_pb())]).ByteSize()
@@ -40,7 +40,7 @@ def test_an_entry_s_size():
 
 
 def test_a_row_wider_than_bigtable_takes_at_once():
-    """More cells than an entry may have become several entries of one row, with every cell in one of them."""
+    """A row of more cells than an entry may have becomes several entries, each cell in one of them."""
     parts = entries(row_of(120_001))
     assert [len(part._to_pb().mutations) for part in parts] == [50_000, 50_000, 20_001]
     assert {part.row_key for part in parts} == {KEY}

@@ -1,0 +1,117 @@
+"""Beam's Bigtable connector, with rows that are encoded already, many in an element, and its failures explained.
+
+Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
+
+- ``WriteToBigTable.__init__`` keeps its arguments in ``_project_id``, ``_instance_id``, ``_table_id``, ``_flush_count``
+  and ``_max_row_bytes``; ``expand`` is a ParDo of ``_BigTableWriteFn`` with them.
+- ``_BigTableWriteFn`` keeps them in ``beam_options`` and pickles nothing else. Its ``start_bundle`` makes ``batcher``,
+  a ``MutationsBatcher``, ``process`` counts the row in ``written`` and gives it to the batcher, and ``finish_bundle``
+  closes the batcher. ``start_bundle`` may run again afterwards.
+
+And in ``google-cloud-bigtable``:
+
+- ``MutationsBatcher.mutate`` in google/cloud/bigtable/batcher.py makes a ``RowMutationEntry`` of a ``DirectRow`` and
+  gives it to ``_batcher.append``. ``close``, in the same class, raises ``MutationsBatchError``, with the causes in
+  ``exc``, which is lost on the way from a worker to a log.
+- ``MutationsBatcher`` and ``_FlowControl`` in google/cloud/bigtable/data/_sync_autogen/mutations_batcher.py ask an
+  entry for ``size()`` and for the length of ``mutations``.
+- ``_MutateRowsOperation`` in google/cloud/bigtable/data/_sync_autogen/_mutate_rows.py asks it for ``_to_pb()``, for
+  ``is_idempotent()`` and for the length of ``mutations``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.io.gcp import bigtableio
+from apache_beam.pvalue import PCollection
+from google.cloud.bigtable.batcher import MutationsBatchError
+from google.cloud.bigtable.data.mutations import RowMutationEntry
+from google.cloud.bigtable_v2.types import MutateRowsRequest
+
+from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.names import TableName
+from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
+from pipeline.core.rows import EncodedRow, EncodedRows, Row
+from pipeline.core.work_list import is_work_key
+
+# An entry may have 100,000 mutations at most; an aggregate row of 16,667 metrics has more.
+_CELLS_AN_ENTRY = 50_000
+
+_EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
+
+
+class WriteToBigTable(bigtableio.WriteToBigTable):
+    """Writes ``Row`` elements, or ``EncodedRows``, with Beam's connector.
+
+    A bundle fails as it does with the connector, with an error that also says how many rows Bigtable refused, and why.
+    """
+
+    def expand(self, rows: PCollection) -> PCollection:
+        write_fn = _WriteFn(self._project_id, self._instance_id, self._table_id, self._flush_count, self._max_row_bytes)
+        return rows | beam.ParDo(write_fn)
+
+
+class _WriteFn(bigtableio._BigTableWriteFn):
+    """Writes the work list's rows after all others of the bundle: a reader that finds one finds its events."""
+
+    def default_label(self) -> str:
+        return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._last = EncodedRows()
+
+    def process(self, element: Row | EncodedRows) -> None:
+        rows = list(_parts(element)) if isinstance(element, Row) else element
+        self.written.inc(len(rows))
+        if rows and is_work_key(rows[0].key):
+            self._last += rows
+        else:
+            self._append(rows)
+
+    def _append(self, rows: Iterable[EncodedRow]) -> None:
+        for row in rows:
+            self.batcher._batcher.append(_Entry(row))
+
+    def finish_bundle(self) -> None:
+        try:
+            super().finish_bundle()
+            if self._last:
+                super().start_bundle()
+                self._append(self._last)
+                super().finish_bundle()
+        except MutationsBatchError as error:
+            name = TableName(*(self.beam_options[key] for key in ("project_id", "instance_id", "table_id")))
+            causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)
+            (cause, _), *others = causes.most_common()
+            more = f", and {len(others)} other causes" if others else ""
+            raise ServerProblem(f"table {name}: {causes.total()} rows could not be written: {cause}{more}") from error
+
+
+def _parts(row: Row) -> Iterator[EncodedRow]:
+    """Yields the row in as many entries as it takes. They share no cell, so their order does not matter."""
+    for start in range(0, len(row.cells), _CELLS_AN_ENTRY):
+        yield encoded(Row(row.key, row.cells[start : start + _CELLS_AN_ENTRY]))
+
+
+class _Entry(RowMutationEntry):
+    """An entry of an encoded row, made in a fifth of the time that the batcher takes for a ``DirectRow``.
+
+    The batcher only counts the mutations. It limits requests by :meth:`size`, which for entries of a ``DirectRow`` is
+    the same whatever they contain.
+    """
+
+    def __init__(self, row: EncodedRow) -> None:
+        self.row_key = row.key
+        self.mutations = range(row.cells)
+        self._encoded = row.mutations
+
+    def size(self) -> int:
+        return len(self.row_key) + len(self._encoded) + ENTRY_OVERHEAD
+
+    def is_idempotent(self) -> bool:
+        return True  # each cell has a timestamp of its own
+
+    def _to_pb(self) -> MutateRowsRequest.Entry:
+        return MutateRowsRequest.Entry.wrap(_EntryMessage.FromString(entry_of(self.row_key, [self._encoded])))

@@ -1,0 +1,60 @@
+"""Beam's client of Dataflow: the running jobs, the job that is being submitted, and what it logs.
+
+Relies on, in ``apache-beam``:
+
+- ``DataflowApplicationClient`` in apache_beam/runners/dataflow/internal/apiclient.py makes ``_jobs_client``, Google's
+  public client, with the endpoint, credentials and transport that Beam's options ask for; its ``modify_job_state``
+  cancels a job.
+- ``submit_job_description``, in the same class, raises ``DataflowJobAlreadyExistsError`` where a job of that name runs.
+- ``DataflowRunner.run_pipeline`` in apache_beam/runners/dataflow/dataflow_runner.py sets ``job``, an ``apiclient.Job``,
+  before anything is staged; ``Job.__init__`` makes ``staging_location`` a folder of this job alone.
+- Failures are logged with tracebacks, at every attempt, by the loggers of the modules in ``_LOGGERS``.
+"""
+
+import logging
+from typing import NamedTuple
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pipeline import Pipeline
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError as JobAlreadyExists
+from google.cloud.dataflow_v1beta3 import JobsV1Beta3Client
+
+__all__ = ["JobAlreadyExists", "StagedJob", "cancel", "jobs_client", "silence_loggers", "staged_job"]
+
+_LOGGERS = (
+    "google.auth._default",
+    "apache_beam.internal.gcp.auth",
+    "apache_beam.runners.dataflow.internal.apiclient",
+    "apache_beam.utils.retry",
+)
+
+
+class StagedJob(NamedTuple):
+    """A job that Beam was making when its submission ended."""
+
+    options: PipelineOptions
+    staging_location: str
+    """The folder of this job's files."""
+
+
+def jobs_client(options: PipelineOptions) -> JobsV1Beta3Client:
+    """Returns Google's client of jobs, made as Beam makes it: endpoint, credentials, transport."""
+    return DataflowApplicationClient(options)._jobs_client
+
+
+def cancel(options: PipelineOptions, job_id: str) -> None:
+    """Cancels a job."""
+    DataflowApplicationClient(options).modify_job_state(job_id, "JOB_STATE_CANCELLED")
+
+
+def staged_job(pipeline: Pipeline) -> StagedJob | None:
+    """Returns the job of a pipeline that was run; None if the run ended before anything could be staged."""
+    job = getattr(pipeline.runner, "job", None)
+    return None if job is None else StagedJob(job.options, job.google_cloud_options.staging_location)
+
+
+def silence_loggers() -> None:
+    """Keeps Beam and Google's client from logging failures, for callers that report them in one line."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

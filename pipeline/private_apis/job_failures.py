@@ -1,0 +1,50 @@
+"""Why a job that ended has failed: the cause, from the texts that Beam makes of a worker's exception.
+
+Relies on, in ``apache-beam``:
+
+- ``DoFnRunner._reraise_augmented`` in apache_beam/runners/common.py appends ``[while running 'STEP']`` to the message.
+- ``SdkHarness._execute`` in apache_beam/runners/worker/sdk_worker.py turns the exception into the text of its
+  traceback, whose last lines name its class, with the module, and its message. A KeyboardInterrupt goes the same way.
+- ``BundleManager.process_bundle`` and its callers in apache_beam/runners/portability/fn_api_runner/fn_runner.py raise a
+  RuntimeError with that text.
+- ``DataflowPipelineResult.wait_until_finish`` in apache_beam/runners/dataflow/dataflow_runner.py raises a
+  DataflowRuntimeException: ``Dataflow pipeline failed. State: STATE, Error:``, then a line with the last error, which
+  is ``None`` if Dataflow sent none.
+- The loggers of the modules in ``_LOGGERS`` log the traceback again, each at its own level.
+"""
+
+import logging
+import re
+
+from pipeline.cloud.errors import ServerProblem
+
+_LOGGERS = (
+    "apache_beam.runners.worker.sdk_worker",
+    "apache_beam.runners.common",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+)
+_SERVER_PROBLEM = re.compile(rf"\b{ServerProblem.__name__}: (.*)")
+_WHILE_RUNNING = re.compile(r"\s*\[while running .*?\]")
+
+
+def silence_loggers() -> None:
+    """Keeps Beam from logging failures, for callers that report them in one line."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def was_interrupted(failure: BaseException) -> bool:
+    """Returns whether Ctrl-C ended the job, wherever in this process it arrived."""
+    return KeyboardInterrupt.__name__ in str(failure)
+
+
+def cause_of(failure: BaseException) -> str:
+    """Returns why the job failed, in one line: the message of a ServerProblem, or the last line that Beam has."""
+    text = _WHILE_RUNNING.sub("", str(failure))
+    if isinstance(failure, ServerProblem):
+        return text
+    if messages := _SERVER_PROBLEM.findall(text):
+        return messages[-1].strip()
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "None")]
+    last = lines[-1].strip() if lines else type(failure).__name__
+    return f"the job failed: {last[:500]}"
