@@ -54,6 +54,7 @@ from pipeline.formats.files import EventMaker, UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
+from pipeline.transforms.late import ListWindows
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
 
@@ -193,7 +194,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, told: str) -> None:
         else:
             step = CompleteLongerWindows(table, (before, tier))
         windows, of_tier = windows | f"CompleteWindows[{tier.window.text}]" >> step
-        listed.append(of_tier)
+        listed.append(of_tier | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
         before = tier
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write

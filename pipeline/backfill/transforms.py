@@ -18,14 +18,12 @@ from pipeline.core.accumulator import WindowReadings, at_least
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.extents import lateness_of
-from pipeline.core.rows import Row
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
-from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.aggregate import PreAggregateReadings, WindowReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
@@ -62,7 +60,7 @@ class Completed(NamedTuple):
 
     Attributes:
         windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
-        listed: ``Row`` elements of the table's work list: of windows that a repair has to look at.
+        listed: ``(sensor_id, start in µs)`` of windows that a repair has to look at, for the table's work list.
     """
 
     windows: PCollection
@@ -147,7 +145,7 @@ def _windows(window: Window) -> beam.WindowInto:
 
 def _completed(outputs: Any) -> Completed:
     outputs[_WINDOWS].element_type = KV[str, Any]
-    outputs[_LISTED].element_type = Row
+    outputs[_LISTED].element_type = KV[str, int]
     return Completed(outputs[_WINDOWS], outputs[_LISTED])
 
 
@@ -226,8 +224,8 @@ class _WritingFn(CompletingFn):
                 self._left.inc()
             if found is None or self._may_be_written(start_us):
                 self._listed.inc()
-                row = work_row(self._schema.tiers[0], sensor_id, start_us)
-                yield TaggedOutput(_LISTED, WindowedValue(row, window.max_timestamp(), (window,)))
+                key = sensor_id, start_us
+                yield TaggedOutput(_LISTED, WindowedValue(key, window.max_timestamp(), (window,)))
 
     def _completed(self, pending: _Pending) -> _Completed | None:
         """What the window comes to; None where it is left as it is."""

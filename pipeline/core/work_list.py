@@ -7,9 +7,12 @@ Its cell lies in the shortest tier's family, since every table with aggregates h
 any time: no policy by age collects it before a repair has settled the window, however old the window is.
 """
 
+from collections.abc import Iterable
+
 from pipeline.core.aggregates import AggregateKey, aggregate_key, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.events import LATEST_US
-from pipeline.core.rows import Cell, KeyRange, Row, prefix_range
+from pipeline.core.mutation_bytes import encoded
+from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row, prefix_range
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
 
@@ -31,6 +34,16 @@ def work_row(tier: Tier, sensor_id: str, start_us: int, column: bytes = LATE) ->
     """
     key = work_key(tier.window, sensor_id, tier.window.start_of(start_us))
     return Row(key, [Cell(tier.family, column, _FOR_EVER_US, b"1")])
+
+
+def encoded_work_rows(tier: Tier, windows: Iterable[tuple[str, int]]) -> EncodedRows:
+    """Returns the rows that record windows, encoded for Bigtable.
+
+    Args:
+        tier: the table's shortest.
+        windows: sensor id, and a time in µs within the window.
+    """
+    return EncodedRows(encoded(work_row(tier, sensor_id, start_us)) for sensor_id, start_us in windows)
 
 
 def is_work_key(key: bytes) -> bool:

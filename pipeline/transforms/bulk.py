@@ -27,11 +27,10 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.request_retrier import Tally
 from pipeline.core.aggregates import parse_aggregate_key
 from pipeline.core.messages import Message
-from pipeline.core.mutation_bytes import encoded
 from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.work_list import is_work_key, work_row
+from pipeline.core.work_list import encoded_work_rows, is_work_key
 from pipeline.private_apis.service_calls import ServiceCalls
 from pipeline.transforms import metrics
 
@@ -132,8 +131,7 @@ class _BulkWriteFn(beam.DoFn):
             refused = self._writer.finish()
             self._note(refused)
             if self._schema is not None and self._schema.tiers:
-                shortest = self._schema.tiers[0]
-                self._last += [encoded(work_row(shortest, *window)) for window in sorted(self._lacking)]
+                self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking))
             if self._last:
                 self._writer.add_encoded(self._last)
                 refused += self._writer.finish()

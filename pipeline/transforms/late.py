@@ -8,11 +8,10 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from pipeline.core.events import Event
-from pipeline.core.mutation_bytes import encoded
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.work_list import work_row
+from pipeline.core.work_list import encoded_work_rows
 from pipeline.transforms import metrics
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -80,9 +79,7 @@ class LateWindows:
     def take(self) -> EncodedRows:
         """Returns rows of the table's work list for the windows that the bundle has recorded."""
         recorded, self._recorded = self._recorded, set()
-        return EncodedRows(
-            encoded(work_row(self._schema.tiers[0], sensor_id, start_us)) for sensor_id, start_us in sorted(recorded)
-        )
+        return encoded_work_rows(self._schema.tiers[0], sorted(recorded)) if recorded else EncodedRows()
 
 
 class ListWindows(beam.PTransform):
@@ -104,5 +101,4 @@ class ListWindows(beam.PTransform):
 
 
 def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
-    sensor_id, start_us = element
-    return EncodedRows([encoded(work_row(schema.tiers[0], sensor_id, start_us))])
+    return encoded_work_rows(schema.tiers[0], [element])

@@ -3,11 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.aggregates import aggregate_key
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY, Window
-from pipeline.core.work_list import parse_work_key, work_key, work_range, work_range_of, work_row
+from pipeline.core.work_list import encoded_work_rows, parse_work_key, work_key, work_range, work_range_of, work_row
 from tests.core.strategies import sensor_ids
 
 START_US = parse_time("2026-02-17T10:00:00Z")
@@ -19,6 +20,13 @@ def test_the_format():
     assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
     assert row.cells == [Cell("stats", b"late", 9_999_999_999_999_000, b"1")]
     assert work_row(Tier(Window.parse("15m"), "s"), "x", START_US).key == b"repair#15m#x#2026-02-17T10:00:00"
+
+
+def test_encoded_rows():
+    """The rows of windows are those that each window has by itself, in the order given."""
+    tier = Tier(HOURLY, "stats")
+    windows = [("b", START_US), ("a", START_US + HOURLY.length_us)]
+    assert encoded_work_rows(tier, windows) == [encoded(work_row(tier, *window)) for window in windows]
 
 
 @given(sensor_ids, st.sampled_from([HOURLY, DAILY, Window.parse("15m")]), st.integers(0, 10**6))

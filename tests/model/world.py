@@ -31,6 +31,7 @@ from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import Window
+from pipeline.core.work_list import work_row
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import run as repair
@@ -274,7 +275,8 @@ class World(Judge):
                 outputs += fn.process(element, *more, window=window)
             outputs += fn.finish_bundle()
             fn.teardown()
-            self.tables[name].write_rows(out.value.value for out in outputs if isinstance(out, TaggedOutput))
+            listed = [out.value.value for out in outputs if isinstance(out, TaggedOutput)]
+            self.tables[name].write_rows(work_row(schema.tiers[0], *each) for each in listed)
             windows = [out.value for out in outputs if not isinstance(out, TaggedOutput)]
             before = tier
 
