@@ -93,9 +93,9 @@ def test_interrupted_here():
         (["something"], "unknown argument something"),
         (["--window=1h"], "unknown argument --window=1h"),  # a streaming job's own
         (["--runner=Flink"], "--runner is 'Flink'; it has to be DirectRunner or DataflowRunner"),
-        (["--streaming"], "--streaming is not for a job that ends"),
-        (["--update"], "--update is not for a job that ends"),
-        (["--template_location=gs://b/t"], "--template_location is not for a job that ends"),
+        (["--streaming"], "--streaming does not work here"),
+        (["--update"], "--update does not work here"),
+        (["--template_location=gs://b/t"], "--template_location does not work here"),
         (["--num_workers=many"], "argument --num_workers: invalid int value: 'many'"),
         (ON_DATAFLOW[:1], "--region is needed"),
         (ON_DATAFLOW[:2], "--temp_location is needed"),
@@ -167,7 +167,7 @@ def test_interrupted_while_waiting(dataflow, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         run(dataflow.options, build(), [])
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "tidetable: the job runs on; to end it: gcloud dataflow jobs cancel job-0 --region=europe-west4"
+        "tidetable: the job goes on; to end it: gcloud dataflow jobs cancel job-0 --region=europe-west4"
     )
 
 
