@@ -182,7 +182,7 @@ def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
 
 def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     target = backfill.target
-    table = target.name, target.schema, target.kept
+    table = target.name, target.schema, target.effective_retention
     write = WriteRows(target.name.project, target.name.instance, target.name.table)
     events, refused = _read(pipeline, backfill, notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)

@@ -1,1 +1,1 @@
-"""The job: its flags, its graph, its launch checks, and running it."""
+"""The job: its flags, its launch checks, its graph, and how it runs and stops."""

@@ -1,4 +1,4 @@
-"""Jobs that end: run here or on Dataflow, waited for, with their counters at the end."""
+"""Runs jobs that end, here or on Dataflow, waits for them, and returns their counters."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -16,21 +16,21 @@ from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner
 from pipeline.transforms.metrics import totals_of
 
-# What these flags make is nothing that could be waited for.
-_USELESS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
+# With these flags there is no job to wait for, or no waiting.
+_REFUSED_FLAGS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
 
 
 def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
-    """Beam's options for a job that ends, from what a command line has for Beam; nothing in it runs the job here.
+    """Parses Beam's flags of a command line into options for a job that ends. Without flags, the job runs here.
 
     Args:
         argv: Beam's own flags, like ``--runner=DataflowRunner``.
-        project: whose Dataflow and buckets are used, where no flag says another.
+        project: of Dataflow and the buckets, unless a flag names another.
 
     Raises:
-        BadFlag: a flag that Beam does not know, one that a job that ends can't have, or one that Dataflow lacks.
+        BadFlag: a flag is unknown to Beam, does not work for a job that ends, or is missing for Dataflow.
     """
-    _check_known(argv)
+    _check_flags(argv)
     options = PipelineOptions(list(argv))
     options.view_as(StandardOptions).streaming = False
     choose_runner(options, BOUNDED_RUNNER)
@@ -49,14 +49,14 @@ def run(
     Args:
         options: as :func:`beam_options` makes them.
         build: adds the job's steps to an empty pipeline.
-        schemas: of the tables that it works on, for a label of the job on Dataflow.
+        schemas: of the job's tables, for its labels on Dataflow.
 
     Returns:
-        The totals of all counters in our namespace, by name.
+        The totals of our counters, by name.
 
     Raises:
-        ServerProblem: why the job failed, in one line.
-        BadFlag: what Beam's own validation found.
+        ServerProblem: the job failed. ``str()`` is the cause in one line.
+        BadFlag: Beam's validation refused the options.
     """
     job_failures.silence_loggers()  # a failure is reported once, in one line
     if not runs_here(options):
@@ -72,7 +72,7 @@ def run(
     except KeyboardInterrupt:
         region = options.view_as(GoogleCloudOptions).region
         print(
-            f"tidetable: the job runs on; to end it: gcloud dataflow jobs cancel {result.job_id()} --region={region}",
+            f"tidetable: the job goes on; to end it: gcloud dataflow jobs cancel {result.job_id()} --region={region}",
             file=sys.stderr,
         )
         raise
@@ -95,12 +95,12 @@ def _explained(finish: Callable[[], PipelineResult]) -> PipelineResult:
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     try:
         return beam.Pipeline(LocalRunner() if runs_here(options) else None, options)
-    except ValueError as error:  # all that Beam's own validation found
+    except ValueError as error:  # everything that Beam's validation found
         raise BadFlag(" ".join(str(error).split())) from error
 
 
-def _check_known(argv: Sequence[str]) -> None:
-    refuse_unknown(argv, ours=False)  # a command has options of its own for these
+def _check_flags(argv: Sequence[str]) -> None:
+    refuse_unknown(argv, ours=False)  # commands have options of their own in place of our flags
     for flag in (argument.partition("=")[0] for argument in argv):
-        if flag in _USELESS:
-            raise BadFlag(f"{flag} is not for a job that ends and is waited for; leave it out")
+        if flag in _REFUSED_FLAGS:
+            raise BadFlag(f"{flag} does not work here: the command waits for its job to end; leave it out")

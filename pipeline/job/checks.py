@@ -1,4 +1,4 @@
-"""What is asked of the servers before a message is read: is everything there that the job is to use?"""
+"""Launch checks: whether everything that the job uses exists, before it reads a message."""
 
 import sys
 import time
@@ -24,13 +24,14 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def read_targets(settings: Settings) -> tuple[Target, ...]:
-    """The tables with the schemas that they have of themselves; with ``--launch_checks=off``, as flags say they are.
+    """Returns the tables with the schemas that they store; with ``--launch_checks=off``, with the flags' schema.
 
-    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``. Warns on standard error where a table's policies are
-    not those of its schema. A table that nobody asked may have any policies, so that its raw rows are not relied on.
+    Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``. Warns on standard error if the policies of a table
+    differ from its schema's. The policies of unchecked tables are unknown, so their raw rows are not relied on.
 
     Raises:
-        ServerProblem: a table is missing or out of reach, or has another schema than flags say, or does not say which.
+        ServerProblem: a table is missing or out of reach, stores another schema than the flags declare, or is empty
+            and has a schema's family but no schema.
     """
     if not settings.launch_checks:
         schema = settings.declared.schema()
@@ -39,13 +40,13 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
 
 
 def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
-    """Asks for the tables, the families of their schemas, and the subscription or topics.
+    """Checks that the tables, the families of their schemas, and the subscription or topics exist.
 
-    Needs ``bigtable.tables.get`` and ``pubsub.subscriptions.get``. Topics are checked where the job may ask for them
-    (``pubsub.topics.get``), which it needs for nothing else.
+    Needs ``bigtable.tables.get`` and ``pubsub.subscriptions.get``. Topics are checked only if the job has
+    ``pubsub.topics.get``, which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first thing that is missing or out of reach; or the job would read its own dead letters.
+        ServerProblem: the first resource that is missing or out of reach; or the job would read its own dead letters.
     """
     for target in targets:
         _check_table(target, settings.declared)
@@ -57,13 +58,13 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     if settings.dead_letter_topic and read_from & _check_topic(settings.dead_letter_topic):
         raise ServerProblem(
             f"--dead_letter_topic={settings.dead_letter_topic} is the topic that "
-            f"{settings.input_subscription or 'this job'} reads: each dead letter would come back and be refused "
-            "again; take another topic for dead letters"
+            f"{settings.input_subscription or 'this job'} reads: each dead letter would be read and refused "
+            "again; choose another topic for dead letters"
         )
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
-    """Has the tables note what later jobs should know of this one. To be called when nothing keeps it from starting."""
+    """Notes in each table what later jobs need to know of this one. To be called last before the job starts."""
     now_us = time.time_ns() // 1000
     for target in targets:
         try:
@@ -84,11 +85,11 @@ def _read_target(name: TableName, settings: Settings) -> Target:
     if present is None:
         raise _no_table(Target(name, declared.schema()), declared)
     if SCHEMA_FAMILY in present and not declared.default and read_schema(name) is None and not has_rows(name):
-        # Somebody is about to store one, and it need not be the default one.
+        # Its schema may be stored any moment, and need not be the default one.
         raise ServerProblem(
-            f"table {name} is empty, and has the family of a schema and no schema yet: store one with "
-            f"{_create_command(Target(name, declared.schema()), declared, present)} --apply (with --schema FILE for "
-            "another than the default one), or pass --schema=default"
+            f"table {name} is empty, and has the family of a schema but no schema yet: store one with "
+            f"{_create_command(Target(name, declared.schema()), declared, present)} --apply (with --schema FILE "
+            "unless it is the default one), or set --schema=default"
         )
     schema = schema_of(name, declared)
     retention = retention_of(name, schema, present)
@@ -102,7 +103,7 @@ def _read_target(name: TableName, settings: Settings) -> Target:
 
 
 def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
-    """Warns of the table's policies that are not those of its schema."""
+    """Warns of each policy of the table that differs from its schema's."""
     different = [
         family
         for family in schema.families
@@ -111,15 +112,15 @@ def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[
     for family in different:
         actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
         _warn(
-            f"table {name}: the policy of family {family} is {actual}, and the table's schema says {stored}; the job "
+            f"table {name}: the policy of family {family} is {actual}, but {stored} in the table's schema; the job "
             "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
-            "create --apply sets the schema's"
+            "create --apply sets the schema's policy"
         )
 
 
 def _warn_of_no_note(problem: ServerProblem) -> None:
-    """A launcher need not be allowed to write."""
-    _warn(f"{problem}; so the table can't note what later jobs should know of it")
+    """Warns that nothing could be noted. It is no error, because a launcher need not be allowed to write."""
+    _warn(f"{problem}; so nothing is noted in the table for later jobs")
 
 
 def _warn(text: str) -> None:
@@ -134,7 +135,7 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
     if missing:
         raise ServerProblem(
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
-            f"add what is missing with: {_create_command(target, declared, present)} --apply"
+            f"add the missing families with: {_create_command(target, declared, present)} --apply"
         )
 
 
@@ -143,9 +144,9 @@ def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:
 
 
 def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[str, Policy]) -> str:
-    """The command that makes the table as this job wants it, and leaves the policies of what is there alone.
+    """Returns the command that creates what this job needs, and keeps the policies of existing families.
 
-    What flags do not say, the table says of itself, and the command knows.
+    What the flags do not declare, the command reads from the schema that the table stores.
     """
     name, schema, _ = target
     words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
@@ -162,21 +163,21 @@ def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[s
 
 
 def _check_subscription(subscription: str) -> str:
-    """The topic that it is of."""
+    """Checks the subscription, and returns its topic."""
     with explained(f"subscription {subscription}"), pubsub_v1.SubscriberClient() as subscriber:
         found = subscriber.get_subscription(subscription=subscription, retry=None, timeout=_TIMEOUT_S)
     if found.detached or found.topic == "_deleted-topic_":
-        raise ServerProblem(f"subscription {subscription} has lost its topic and will never bring a message")
+        raise ServerProblem(f"subscription {subscription} has lost its topic and will never receive a message")
     return str(found.topic)
 
 
 def _check_topic(topic: str) -> set[str]:
-    """What the topic is called: as it is here, and as the server has it, by the project's id or its number."""
+    """Checks the topic. Returns its name here and on the server, which may have the project's number for its id."""
     with explained(f"topic {topic}"):
         publisher = pubsub_v1.PublisherClient()
         try:
             return {topic, publisher.get_topic(topic=topic, retry=None, timeout=_TIMEOUT_S).name}
         except PermissionDenied:
-            return {topic}  # a job that may publish to a topic need not be allowed to look at it
+            return {topic}  # a job may be allowed to publish to a topic, but not to get it
         finally:
             publisher.stop()

@@ -1,4 +1,4 @@
-"""Submitting to Dataflow: what is checked and added before, how a refusal reads, what is cleaned up after one."""
+"""Submits jobs to Dataflow: checks and labels them, explains refusals, and cleans up after failures."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ from pipeline.job.settings import BadFlag, Settings, Target
 from pipeline.private_apis.dataflow_client import JobAlreadyExists, cancel, jobs_client, silence_loggers, staged_job
 from pipeline.private_apis.graph_steps import steps_of
 
-# Labels of the job: what its tables look like, what its steps are, which launch made it, and since when it has state.
+# Labels of the job: the schemas of its tables, a hash of its graph, the launch, and when its state begins.
 _SCHEMA = "tidetable-schema"
 _GRAPH = "tidetable-graph"
 _LAUNCH = "tidetable-launch"
@@ -52,10 +52,10 @@ _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
 
 
 def prepare(options: PipelineOptions) -> None:
-    """Checks what Dataflow needs of Beam's flags, names the job where nobody has, and keeps our process out of it.
+    """Checks Beam's flags for Dataflow, names a job without a name, and does not stage this process's session.
 
     Raises:
-        BadFlag: the first that is missing or that Dataflow would refuse.
+        BadFlag: the first flag that is missing or that Dataflow would refuse.
     """
     cloud = options.view_as(GoogleCloudOptions)
     if not cloud.region:
@@ -78,15 +78,15 @@ def prepare(options: PipelineOptions) -> None:
             f"--job_name is {cloud.job_name!r}; Dataflow takes lower-case letters, digits and '-', "
             "from a letter on, 63 at most, with no '-' at the end"
         )
-    # Beam would pickle what is imported here and stage it; the image has it all, and nothing is unpickled unseen.
+    # Beam would pickle the main session and stage it. The image has everything, and workers should unpickle no more.
     options.view_as(SetupOptions).save_main_session = False
 
 
 def check_cloud(options: PipelineOptions) -> None:
-    """Asks for credentials and for the buckets: Beam itself would try for minutes, with a traceback each time.
+    """Checks credentials and buckets. Beam itself would retry for minutes, with a traceback each time.
 
     Raises:
-        ServerProblem: what is missing.
+        ServerProblem: credentials or a bucket are missing.
     """
     cloud = options.view_as(GoogleCloudOptions)
     silence_loggers()  # a failure is reported in one line, by us
@@ -100,51 +100,52 @@ def check_cloud(options: PipelineOptions) -> None:
 
 
 def _has_package(options: PipelineOptions) -> bool:
-    """Whether the workers will have this package, by an image or by staging it."""
+    """Returns whether the workers will have this package, from an image or staged."""
     setup = options.view_as(SetupOptions)
     image = options.view_as(WorkerOptions).sdk_container_image
     return bool(image or setup.setup_file or setup.extra_packages or setup.requirements_file)
 
 
 def fingerprint(steps: dict[str, str]) -> str:
-    """A label's worth of hash of :func:`steps_of`."""
+    """Returns a hash of :func:`steps_of`, short enough for a label."""
     return hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def schema_label(schemas: Sequence[TableSchema]) -> str:
-    """What tables look like as a label's value: ``default`` for one of the default schema, else with a hash.
+    """Returns the value of the schema label: ``default``, ``tall-1a2b3c4d`` or ``2-tables-1a2b3c4d``.
 
-    That is of all but policies and rates, which are not the job's: ``tall-1a2b3c4d``, ``2-tables-1a2b3c4d``.
+    ``default`` is one table of the default schema. The hash of others leaves out policies and rates, which do not
+    concern the job.
     """
-    parts = [_written(schema) for schema in schemas]
-    if parts == [_written(TableSchema.default())]:
+    parts = [_hashed_keys(schema) for schema in schemas]
+    if parts == [_hashed_keys(TableSchema.default())]:
         return "default"
     kind = schemas[0].layout.name if len(schemas) == 1 else f"{len(schemas)}-tables"
     return f"{kind}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
 
-def _written(schema: TableSchema) -> dict[str, Any]:
+def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
     return {key: value for key, value in document_of(schema).items() if key not in ("policies", "rate")}
 
 
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
-    """What the state of a job depends on besides its steps: with other values, an update would misread it."""
+    """Returns the settings that the state of a job depends on: an update with other values would misread it."""
     return {
         "--deduplicate": str(settings.deduplicate),
-        "--max_future": str(settings.max_future),  # up to which windows have been seen that had yet to begin
+        "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),
         "--window": ",".join(tier.window.text for target in targets for tier in target.schema.tiers),
     }
 
 
-def beginning_us(options: PipelineOptions) -> int:
-    """When the job that is about to be submitted begins to see events, in microseconds since the epoch.
+def began_at_us(options: PipelineOptions) -> int:
+    """Returns when the job about to be submitted begins to see events, in microseconds since the epoch.
 
-    One that is updated in place has begun with the job that it replaces, whose state it goes on with. When a staged
-    template will be run nobody knows: it never has begun before a window that it meets.
+    An update keeps the state of the job that it replaces, and so its beginning. A staged template may run at any time:
+    every window counts as begun before it.
 
     Raises:
-        ServerProblem: no such job runs.
+        ServerProblem: no job of that name runs that could be updated.
     """
     cloud = options.view_as(GoogleCloudOptions)
     if cloud.template_location:
@@ -164,13 +165,13 @@ def submit(
 ) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
 
-    A job that was not made leaves no files behind.
+    If the submission fails, no staged files stay behind.
 
     Args:
         pipeline: the job.
         schemas: of its tables, for a label.
-        began_us: when it begins to see events, for a label; see :func:`beginning_us`.
-        state: what its state depends on besides its steps; see :func:`state_of`.
+        began_us: when it begins to see events, for a label; see :func:`began_at_us`.
+        state: the settings that its state depends on; see :func:`state_of`.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
@@ -189,15 +190,15 @@ def submit(
     ]
     if cloud.update and not cloud.transform_name_mapping:
         _check_update(options, graph)
-    for ending in (signal.SIGINT, signal.SIGTERM):  # either way what was begun is taken back
+    for ending in (signal.SIGINT, signal.SIGTERM):  # both interrupt the submission, which is then taken back
         signal.signal(ending, signal.default_int_handler)
     with _cleaned_up(pipeline, launch), _refusals_explained(cloud):
         result = pipeline.run()
-    _tell(result, cloud)
+    _report(result, cloud)
     return result
 
 
-def _tell(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
+def _report(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
     if cloud.template_location:
         _say(f"staged as {cloud.template_location}")
         return
@@ -206,19 +207,19 @@ def _tell(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
 
 
 def _check_update(options: PipelineOptions, graph: str) -> None:
-    """Compares this graph with the running job's, which Dataflow would do only after it had started workers."""
+    """Compares this graph with the running job's. Dataflow would do so only after starting workers."""
     cloud = options.view_as(GoogleCloudOptions)
-    theirs = dict(_running_job(options).labels).get(_GRAPH)
-    if theirs != graph:
+    running = dict(_running_job(options).labels).get(_GRAPH)
+    if running != graph:
         raise ServerProblem(
-            f"{cloud.job_name} runs another graph ({theirs or 'of no known version'}; this one is {graph}), or has "
+            f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or has "
             "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
             "a new job, or map the steps with --transform_name_mapping; docs/operations.md explains both"
         )
 
 
 def _running_job(options: PipelineOptions) -> dataflow.Job:
-    """The job that is to be updated."""
+    """Returns the job to update."""
     running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
     if running is None:
         cloud = options.view_as(GoogleCloudOptions)
@@ -230,7 +231,7 @@ def _running_job(options: PipelineOptions) -> dataflow.Job:
 
 
 def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.Job | None:
-    """The job of that name that is in one of the states, whole."""
+    """Returns the job of that name in one of the states, with all of its fields; None if there is none."""
     cloud = options.view_as(GoogleCloudOptions)
     with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
         client = jobs_client(options)
@@ -258,13 +259,13 @@ def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
             yield
     except JobAlreadyExists as error:
         raise ServerProblem(f"{what}: {error}") from error
-    except OSError as error:  # a connection that broke; or what Beam makes of a bucket that is not ours to write to
+    except OSError as error:  # a broken connection, or Beam was refused to write to the bucket
         raise ServerProblem(f"{what}: {' '.join(str(error).split())[:500]}") from error
 
 
 @contextmanager
 def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
-    """Takes back what was made for a launch that came to nothing: the job, if Google has it already, and its files."""
+    """Takes a failed launch back: cancels the job if Google has it already, and removes its staged files."""
     try:
         yield
     except BaseException as error:
@@ -278,26 +279,26 @@ def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether Google said no. Anything else, Ctrl-C or a broken connection, may have come after a yes."""
+    """Returns whether Google refused the job. After Ctrl-C or a broken connection it may have accepted it."""
     return isinstance(error.__cause__, ClientError | JobAlreadyExists)
 
 
 def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
-    """Whether this launch has left no job that needs its files: none was made, or it is cancelled now."""
+    """Returns whether no job of this launch needs its files: none was created, or it is cancelled now."""
     cloud = options.view_as(GoogleCloudOptions)
     try:
         with _refusals_explained(cloud):
             job = _find_job(options, *_ALIVE)
             if job is None or dict(job.labels).get(_LAUNCH) != launch:
                 return True
-            if cloud.update:  # cancelling it would end what it replaces
-                _say(f"{job.name} is being updated all the same: the request had gone out, as job {job.id}")
+            if cloud.update:  # cancelling it would end the job that it replaces
+                _say(f"{job.name} is being updated all the same: the request was already sent, as job {job.id}")
                 return False
             cancel(options, job.id)
     except ServerProblem as problem:
         _say(f"can't tell whether the job was submitted: {problem}")
         return False
-    _say(f"{job.name} had been submitted already and is cancelled")
+    _say(f"{job.name} was already submitted and is cancelled now")
     return True
 
 

@@ -1,4 +1,4 @@
-"""A job on the DirectRunner, in this process, from its start to an orderly stop."""
+"""Runs a job on the DirectRunner, in this process, from its start to an orderly stop."""
 
 import os
 import signal
@@ -19,17 +19,17 @@ from pipeline.job.settings import Settings, Target
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.transforms.metrics import results_of, totals_of
 
-# Of the 40 seconds that a stop may take; the rest is for the runner's threads to end.
+# A stop may take 40 seconds. The rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0
-# Beam's connector tries for ten minutes and says nothing; after this long somebody should.
+# Beam's connector retries silently for ten minutes. After this long we report why.
 _STALL_S = 15.0
 
 
 def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> int:
-    """Runs the pipeline until SIGINT or SIGTERM, then writes what has been acknowledged, and reports.
+    """Runs the pipeline until SIGINT or SIGTERM, then writes all acknowledged messages and prints the metrics.
 
     Returns:
-        The exit code: 0 after an orderly stop, 1 where the job failed or could not write what it had acknowledged.
+        The exit code: 0 after an orderly stop, 1 if the job failed or could not write all acknowledged messages.
     """
     stop = _StopSignal()
     with patched_direct_runner() as gate:
@@ -38,12 +38,12 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
         while not stop.wake.wait(_STALL_S):
             if gate.seconds_since_pull > _STALL_S:
-                # Aside, since servers that do not answer take their time, and a stop must not wait for them.
-                asked = gate.seconds_since_pull, targets, settings
-                threading.Thread(target=_say_why, args=asked, daemon=True).start()
+                # In a thread: a stop must not wait for a server that does not answer.
+                stall = gate.seconds_since_pull, targets, settings
+                threading.Thread(target=_report_stall, args=stall, daemon=True).start()
         drained = False
         if watch.failure is None:
-            _say("stopping: writing what has been acknowledged; a second signal stops at once")
+            _say("stopping: writing all acknowledged messages; a second signal stops at once")
             drained = _drain(gate, watch)
         if watch.failure is not None:
             _say(f"the job failed: {_cause(watch.failure)}")
@@ -62,13 +62,13 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
     return 0
 
 
-def _say_why(seconds: float, targets: Sequence[Target], settings: Settings) -> None:
-    why = _problem(targets, settings) or "the servers answer, so what was pulled last takes this long"
+def _report_stall(seconds: float, targets: Sequence[Target], settings: Settings) -> None:
+    why = _problem(targets, settings) or "the servers answer, so the messages pulled last take this long"
     _say(f"no progress for {seconds:.0f} s, still trying: {why}")
 
 
 def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
-    """What is missing by now that was there at launch; None where nothing is."""
+    """Returns what the launch checks find missing now; None if nothing."""
     try:
         check_launch(settings, targets)
     except ServerProblem as problem:
@@ -77,7 +77,7 @@ def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
 
 
 class _StopSignal:
-    """SIGINT or SIGTERM: the first asks for an orderly stop, the second stops at once."""
+    """Handles SIGINT and SIGTERM: the first asks for an orderly stop, the second stops at once."""
 
     def __init__(self) -> None:
         self.wake = threading.Event()
@@ -94,7 +94,7 @@ class _StopSignal:
 
 
 class _Watch:
-    """Waits, in a thread of its own, for the job to end by itself: reading for ever, it only ends by failing."""
+    """Waits in a thread for the job to end by itself, which a job that reads for ever only does by failing."""
 
     def __init__(self, result: PipelineResult, wake: threading.Event) -> None:
         self.failure: BaseException | None = None
@@ -105,7 +105,7 @@ class _Watch:
     def _wait(self) -> None:
         try:
             self._result.wait_until_finish()
-        except Exception as failure:  # noqa: BLE001 (whatever ended the job, it is told and ends the process)
+        except Exception as failure:  # noqa: BLE001 (whatever ended the job is reported and ends the process)
             self.failure = failure
             self._wake.set()
 
@@ -132,7 +132,7 @@ def _print_metrics(result: PipelineResult) -> None:
 
 
 def _cause(failure: BaseException) -> str:
-    """One line: what a server said, or the error with its kind."""
+    """Returns the message of a ServerProblem, or the class and the message of any other error, in one line."""
     line = str(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"
     return " ".join(line.split())[:500]
 
@@ -142,6 +142,6 @@ def _say(line: str) -> None:
 
 
 def _exit_at_once(code: int) -> None:
-    """Without waiting for the runner's thread, which may hang on a server that is away."""
+    """Exits without waiting for the runner's thread, which may hang on a server that is out of reach."""
     sys.stdout.flush()
     os._exit(code)

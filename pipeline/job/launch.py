@@ -17,11 +17,11 @@ from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the job that the flags ask for: on the DirectRunner until it is told to stop, elsewhere by submitting it.
+    """Runs the job on the DirectRunner until a signal stops it, or submits it to Dataflow.
 
     Returns:
-        The exit code: 0 for a job that was submitted, or stopped in order; 1 for a server that is missing something
-        or a job that failed; 2 for a flag that can't be.
+        The exit code: 0 if the job was submitted, or stopped in order; 1 if a server lacks something or the job failed;
+        2 if a flag is invalid; 130 after Ctrl-C during the launch.
     """
     try:
         options = parse_flags(sys.argv[1:] if argv is None else argv)
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not runs_here(options):
             dataflow.prepare(options)
             dataflow.check_cloud(options)
-            began_us = dataflow.beginning_us(options)
+            began_us = dataflow.began_at_us(options)
         targets = read_targets(settings)
         if settings.launch_checks:
             check_launch(settings, targets)
@@ -52,5 +52,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     try:
         return beam.Pipeline(options=options)
-    except ValueError as error:  # all that Beam's own validation found
+    except ValueError as error:  # everything that Beam's validation found
         raise BadFlag(" ".join(str(error).split())) from error

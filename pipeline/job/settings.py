@@ -1,4 +1,4 @@
-"""The job's flags, and the settings that they become: parsed once, checked once, typed ever after."""
+"""The flags of the job, parsed and checked once into typed settings."""
 
 import argparse
 import difflib
@@ -21,10 +21,10 @@ from pipeline.private_apis.beam_flags import UnreadableFlag, checked_flags
 _T = TypeVar("_T")
 
 # https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names and the Bigtable admin API's reference.
-# templates/metadata.json says the same rules to Google, which reads them as POSIX or RE2: no lookaround, no \s, no (?:.
+# templates/metadata.json repeats these rules for Google, as POSIX or RE2 expressions: no lookaround, no \s, no (?:.
 _PROJECT = re.compile(r"[a-z][-a-z0-9:.]{4,61}[a-z0-9]")
-# Names that begin with "goog" are Google's own; a rule for them would take letter by letter to say, and the launch
-# checks find that nothing of that name is there.
+# Names that begin with "goog" are reserved. Without lookaround a rule for them would be long, and the launch checks
+# find that no resource has such a name.
 _PUBSUB_NAME = r"[A-Za-z][-A-Za-z0-9._~%+]{2,254}"
 _SUBSCRIPTION = re.compile(rf"projects/{_PROJECT.pattern}/subscriptions/{_PUBSUB_NAME}")
 _TOPIC = re.compile(rf"projects/{_PROJECT.pattern}/topics/{_PUBSUB_NAME}")
@@ -36,18 +36,18 @@ _APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
-# What DirectRunner stands for. It would itself first try to download another runner, and then fall back to these.
+# What runs in place of DirectRunner, which would first try to download another runner and then fall back to these.
 STREAMING_RUNNER = "BundleBasedDirectRunner"
 BOUNDED_RUNNER = "FnApiRunner"
 _DATAFLOW_RUNNER = "DataflowRunner"
 
 
 class BadFlag(Exception):
-    """A flag that can't be. ``str()`` is one line that names it and says what would do."""
+    """An invalid flag. ``str()`` is one line that names the flag and what it accepts."""
 
 
 class TidetableOptions(PipelineOptions):
-    """The flags of the contract, beside Beam's own."""
+    """The job's own flags, which are added to Beam's."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -55,48 +55,48 @@ class TidetableOptions(PipelineOptions):
         parser.add_argument("--input_topic", help="projects/P/topics/T to read from, instead of a subscription")
         parser.add_argument("--timestamp_attribute", help="attribute whose time drives the watermark")
         parser.add_argument("--id_attribute", help="attribute by which Dataflow removes redelivered messages")
-        parser.add_argument("--dead_letter_topic", help="projects/P/topics/T for what is refused")
-        parser.add_argument(
-            "--dead_letters", default="publish", help="publish, or drop what is refused but for its count"
-        )
-        parser.add_argument("--bigtable_project", help="project of the Bigtable instance; --project without it")
+        parser.add_argument("--dead_letter_topic", help="projects/P/topics/T that dead letters are published to")
+        parser.add_argument("--dead_letters", default="publish", help="publish; or drop: only count dead letters")
+        parser.add_argument("--bigtable_project", help="project of the Bigtable instance; --project by default")
         parser.add_argument("--bigtable_instance", help="Bigtable instance")
         parser.add_argument(
-            "--bigtable_table", action="append", help="Bigtable table; repeatable, or several with commas between them"
+            "--bigtable_table", action="append", help="Bigtable table; repeatable, or several separated by commas"
         )
-        parser.add_argument("--schema", help="default, where a table that does not say its schema has the default one")
+        parser.add_argument("--schema", help="default: a table that stores no schema has the default one")
         parser.add_argument(
-            "--window", help="length of the aggregates' shortest windows; divides a day; 1h in the default schema"
+            "--window", help="length of the shortest windows; must divide a day; 1h in the default schema"
         )
-        parser.add_argument("--early_firing", default="60s", help="an early pane this often; 0 for none")
-        parser.add_argument("--late_firing", default="60s", help="a late pane this often; 0 for each late event")
-        parser.add_argument("--allowed_lateness", default="1d", help="how long a window waits for late events")
-        parser.add_argument("--max_future", default="1h", help="how far ahead of now an event time may be")
+        parser.add_argument("--early_firing", default="60s", help="interval of early panes; 0 for none")
         parser.add_argument(
-            "--deduplicate", default="on", help="on: a reading that comes again counts once; off: it counts again"
+            "--late_firing", default="60s", help="interval of late panes; 0 for one for each late event"
+        )
+        parser.add_argument("--allowed_lateness", default="1d", help="how long a window accepts late events")
+        parser.add_argument("--max_future", default="1h", help="how far ahead of the clock an event time may be")
+        parser.add_argument(
+            "--deduplicate", default="on", help="on: a repeated reading counts once; off: it counts again"
         )
         parser.add_argument(
             "--bigtable_writer",
             default="connector",
-            help="connector: Beam's own; bulk: ours, which writes more at once",
+            help="connector: Beam's own; bulk: our own, which sends more rows at once",
         )
-        parser.add_argument("--app_profile", help="app profile that rows are written by; with --bigtable_writer=bulk")
-        for family, holds in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
-            parser.add_argument(f"--{family}_family", help=f"column family of {holds}; {family} in the default schema")
+        parser.add_argument("--app_profile", help="app profile of the writes; only with --bigtable_writer=bulk")
+        for family, contents in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
+            parser.add_argument(f"--{family}_family", help=f"family of {contents}; {family} in the default schema")
         parser.add_argument(
             "--launch_checks",
             default="on",
-            help="on, or off to start without asking the servers: every table is then taken to be as the flags say",
+            help="on; or off: start without asking the servers, and take the schema of every table from the flags",
         )
 
 
 class Target(NamedTuple):
-    """A table that is written, and what it looks like.
+    """A table to write.
 
     Attributes:
         name: of the table.
         schema: of the table.
-        retention: what of it may be collected; None for what the policies of the schema say.
+        retention: what may be collected of the table; None if that follows from the policies of the schema.
     """
 
     name: TableName
@@ -104,16 +104,17 @@ class Target(NamedTuple):
     retention: Retention | None = None
 
     @property
-    def kept(self) -> Retention:
-        """What of it may be collected."""
+    def effective_retention(self) -> Retention:
+        """What may be collected of the table."""
         return self.retention or Retention.of(self.schema)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the job is to do. Exactly one of the two inputs is set; no dead-letter topic means to drop.
+    """The settings of the job.
 
-    There is one table at least; what is said of a schema is said of all of them, and can be the default schema.
+    Exactly one of the two inputs is set. Without a dead-letter topic, dead letters are dropped. There is at least one
+    table; ``declared`` applies to all of them.
     """
 
     input_subscription: str | None
@@ -134,10 +135,10 @@ class Settings:
 
 
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:
-    """Beam's options from a command line, streaming, with a runner that is named.
+    """Parses a command line into Beam's options for a streaming job, with the runner set.
 
     Raises:
-        BadFlag: a flag that neither we nor Beam know, or a value that Beam's own parser refuses.
+        BadFlag: a flag is unknown to us and to Beam, or has a value that Beam's parser refuses.
     """
     refuse_unknown(argv)
     options = PipelineOptions(list(argv))
@@ -150,11 +151,11 @@ def choose_runner(options: PipelineOptions, direct_runner: str) -> None:
     """Sets the runner that ``--runner`` names, DirectRunner by default.
 
     Args:
-        options: of which the runner is replaced by the full name of the one to use.
+        options: changed in place.
         direct_runner: what runs in place of DirectRunner: :data:`STREAMING_RUNNER` or :data:`BOUNDED_RUNNER`.
 
     Raises:
-        BadFlag: the flag names a runner that is none of these.
+        BadFlag: the flag names any other runner.
     """
     standard = options.view_as(StandardOptions)
     runners = {_short_name(name): direct_runner for name in ("DirectRunner", "SwitchingDirectRunner", direct_runner)}
@@ -176,14 +177,14 @@ def runs_here(options: PipelineOptions) -> bool:
 
 
 def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
-    """Beam itself only logs a flag that nobody knows, and goes on with its default.
+    """Refuses unknown flags, which Beam itself only logs.
 
     Args:
         argv: the flags.
-        ours: whether the flags of the contract are among those that are known, and ``--help``.
+        ours: whether our own flags and ``--help`` are accepted, not only Beam's.
 
     Raises:
-        BadFlag: a flag that is not known, or a value that Beam's own parser refuses.
+        BadFlag: a flag is unknown, or has a value that Beam's parser refuses.
     """
     try:
         unknown, declared = checked_flags(argv, TidetableOptions, accept_own=ours)
@@ -195,10 +196,10 @@ def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
 
 
 def settings_of(options: PipelineOptions) -> Settings:
-    """The settings that the flags ask for.
+    """Returns the settings that the flags ask for.
 
     Raises:
-        BadFlag: the first flag that is wrong, missing, or at odds with another.
+        BadFlag: the first flag that is invalid, missing, or in conflict with another.
     """
     flags = options.view_as(TidetableOptions)
     project = flags.bigtable_project or options.view_as(GoogleCloudOptions).project
@@ -207,7 +208,7 @@ def settings_of(options: PipelineOptions) -> Settings:
     if bool(flags.input_subscription) == bool(flags.input_topic):
         raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
     if flags.dead_letters != "drop" and flags.dead_letter_topic and flags.dead_letter_topic == flags.input_topic:
-        raise BadFlag("--dead_letter_topic is --input_topic: each dead letter would come back and be refused again")
+        raise BadFlag("--dead_letter_topic is --input_topic: each dead letter would be read and refused again")
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(
@@ -267,7 +268,7 @@ def _dead_letter_topic(flags: TidetableOptions) -> str | None:
     if _choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
         return None
     if not flags.dead_letter_topic:
-        raise BadFlag("--dead_letter_topic is needed; or say --dead_letters=drop to lose what can't be read")
+        raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
     return _optional("--dead_letter_topic", flags.dead_letter_topic, _TOPIC, "projects/PROJECT/topics/NAME")
 
 
@@ -277,19 +278,19 @@ def _app_profile(flags: TidetableOptions) -> str | None:
     return _optional("--app_profile", flags.app_profile, _APP_PROFILE, "the id of an app profile, like batch-writes")
 
 
-def _optional(flag: str, value: str | None, form: re.Pattern[str], wanted: str) -> str | None:
+def _optional(flag: str, value: str | None, pattern: re.Pattern[str], expected: str) -> str | None:
     if value is None:
         return None
-    if not form.fullmatch(value):
-        raise BadFlag(f"{flag} is {value!r}; it has to be {wanted}")
+    if not pattern.fullmatch(value):
+        raise BadFlag(f"{flag} is {value!r}; it has to be {expected}")
     return value
 
 
-def _named(flag: str, value: str | None, form: re.Pattern[str]) -> str:
+def _named(flag: str, value: str | None, pattern: re.Pattern[str]) -> str:
     if not value:
         raise BadFlag(f"{flag} is needed")
-    if not form.fullmatch(value):
-        raise BadFlag(f"{flag} is {value!r}, which is not a name that Google Cloud takes there")
+    if not pattern.fullmatch(value):
+        raise BadFlag(f"{flag} is {value!r}, which is not a valid name on Google Cloud")
     return value
 
 

@@ -1,4 +1,4 @@
-"""How a table's windows are aggregated, out of what, and what each goes on from."""
+"""Aggregates the windows of a table, tier by tier."""
 
 from datetime import timedelta
 from typing import NamedTuple
@@ -15,11 +15,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Aggregates(NamedTuple):
-    """What becomes of events in one table.
+    """The aggregates of one table.
 
     Attributes:
         panes: ``(sensor_id, WindowStats)`` of each tier's windows.
-        unsure: ``(sensor_id, start in µs)`` of windows that a repair has to look at.
+        incomplete: ``(sensor_id, start in µs)`` of windows that a repair has to check.
     """
 
     panes: dict[Tier, PCollection]
@@ -27,50 +27,50 @@ class Aggregates(NamedTuple):
 
 
 def aggregate(
-    gathered: PCollection | None, target: Target, settings: Settings, began_us: int | None, mark: str = ""
+    readings: PCollection | None, target: Target, settings: Settings, began_us: int | None, mark: str = ""
 ) -> Aggregates:
-    """Aggregates the windows of a table: the shortest of what is gathered of events, each other of the one before it.
+    """Aggregates the windows of a table: the shortest from readings, each longer one from the tier before.
 
     Args:
-        gathered: ``(sensor_id, WindowReadings)`` of its shortest windows; None where it has no tier.
+        readings: ``(sensor_id, WindowReadings)`` of the shortest windows; None if the table has no tiers.
         target: the table.
-        settings: how.
-        began_us: when the job began; None for a job whose tables are empty, and nobody else's.
-        mark: what tells the labels of this table from those of others.
+        settings: of the job.
+        began_us: as for :func:`pipeline.job.graph.build_graph`.
+        mark: ends the labels of this table's steps.
     """
-    made = Aggregates({}, [])
+    aggregates = Aggregates({}, [])
     firing = Firing(settings.early_firing, settings.late_firing, settings.allowed_lateness)
-    parts, before = gathered, None
+    parts, shorter = readings, None
     for tier in target.schema.tiers:
-        if before is None:
-            label, restore = f"AggregateReadings{mark}", RestoreFromReadings(tier, settings.deduplicate)
+        if shorter is None:
+            label, method = f"AggregateReadings{mark}", RestoreFromReadings(tier, settings.deduplicate)
             step = AggregateReadings(
                 tier.window,
                 firing,
                 deduplicate=settings.deduplicate,
-                restore=_restore(restore, target, settings, began_us),
+                restore=_restore(method, target, settings, began_us),
             )
         else:
-            firing = firing.of_longer(before.window)
+            firing = firing.of_longer(shorter.window)
             label = f"RollUp[{tier.window.text}]{mark}"
             step = RollUp(
                 tier.window,
                 firing,
-                restore=_restore(RestoreFromShorterWindows((before, tier)), target, settings, began_us),
+                restore=_restore(RestoreFromShorterWindows((shorter, tier)), target, settings, began_us),
             )
         parts, incomplete = parts | label >> step
-        made.panes[tier] = parts
-        made.incomplete.extend(incomplete)
-        before = tier
-    return made
+        aggregates.panes[tier] = parts
+        aggregates.incomplete.extend(incomplete)
+        shorter = tier
+    return aggregates
 
 
-def _restore(restore: RestoreMethod, target: Target, settings: Settings, began_us: int | None) -> RestoreWindows | None:
-    """What completes windows that began before the job did.
+def _restore(method: RestoreMethod, target: Target, settings: Settings, began_us: int | None) -> RestoreWindows | None:
+    """Returns what restores windows that began before the job; None if nothing has to be restored.
 
-    A sensor whose clock is ahead may have been in windows that begin later than the job, by max_future inclusive.
+    A sensor whose clock is ahead may already be in windows that begin after the job, by up to max_future inclusive.
     """
     if began_us is None:
         return None
     before_us = began_us + settings.max_future // _MICROSECOND + 1
-    return RestoreWindows((target.name, target.schema, target.kept), restore, before_us)
+    return RestoreWindows((target.name, target.schema, target.effective_retention), method, before_us)

@@ -1,4 +1,4 @@
-"""Events in, one accumulated statistic for each sensor, window and pane out; and longer windows out of shorter ones."""
+"""Aggregates events: the statistics of each sensor, window and pane; longer windows from shorter ones."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -39,8 +39,8 @@ class Firing:
 
     Args:
         early: how long after a window's first new event an early pane fires; zero for no early panes.
-        late: the same behind the watermark; zero for a pane for every late event.
-        allowed_lateness: how far behind the watermark a window is still kept.
+        late: how long after a late event a late pane fires; zero for a pane for every late event.
+        allowed_lateness: how far behind the watermark a window is kept.
     """
 
     early: timedelta
@@ -48,20 +48,21 @@ class Firing:
     allowed_lateness: timedelta
 
     def of_longer(self, shorter: Window) -> "Firing":
-        """Of windows that are computed from these: kept longer, or they could miss the last late pane.
+        """Returns the firing of windows computed from these, kept longer: they must not miss the last late pane.
 
-        The last hour of a day is kept as long as the day, and its last pane fires when that time is up, or later by
-        the interval of late panes. The length of the shorter window is to spare, as watermarks jump.
+        With the same allowed lateness, the last hour of a day would be kept as long as the day itself, and its last
+        pane fires when that time is up, or later by the interval of late panes. The length of the shorter window is a
+        margin, because watermarks jump.
         """
         return replace(self, allowed_lateness=self.allowed_lateness + self.late + shorter.length)
 
 
 class Aggregated(NamedTuple):
-    """What comes out.
+    """The outputs of an aggregation.
 
     Attributes:
         panes: ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
-        unsure: ``(sensor_id, start in µs)`` of windows whose panes may lack something, or have too many metrics.
+        incomplete: ``(sensor_id, start in µs)`` of windows whose panes may be incomplete, or have too many metrics.
     """
 
     panes: PCollection
@@ -69,11 +70,13 @@ class Aggregated(NamedTuple):
 
 
 class PreAggregateReadings(beam.PTransform):
-    """``Event`` elements to ``(sensor_id, WindowReadings)`` at a time within the window: what a bundle has of it.
+    """Combines the ``Event`` elements of a bundle into ``(sensor_id, WindowReadings)``, one for each window.
+
+    The timestamp of an output is a time within its window.
 
     Args:
-        window: how long windows are.
-        identity: what the table tells the events of a sensor apart by.
+        window: of the tier.
+        identity: how the table distinguishes the events of a sensor.
     """
 
     def __init__(self, window: Window, identity: Identity) -> None:
@@ -102,15 +105,15 @@ class _GatherFn(beam.DoFn):
 
 
 class AggregateReadings(beam.PTransform):
-    """``(sensor_id, WindowReadings)`` at a time within the window to :class:`Aggregated`.
+    """Aggregates ``(sensor_id, WindowReadings)``, whose timestamps are within their windows, to :class:`Aggregated`.
 
-    Panes accumulate: each holds everything that the window has seen so far.
+    Panes accumulate: each contains everything that the window has received so far.
 
     Args:
-        window: how long windows are.
+        window: of the tier.
         firing: when panes fire.
-        deduplicate: whether a reading that comes again is known and counts once.
-        recall: of which windows the table may hold something already; None where it holds nothing.
+        deduplicate: whether a repeated reading counts once.
+        restore: restores windows that the table may store already; None if it stores none.
     """
 
     def __init__(
@@ -122,16 +125,16 @@ class AggregateReadings(beam.PTransform):
         self._deduplicate = deduplicate
         self._restore = restore
 
-    def expand(self, gathered: PCollection) -> Any:  # Aggregated; Beam takes the annotation for a hint and warns
-        readings = gathered | "Window" >> _into_windows(self._window, self._firing)
-        readings.element_type = KV[str, Any]  # what is recalled comes beside it
+    def expand(self, readings: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
+        readings |= "Window" >> _into_windows(self._window, self._firing)
+        readings.element_type = KV[str, Any]  # restored readings arrive in the same collection
         return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._restore)
 
 
 class RollUp(beam.PTransform):
-    """``(sensor_id, WindowStats)`` panes of shorter windows to :class:`Aggregated` of a window that they divide.
+    """Aggregates ``(sensor_id, WindowStats)`` panes of shorter windows to :class:`Aggregated` of a longer window.
 
-    The panes that go in accumulate, and so do those that come out.
+    The shorter windows divide the longer one. Input and output panes both accumulate.
     """
 
     def __init__(self, window: Window, firing: Firing, *, restore: RestoreWindows | None = None) -> None:
@@ -141,7 +144,7 @@ class RollUp(beam.PTransform):
         self._restore = restore
 
     def expand(self, panes: PCollection) -> Any:
-        # A pane's timestamp is the end of its window, less the least that there is: within the longer one.
+        # A pane's timestamp is the last instant of its window, which lies within the longer window.
         shorter = (
             panes
             | "WithStart" >> beam.Map(_with_start).with_output_types(tuple[str, Any])
@@ -151,12 +154,12 @@ class RollUp(beam.PTransform):
 
 
 def _whole_panes(parts: PCollection, combine: beam.CombineFn, restore: RestoreWindows | None) -> Aggregated:
-    """Combines the parts, and those that tables hold, and lets no pane pass that lacks these."""
+    """Combines the parts with what the table stores, and holds back panes that lack the stored part."""
     incomplete = []
     if restore is not None:
-        held, of_restore = parts | "Recall" >> restore
-        incomplete.append(of_restore)
-        parts = (parts, held) | "WithRecalled" >> beam.Flatten()
+        stored, not_restored = parts | "Recall" >> restore
+        incomplete.append(not_restored)
+        parts = (parts, stored) | "WithRecalled" >> beam.Flatten()
     panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
     hold_back = _HoldBackFn(None if restore is None else restore.before_us)
     outputs = panes | "HoldBack" >> beam.ParDo(hold_back).with_outputs(_TOO_WIDE, main=_PANES)
@@ -165,9 +168,9 @@ def _whole_panes(parts: PCollection, combine: beam.CombineFn, restore: RestoreWi
 
 
 class _HoldBackFn(beam.DoFn):
-    """Panes of windows that began before the job go on only with what the table held: they replace it.
+    """Holds back panes of windows that began before the job until they include what the table stores.
 
-    Those with too many metrics never do.
+    A pane replaces the aggregate row. Panes with too many metrics never pass: their windows are listed instead.
     """
 
     def __init__(self, before_us: int | None) -> None:
@@ -207,7 +210,7 @@ def _into_windows(window: Window, firing: Firing) -> beam.WindowInto:
 
 
 class WindowReadingsFn(beam.CombineFn):
-    """What bundles have gathered, and what was recalled, combined into a :class:`Pane`."""
+    """Combines the readings of bundles and the restored readings of a window into a :class:`Pane`."""
 
     def __init__(self, *, deduplicate: bool) -> None:
         self._deduplicate = deduplicate
@@ -238,7 +241,7 @@ class WindowReadingsFn(beam.CombineFn):
 
 
 class RollUpFn(beam.CombineFn):
-    """Starts and accumulators of shorter windows, and those recalled, combined into a :class:`Pane` of all of them."""
+    """Combines the statistics of shorter windows by their starts, and restored ones, into a :class:`Pane`."""
 
     def create_accumulator(self) -> ShorterWindows:
         return ShorterWindows()

@@ -1,4 +1,4 @@
-"""Our own sink: writes many rows at once to Bigtable, and turns rows that Bigtable refuses into dead letters."""
+"""Our own Bigtable sink: writes many rows at once, and turns refused rows into dead letters."""
 
 import os
 import threading
@@ -40,24 +40,23 @@ _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 
 
 class BulkWriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or ``EncodedRows``, to a table.
+    """Writes ``Row`` or ``EncodedRows`` elements to a table. Outputs refused rows as ``Message`` dead letters.
 
-    What it refuses, it gives as ``Message`` dead letters.
+    A bundle ends when each of its rows is confirmed or a dead letter. It fails if a row can be neither, or if so many
+    rows are refused that the rows are not to blame. A failed bundle loses nothing: the runner tries it again.
 
-    A bundle is done when every row of it is confirmed or a dead letter. It fails where that can't be had, or where so
-    many of its rows are refused that it is no matter of rows: then nothing of it is lost, and it is tried again.
-
-    Rows of the work list are written when all others of the bundle are: whoever finds one finds its events. Windows of
-    which rows were refused are listed too, where the schema is known: their aggregates count what is a dead letter.
+    Rows of the work list are written after all other rows of the bundle: whoever reads one finds the events of its
+    window. If the schema is known, the windows of refused rows are put on the work list too: their aggregates count
+    events that are dead letters now.
 
     Args:
         project: of the instance.
         instance: of the table.
         table: its id.
-        app_profile: by which Bigtable routes; None for the instance's default.
+        app_profile: routes the requests; None for the instance's default.
         limits: of the writer.
-        clock: seconds since the epoch, for dead letters.
-        schema: of the table.
+        clock: returns seconds since the epoch, for dead letters.
+        schema: of the table; None if it is not known.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class BulkWriteRows(beam.PTransform):
 
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
-            rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters are in no window
+            rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters have no window
         write_fn = _BulkWriteFn(self._name, self._app_profile, self._limits, self.label, self._clock, self._schema)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
@@ -110,9 +109,9 @@ class _BulkWriteFn(beam.DoFn):
         self._metrics = _Metrics(self._name)
 
     def start_bundle(self) -> None:
-        self._writer.abandon()  # the rows of a bundle that failed: they come again
+        self._writer.abandon()  # drops the rows of a bundle that failed: they come again
         self._last = EncodedRows()
-        self._lacking: set[tuple[str, int]] = set()  # windows of which a row was refused
+        self._lacking: set[tuple[str, int]] = set()  # windows of refused rows
 
     def process(self, element: Row | EncodedRows) -> list[Message] | None:
         if isinstance(element, Row):
@@ -154,7 +153,7 @@ class _BulkWriteFn(beam.DoFn):
         }
 
     def _note(self, refused: Iterable[RefusedRow]) -> None:
-        """Keeps which windows lack something now."""
+        """Notes the windows of refused rows."""
         if self._schema is not None and self._schema.tiers:
             self._lacking.update(window for row in refused for window in _windows_of(row, self._schema))
 
@@ -167,9 +166,9 @@ class _BulkWriteFn(beam.DoFn):
 
 
 def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
-    """Sensor and start of the shortest windows that the row's cells are of, as their timestamps tell; none of others'.
+    """Returns the sensor and the start of each shortest window that the timestamps of the row's cells lie in.
 
-    Of an aggregate row it is the first in the window.
+    For an aggregate row of a longer window, that is the first of the windows in it. Empty for a foreign row.
     """
     window = schema.tiers[0].window
     sensor_id = _sensor_of(row.key, schema)
@@ -180,7 +179,7 @@ def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
 
 
 def _sensor_of(key: bytes, schema: TableSchema) -> str | None:
-    """Whose raw row or aggregate row has this key; None where it is neither."""
+    """Returns the sensor of the raw row or aggregate row with this key; None if it is neither."""
     parsers: list[Callable[[bytes], Any]] = [partial(parse_aggregate_key, tier.window) for tier in schema.tiers]
     for parse in (*parsers, schema.key.parse_key):
         with suppress(ValueError):
@@ -189,7 +188,7 @@ def _sensor_of(key: bytes, schema: TableSchema) -> str | None:
 
 
 class _Metrics:
-    """Ours, and what Beam's connector reports of its calls. For the thread that processes elements."""
+    """Our own metrics, and those that Beam's connector reports of its calls. Used by the processing thread only."""
 
     def __init__(self, name: TableName) -> None:
         self.refused = [
@@ -230,7 +229,7 @@ _clients_lock = threading.Lock()
 
 @contextmanager
 def _shared_client(project: str) -> Iterator[BigtableClient]:
-    """The one client of this process for the project, or for the emulator: closed when the last block ends."""
+    """Yields this process's only client of the project, or of the emulator. Closes it when the last block ends."""
     key = project, os.environ.get("BIGTABLE_EMULATOR_HOST")
     with _clients_lock:
         if key not in _clients:

@@ -1,4 +1,4 @@
-"""How what goes from step to step is stored, where a runner stores it."""
+"""Coders of the elements and accumulators that runners store between steps."""
 
 import struct
 from typing import Any
@@ -13,7 +13,7 @@ _SIZES = struct.Struct("<III")
 
 
 class AccumulatorCoder(Coder):
-    """An accumulator as its own bytes, without a word of how to read them: there is one for each sensor and window."""
+    """Encodes an accumulator with its own ``to_bytes``: compact, because there is one for each sensor and window."""
 
     def __init__(self, kind: type[WindowReadings] | type[ShorterWindows]) -> None:
         self._kind = kind
@@ -25,7 +25,7 @@ class AccumulatorCoder(Coder):
         return self._kind.from_bytes(encoded)
 
     def is_deterministic(self) -> bool:
-        return False  # what is equal may have been added in another order
+        return False  # equal accumulators may have been added to in different orders
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AccumulatorCoder) and other._kind is self._kind
@@ -35,9 +35,9 @@ class AccumulatorCoder(Coder):
 
 
 class RowsCoder(Coder):
-    """Rows, each behind the sizes of its key and its mutations and the number of its cells, in four bytes each.
+    """Encodes rows: each is preceded by the sizes of its key and its mutations, and its number of cells.
 
-    Runners seldom store them, but ask for their size over and over.
+    These are little-endian unsigned integers of four bytes. Runners rarely store rows, but often ask for their size.
     """
 
     def encode(self, value: EncodedRows) -> bytes:

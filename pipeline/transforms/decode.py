@@ -1,4 +1,4 @@
-"""Pub/Sub messages in, valid events at their event time out; what is refused goes aside as dead letters."""
+"""Decodes Pub/Sub messages to valid events at their event times, and to dead letters."""
 
 import logging
 import time
@@ -24,21 +24,21 @@ _DEAD_LETTERS = "dead_letters"
 _log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-"""Seconds since the epoch; ``time.time`` but for tests."""
+"""Returns seconds since the epoch; ``time.time`` except in tests."""
 
 
 class Decoder:
-    """Decodes messages and validates their events, and counts both. Part of a DoFn: it pickles.
+    """Decodes messages, validates their events, and counts both. Part of a DoFn: it pickles.
 
-    What a bundle has come to is counted when it ends, at :meth:`finish`.
+    The counters are incremented when a bundle ends, in :meth:`finish`.
 
-    An event that any of the tables can't hold is a dead letter for all of them: the aggregates of each are those of
-    its raw rows.
+    An event that any of the tables cannot store is a dead letter for all of them: the aggregates of each table must
+    match its raw rows.
 
     Args:
         step: the transform that dead letters name.
         max_future: how far ahead of the clock an event time may be.
-        schemas: of the tables that are written.
+        schemas: of the tables.
     """
 
     def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema]) -> None:
@@ -60,7 +60,7 @@ class Decoder:
         self._counts.finish()
 
     def decode(self, element: PubsubMessage, now_us: int) -> tuple[list[Event], list[Message]]:
-        """The valid events of a message, and the dead letters that the rest of it has become."""
+        """Returns the valid events of a message, and the dead letters of the rest."""
         self._counts.of[metrics.MESSAGES] += 1
         message = Message(
             element.data or b"",
@@ -96,12 +96,12 @@ class Decoder:
         return events, dead_letters
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
-        """The dead letter; none of a message that comes back for ever, which is counted and logged instead."""
+        """Returns the dead letter; none for a message that returned too often, which is counted and logged instead."""
         if returns_too_often(message):
             self._letters_dropped.inc()
             _log.warning(
-                "message %s is dropped: it is a dead letter that was replayed %d times, and is refused again: %s: %s; "
-                "what brings dead letters back to the input of this job?",
+                "message %s is dropped: it is a dead letter that was replayed %d times and is refused again: %s: %s; "
+                "find out what sends dead letters back to the input of this job",
                 message.message_id,
                 replays_of(message),
                 problem.reason,
@@ -114,21 +114,21 @@ class Decoder:
 
 
 class Decoded(NamedTuple):
-    """What comes out: ``Event`` elements, and ``Message`` elements that are dead letters."""
+    """The outputs of decoding: ``Event`` elements, and ``Message`` elements that are dead letters."""
 
     events: PCollection
     dead_letters: PCollection
 
 
 class DecodeMessages(beam.PTransform):
-    """``PubsubMessage`` elements to :class:`Decoded`.
+    """Decodes ``PubsubMessage`` elements to :class:`Decoded`.
 
-    An event's element timestamp is its own event time, whatever the message's was.
+    The timestamp of an ``Event`` element is its event time, whatever the timestamp of the message.
 
     Args:
         max_future: how far ahead of the clock an event time may be.
-        schemas: of the tables that are written.
-        clock: what time it is.
+        schemas: of the tables.
+        clock: returns the current time.
     """
 
     def __init__(self, max_future: timedelta, schemas: Sequence[TableSchema], clock: Clock = time.time) -> None:
@@ -137,7 +137,7 @@ class DecodeMessages(beam.PTransform):
         self._schemas = tuple(schemas)
         self._clock = clock
 
-    def expand(self, messages: PCollection) -> Any:  # Decoded; Beam takes the annotation for a type hint and warns
+    def expand(self, messages: PCollection) -> Any:  # Decoded, which Beam would take for a type hint
         decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas), self._clock)
         outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
         return Decoded(outputs[_EVENTS], outputs[_DEAD_LETTERS])

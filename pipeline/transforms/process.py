@@ -1,7 +1,7 @@
-"""Pub/Sub messages in; rows, windows' readings and dead letters out: all that is done for each event, in one step.
+"""Turns Pub/Sub messages into raw rows, readings of windows and dead letters: all work on single events, in one step.
 
-Beam charges a step for every element: so an event is none. What comes out is many rows together, and what a bundle has
-gathered of a window.
+Every element costs time in every step, so events are not elements. An output element is many rows together, or all the
+readings of a window in a bundle.
 """
 
 import time
@@ -27,38 +27,38 @@ from pipeline.transforms.decode import Clock, Decoder
 from pipeline.transforms.late import LateWindows
 
 _DEAD_LETTERS = "dead_letters"
-_MOST_ROWS = 500  # of a table, before they go on
+_MOST_ROWS = 500  # of a table in an output element
 _MOST_BYTES = 4 << 20  # of their cells
-_MOST_EVENTS = 100  # whose rows are made before some go on; one, where it has a row for each metric
-_MOST_GATHERED = 20_000  # events, before what a long bundle has gathered goes on
+_MOST_EVENTS = 100  # formatted before rows are output; one in a layout with a row for each metric
+_MOST_GATHERED = 20_000  # events of a long bundle before their readings are output
 _GLOBAL = (GlobalWindow(),)
 
 
 class Processed(NamedTuple):
-    """What comes out.
+    """The outputs of processing.
 
     Attributes:
-        rows: for each table, ``EncodedRows``: of events, and then of windows to repair.
-        gathered: for each table, ``(sensor_id, WindowReadings)`` at a time within its shortest window; None where it
-            has no aggregates.
+        rows: for each table, ``EncodedRows`` of events, then of the work list.
+        readings: for each table, ``(sensor_id, WindowReadings)`` with a timestamp within the shortest window; None for
+            a table without aggregates.
         dead_letters: ``Message`` elements.
     """
 
     rows: list[PCollection]
-    gathered: list[PCollection | None]
+    readings: list[PCollection | None]
     dead_letters: PCollection
 
 
 class ProcessMessages(beam.PTransform):
-    """``PubsubMessage`` elements to :class:`Processed`.
+    """Processes ``PubsubMessage`` elements to :class:`Processed`.
 
     Args:
-        schemas: of the tables that are written.
+        schemas: of the tables.
         max_future: how far ahead of the clock an event time may be.
         allowed_lateness: how far behind the watermark a window is kept.
         ahead: how far the watermark may be ahead of the clock.
-        deduplicate: whether a reading that comes again is known and counts once.
-        clock: what time it is.
+        deduplicate: whether a repeated reading counts once.
+        clock: returns the current time.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class ProcessMessages(beam.PTransform):
         self._deduplicate = deduplicate
         self._clock = clock
 
-    def expand(self, messages: PCollection) -> Any:  # Processed; Beam takes the annotation for a type hint and warns
+    def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         schemas = self._schemas
         decoder = Decoder(self.label, self._max_future, schemas)
         late = [LateWindows(schema, self._allowed_lateness, self._ahead) for schema in schemas]
-        # Tables that count alike share what is gathered of a bundle.
-        alike = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]
-        kinds = list(dict.fromkeys(kind for kind in alike if kind))
-        gatherers = [BundlePreAggregator(*kind, deduplicate=self._deduplicate) for kind in kinds]
-        process_fn = _ProcessFn(decoder, schemas, late, gatherers, self._clock)
-        tags = [*map(_rows_tag, range(len(schemas))), *map(_gathered_tag, range(len(kinds)))]
+        # Tables with the same shortest window and identity of events share the readings of a bundle.
+        kinds = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]
+        distinct = list(dict.fromkeys(kind for kind in kinds if kind))
+        pre_aggregators = [BundlePreAggregator(*kind, deduplicate=self._deduplicate) for kind in distinct]
+        process_fn = _ProcessFn(decoder, schemas, late, pre_aggregators, self._clock)
+        tags = [*map(_rows_tag, range(len(schemas))), *map(_readings_tag, range(len(distinct)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
-        gathered = {
-            kind: _typed(outputs[_gathered_tag(index)], KV[str, WindowReadings]) for index, kind in enumerate(kinds)
+        readings = {
+            kind: _typed(outputs[_readings_tag(index)], KV[str, WindowReadings]) for index, kind in enumerate(distinct)
         }
         return Processed(
             [_typed(outputs[_rows_tag(index)], EncodedRows) for index in range(len(schemas))],
-            [kind and gathered[kind] for kind in alike],
+            [kind and readings[kind] for kind in kinds],
             outputs[_DEAD_LETTERS],
         )
 
@@ -106,14 +106,14 @@ class _ProcessFn(beam.DoFn):
         decoder: Decoder,
         schemas: Sequence[TableSchema],
         late: Sequence[LateWindows],
-        gatherers: Sequence[BundlePreAggregator],
+        pre_aggregators: Sequence[BundlePreAggregator],
         clock: Clock,
     ) -> None:
         self._decoder = decoder
         self._tables = [
             _Table(_rows_tag(index), *of_table) for index, of_table in enumerate(zip(schemas, late, strict=True))
         ]
-        self._gatherers = list(gatherers)
+        self._pre_aggregators = list(pre_aggregators)
         self._clock = clock
         self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
 
@@ -122,9 +122,9 @@ class _ProcessFn(beam.DoFn):
         self._counts.start()
         for table in self._tables:
             table.start()
-        for pre_aggregator in self._gatherers:
+        for pre_aggregator in self._pre_aggregators:
             pre_aggregator.start()
-        self._held = 0
+        self._gathered_events = 0
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
         now_us = int(self._clock() * 1_000_000)
@@ -134,15 +134,15 @@ class _ProcessFn(beam.DoFn):
         if not events:
             return
         for table in self._tables:
-            # A message's rows may be many times its size: some go on before the next are made.
-            for start in range(0, len(events), table.at_a_time):
-                self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.at_a_time], now_us)
+            # A message's rows may be many times its size: some are output before the next are formatted.
+            for start in range(0, len(events), table.events_at_once):
+                self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.events_at_once], now_us)
                 if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
                     yield TaggedOutput(table.tag, table.take())
-        for pre_aggregator in self._gatherers:
+        for pre_aggregator in self._pre_aggregators:
             pre_aggregator.add(events)
-        self._held += len(events)
-        if self._held >= _MOST_GATHERED:
+        self._gathered_events += len(events)
+        if self._gathered_events >= _MOST_GATHERED:
             for tag, gathered in self._taken():
                 yield TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
 
@@ -158,49 +158,49 @@ class _ProcessFn(beam.DoFn):
             yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), _GLOBAL))
 
     def _taken(self) -> Iterator[tuple[str, PreAggregated]]:
-        self._held = 0
-        for index, pre_aggregator in enumerate(self._gatherers):
+        self._gathered_events = 0
+        for index, pre_aggregator in enumerate(self._pre_aggregators):
             for gathered in pre_aggregator.take():
-                yield _gathered_tag(index), gathered
+                yield _readings_tag(index), gathered
 
 
 class _Table:
-    """Rows of a table that have yet to go on.
+    """The rows of a table that are not output yet.
 
     Attributes:
-        tag: where to.
-        rows: these.
-        size_bytes: of their cells, where they are of events.
-        at_a_time: of how many events rows are made before some go on.
+        tag: of their output.
+        rows: the rows of events.
+        size_bytes: of their cells.
+        events_at_once: of how many events rows are formatted before some may be output.
     """
 
     def __init__(self, tag: str, schema: TableSchema, late: LateWindows) -> None:
         self.tag = tag
         self._schema = schema
         self._late = late
-        self.at_a_time = 1 if schema.layout.row_per_metric else _MOST_EVENTS
+        self.events_at_once = 1 if schema.layout.row_per_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:
-        """Begins a bundle: what one that failed has left comes again."""
+        """Begins a bundle. Drops the rows of a bundle that failed: its messages come again."""
         self.rows, self.size_bytes = EncodedRows(), 0
         self._late.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
-        """Adds the events' rows, and looks for windows that may miss one; returns how many rows there are."""
-        of_events = self._schema.encoded_rows(events)
-        self.rows += of_events
-        self.size_bytes += sum([len(row[1]) for row in of_events])
+        """Adds the rows of events, and records the windows that may miss one. Returns the number of rows added."""
+        added = self._schema.encoded_rows(events)
+        self.rows += added
+        self.size_bytes += sum([len(row[1]) for row in added])
         self._late.inspect(events, now_us)
-        return len(of_events)
+        return len(added)
 
     def take(self) -> EncodedRows:
-        """All of them."""
+        """Returns and removes the rows of events."""
         taken, self.rows, self.size_bytes = self.rows, EncodedRows(), 0
         return taken
 
     def take_late(self) -> EncodedRows:
-        """Rows of windows that may have missed an event: behind all rows of the bundle, which have to be there then."""
+        """Returns the work list rows of windows that may miss an event. They come last: a repair needs the others."""
         return self._late.take()
 
 
@@ -216,7 +216,7 @@ def _rows_tag(index: int) -> str:
     return f"rows_{index}"
 
 
-def _gathered_tag(index: int) -> str:
+def _readings_tag(index: int) -> str:
     return f"gathered_{index}"
 
 

@@ -1,4 +1,4 @@
-"""What the table holds of windows that began before the job did: read once, and counted along."""
+"""Restores windows that began before the job from what the table stores: each is read once."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,17 +17,18 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn, now_us
 
-_HELD = "held"
+_STORED = "held"
 _INCOMPLETE = "unsure"
 _ASKED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("asked", BooleanCoder()))
 
 
 class RestoredWindows(NamedTuple):
-    """What comes out.
+    """The outputs of restoring.
 
     Attributes:
-        held: ``(sensor_id, what the table holds of that window)``.
-        unsure: ``(sensor_id, start in µs)`` of windows of which that may not be all: a repair has to tell.
+        stored: ``(sensor_id, what the table stores of the window)``, to be added to the window's accumulator.
+        incomplete: ``(sensor_id, start in µs)`` of windows that the table may not store completely: a repair has to
+            check them.
     """
 
     stored: PCollection
@@ -35,15 +36,15 @@ class RestoredWindows(NamedTuple):
 
 
 class RestoreWindows(beam.PTransform):
-    """``(sensor_id, anything)`` in windows to :class:`RestoredWindows`.
+    """Restores the windows of ``(sensor_id, anything)`` elements to :class:`RestoredWindows`.
 
-    Once for each sensor and window, when the first element comes, and only of windows that began before the job: what
-    lies in others the job has seen itself, so that they cost nothing. A job that is updated in place remembers what
-    it has asked for.
+    Reads once for each sensor and window, at its first element, and only windows that began before the job: the job
+    has seen everything in later windows itself, so they cost nothing. A job that is updated in place keeps in its
+    state which windows it has read.
 
     Args:
-        table: its name, its schema, and what of it may be collected.
-        recall: what is asked of it.
+        table: its name, its schema, and what may be collected of it.
+        restore: how the table is read.
         before_us: windows that start earlier began before the job.
     """
 
@@ -53,16 +54,16 @@ class RestoreWindows(beam.PTransform):
         self._table = table
         self._restore = restore
 
-    def expand(self, keyed: PCollection) -> Any:  # Recalls; Beam takes the annotation for a type hint and warns
-        # The first step makes one of thousands of events: what comes behind it costs next to nothing.
+    def expand(self, keyed: PCollection) -> Any:  # RestoredWindows, which Beam would take for a type hint
+        # The first step reduces thousands of elements to one, so the steps behind it cost almost nothing.
         outputs = (
             keyed
             | "OnceABundle" >> beam.ParDo(_OnceABundleFn(self.before_us)).with_output_types(tuple[str, bool])
             | "Once" >> beam.ParDo(_OnceFn()).with_output_types(tuple[str, bool])
-            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._restore)).with_outputs(_INCOMPLETE, main=_HELD)
+            | "Read" >> beam.ParDo(_ReadFn(*self._table, self._restore)).with_outputs(_INCOMPLETE, main=_STORED)
         )
-        outputs[_HELD].element_type = KV[str, Any]
-        return RestoredWindows(outputs[_HELD], outputs[_INCOMPLETE])
+        outputs[_STORED].element_type = KV[str, Any]
+        return RestoredWindows(outputs[_STORED], outputs[_INCOMPLETE])
 
 
 class _OnceABundleFn(beam.DoFn):
@@ -98,13 +99,13 @@ class _ReadFn(CompletingFn):
     def process(self, element: tuple[str, bool], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         sensor_id, start_us = element[0], window.start.micros
         try:
-            stored, sure = self._restore.restore(self._completion, sensor_id, start_us, now_us())
+            stored, complete = self._restore.restore(self._completion, sensor_id, start_us, now_us())
         except ForeignRow:
-            # Somebody else wrote there. It would be there at every further try: the window waits for a repair.
-            stored, sure = None, False
+            # Another program wrote this row. Reading again would find it again: the window waits for a repair.
+            stored, complete = None, False
         if stored is not None:
             self._restored.inc()
             yield sensor_id, stored
-        if not sure:
+        if not complete:
             self._incomplete.inc()
             yield TaggedOutput(_INCOMPLETE, (sensor_id, start_us))

@@ -1,4 +1,4 @@
-"""Events and panes in, rows of a table out."""
+"""Formats events and panes as rows of a table."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ _PANES = {
 
 
 class FormatRawRows(beam.PTransform):
-    """``Event`` elements that the schema has a place for to ``Row`` elements, one or several each."""
+    """Formats ``Event`` elements that the schema can store as ``Row`` elements, one or more each."""
 
     def __init__(self, schema: TableSchema) -> None:
         super().__init__()
@@ -45,11 +45,11 @@ class _FormatRawRowsFn(beam.DoFn):
 
 
 class FormatAggregateRows(beam.PTransform):
-    """``(sensor_id, WindowStats)`` panes to ``Row`` elements, at most one for each sensor and window in a bundle.
+    """Formats ``(sensor_id, WindowStats)`` panes as ``Row`` elements, at most one per sensor and window in a bundle.
 
-    ``MutateRows`` promises no order among the entries of a request, so two panes of one row must never be in the
-    sink's hands together: the last pane, which holds all that the others did, goes on alone. As panes accumulate, it
-    is the one that has seen the most; runners number panes in their own ways.
+    ``MutateRows`` may apply the entries of a request in any order, so two panes of a row must never reach the sink
+    together. Only the last pane passes, which contains all that the others do. Panes accumulate, so it is the one with
+    the most readings; the pane numbers of different runners cannot be relied on.
     """
 
     def __init__(self, tier: Tier) -> None:

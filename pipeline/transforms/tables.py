@@ -1,4 +1,4 @@
-"""Steps that read a table while they process their elements."""
+"""The base of steps that read a table while they process elements."""
 
 import time
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
-# As long as Beam's connector tries to write: a table that is away for a while is waited for.
-_PATIENCE_S = 600.0
+# How long a table that is out of reach is waited for: as long as Beam's connector waits when it writes.
+_RETRY_S = 600.0
 
 
 class TableReadingFn(beam.DoFn):
@@ -56,16 +56,16 @@ class CompletingFn(TableReadingFn):
     """
 
     def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
-        super().__init__(name, _PATIENCE_S)
+        super().__init__(name, _RETRY_S)
         self._schema = schema
         self._retention = retention
         self._search = search
 
     def start_bundle(self) -> None:
-        # Anew for each bundle: what it has looked up is of that time.
+        # A new one for each bundle, because it caches what it reads.
         self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
 
 
 def now_us() -> int:
-    """The clock's time in microseconds since the epoch."""
+    """Returns the current time in microseconds since the epoch."""
     return time.time_ns() // 1000

@@ -48,7 +48,7 @@ def build(failure=None):
     "flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"], ["--direct_num_workers=1"], ["--project=p"]]
 )
 def test_it_runs_here_unless_it_is_told_otherwise(flags):
-    """Nobody asks Beam's own DirectRunner, which would download another; and no job that ends streams."""
+    """The job runs here by default, without Beam's DirectRunner, which would download another; it never streams."""
     options = beam_options(flags, "test-project")
     assert runs_here(options)
     assert not options.view_as(StandardOptions).streaming
@@ -56,20 +56,20 @@ def test_it_runs_here_unless_it_is_told_otherwise(flags):
 
 
 def test_totals():
-    """Counters of one name are one total, over all steps."""
+    """Counters of the same name in several steps add up."""
     assert run(beam_options([], "p"), build(), []) == {"things": 6}
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "message"),
     [
         (ServerProblem("table t does not exist"), r"^table t does not exist$"),
         (ValueError("more than\none line"), r"^the job failed: .*one line$"),
     ],
 )
-def test_a_job_that_fails(failure, told):
-    """Why is one line, without Beam's traceback and steps."""
-    with pytest.raises(ServerProblem, match=told) as caught:
+def test_a_job_that_fails(failure, message):
+    """The cause is one line, without Beam's traceback and steps."""
+    with pytest.raises(ServerProblem, match=message) as caught:
         run(beam_options([], "p"), build(failure), [])
     assert "\n" not in str(caught.value)
     assert "while running" not in str(caught.value)
@@ -77,7 +77,7 @@ def test_a_job_that_fails(failure, told):
 
 @pytest.mark.usefixtures("sigint_interrupts")
 def test_interrupted_here():
-    """Ctrl-C is Ctrl-C, wherever it meets the job."""
+    """Ctrl-C raises KeyboardInterrupt, wherever it interrupts the job."""
 
     class Interrupt(beam.DoFn):
         def process(self, element):
@@ -88,31 +88,31 @@ def test_interrupted_here():
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--rgion=x"], "unknown argument --rgion=x; did you mean --region?"),
         (["something"], "unknown argument something"),
         (["--window=1h"], "unknown argument --window=1h"),  # a streaming job's own
         (["--runner=Flink"], "--runner is 'Flink'; it has to be DirectRunner or DataflowRunner"),
-        (["--streaming"], "--streaming is not for a job that ends"),
-        (["--update"], "--update is not for a job that ends"),
-        (["--template_location=gs://b/t"], "--template_location is not for a job that ends"),
+        (["--streaming"], "--streaming does not work here"),
+        (["--update"], "--update does not work here"),
+        (["--template_location=gs://b/t"], "--template_location does not work here"),
         (["--num_workers=many"], "argument --num_workers: invalid int value: 'many'"),
         (ON_DATAFLOW[:1], "--region is needed"),
         (ON_DATAFLOW[:2], "--temp_location is needed"),
         (ON_DATAFLOW[:3], "--sdk_container_image is needed"),
     ],
 )
-def test_bad_flags(flags, told):
-    """What can't be is one line that names the flag."""
+def test_bad_flags(flags, message):
+    """An invalid flag is reported in one line that names it."""
     with pytest.raises(BadFlag) as caught:
         beam_options(list(flags), "test-project")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.fixture
 def dataflow(monkeypatch):
-    """Options for a Dataflow that notes what it is sent, and the jobs that it was sent."""
+    """Options for a Dataflow that records requests, with the jobs that it received."""
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
@@ -125,7 +125,7 @@ def dataflow(monkeypatch):
 
 
 def ending(monkeypatch, failure=None):
-    """Dataflow ends the job at once, in a way and with a counter; to run it is beyond what can be built here."""
+    """Makes Dataflow end the job at once, with a counter, or with a failure."""
 
     def wait(result):
         if failure:
@@ -149,7 +149,7 @@ def test_on_dataflow(dataflow, monkeypatch, capsys):
 
 
 def test_a_job_that_fails_on_dataflow(dataflow, monkeypatch):
-    """Of what a worker sent as text, the last line counts, or our own where it is one."""
+    """The cause is the last line of a worker's text, or the message of our own error in it."""
     text = (
         "Dataflow pipeline failed. State: FAILED, Error:\nTraceback (most recent call last):\n  File x, line 1\n"
         "pipeline.cloud.errors.ServerProblem: table t does not exist [while running 'a-ptransform-1']\n"
@@ -163,17 +163,17 @@ def test_a_job_that_fails_on_dataflow(dataflow, monkeypatch):
 
 
 def test_interrupted_while_waiting(dataflow, monkeypatch, capsys):
-    """The job runs on, and a line says how to end it."""
+    """The job goes on, and a line tells how to end it."""
     ending(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(dataflow.options, build(), [])
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "tidetable: the job runs on; to end it: gcloud dataflow jobs cancel job-0 --region=europe-west4"
+        "tidetable: the job goes on; to end it: gcloud dataflow jobs cancel job-0 --region=europe-west4"
     )
 
 
 def test_a_missing_bucket(dataflow, monkeypatch):
-    """It is told before anything is built."""
+    """A missing bucket is reported before the pipeline is built."""
     dataflow.options.view_as(GoogleCloudOptions).temp_location = "gs://nowhere-at-all/temp"
     with pytest.raises(ServerProblem, match=r"^bucket gs://nowhere-at-all does not exist$"):
         run(dataflow.options, build(), [])

@@ -1,4 +1,4 @@
-"""The real graph on a scripted stream: which panes fire, with what in them, and what is written besides.
+"""The real graph on a scripted stream: which panes fire, what they contain, and what else is written.
 
 Late panes fire for each event here: with a throttled late trigger Beam's TestStream ends in a stall.
 """
@@ -21,7 +21,7 @@ def test_on_time():
 
 
 def test_early():
-    """An early pane fires once the interval has gone by, and holds what there was; the one on time holds all."""
+    """An early pane fires after the interval with the events so far; the on-time pane contains all events."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -34,7 +34,7 @@ def test_early():
 
 
 def test_rows_of_an_hour():
-    """It is written once for each early interval, once on time and once for each late event, whatever is in it."""
+    """An hour's row is written once per early interval, once on time and once per late event, whatever it contains."""
     script = Script()
     for minute in range(60):
         script.watermark(minute * MINUTE).arrive(event_at(minute * MINUTE)).pass_time(MINUTE)
@@ -50,7 +50,7 @@ def test_rows_of_an_hour():
 
 
 def test_no_early_panes():
-    """With --early_firing=0 nothing is written of a window before its end."""
+    """With --early_firing=0 no pane is written before the window's end."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -62,7 +62,7 @@ def test_no_early_panes():
 
 
 def test_late_within_lateness():
-    """A late event makes a pane of the whole window, not of itself alone."""
+    """A late event fires a pane of the whole window, not only of itself."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -75,7 +75,7 @@ def test_late_within_lateness():
 
 
 def test_every_kind_of_pane_replaces_the_one_before():
-    """Early, on time, late and later panes are written to one row, each with all that came before it."""
+    """Early, on-time and late panes are written to one row, each with all events before it."""
     (
         Script()
         .arrive(event_at(0, 1.0), event_at(1, 2.0))
@@ -95,7 +95,7 @@ def test_every_kind_of_pane_replaces_the_one_before():
 
 
 def test_beyond_lateness():
-    """An event beyond the allowed lateness is left out of the aggregate alone, and its window is listed."""
+    """An event beyond the allowed lateness is missing from the aggregate only, and its window is listed."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -112,7 +112,7 @@ def test_beyond_lateness():
 
 
 def test_two_sensors():
-    """Every sensor has rows of its own, a sensor whose name begins with another's included."""
+    """Every sensor has its own rows, even if its id begins with another's."""
     (
         Script()
         .arrive(event_at(0, 1.0), event_at(0, 2.0, "ab"), event_at(1, 4.0))
@@ -125,7 +125,7 @@ def test_two_sensors():
 
 
 def test_window_edges():
-    """A window holds its first microsecond and not the first one of the next."""
+    """A window contains its first microsecond, and not the first one of the next window."""
     (
         Script()
         .arrive(event_at(-0.000_001, 1.0), event_at(0, 2.0), event_at(HOUR - 0.000_001, 4.0), event_at(HOUR, 8.0))
@@ -140,7 +140,7 @@ def test_window_edges():
 
 
 def test_other_windows():
-    """Windows of another length have keys of another form."""
+    """The keys of windows of another length have another format."""
     (
         Script()
         .arrive(event_at(0, 1.0), event_at(20 * MINUTE, 2.0))
@@ -161,7 +161,7 @@ def test_window_of_a_day():
 
 
 def test_the_message_time_does_not_matter():
-    """The window is that of the event's own time, not of the element that brought it."""
+    """The event time determines the window, not the timestamp of the message."""
     (
         Script()
         .watermark(30 * MINUTE)
@@ -171,7 +171,7 @@ def test_the_message_time_does_not_matter():
 
 
 def test_the_same_event_twice():
-    """The same event in two messages is one raw row, written twice, and counts once, whenever it comes."""
+    """The same event in two messages is one raw row, written twice, and counts once, whenever it arrives."""
     (
         Script()
         .arrive(event_at(0), event_at(0))
@@ -183,18 +183,18 @@ def test_the_same_event_twice():
 
 
 def test_the_same_event_twice_without_deduplication():
-    """It counts as often as it comes."""
+    """Without deduplication, a repeated event counts each time."""
     Script().arrive(event_at(0), event_at(0)).run(aggregates=[(NOON_ROW, "2", "2")], deduplicate="off")
 
 
 def test_more_readings_of_an_event():
-    """A second message with other metrics of the same event is the same event."""
+    """A second message with other metrics of an event belongs to the same event."""
     first, second = event_at(0, 3.0), event_at(0, 5.0, metric="u")
     Script().arrive(first, second, first).run(raw=[key_at(0)] * 3, aggregates=[(NOON_ROW, "1", "3")])
 
 
 def test_dead_letters_beside_the_good():
-    """Nothing good is lost beside what is refused: a broken message, and a batch with one bad event of three."""
+    """Valid events survive next to a broken message, and in a batch with one invalid event of three."""
     no_sensor = event_at(2, 4.0, sensor_id="")
     (
         Script()
@@ -212,7 +212,7 @@ def test_dead_letters_beside_the_good():
 
 
 def test_the_clock_decides_what_is_in_the_future():
-    """An event is refused for the future as seen from the clock that the graph was given."""
+    """The graph's clock determines whether an event is too far in the future."""
     (
         Script()
         .arrive(event_at(5 * HOUR, 1.0), event_at(5 * HOUR + 0.000_001, 2.0))
@@ -221,7 +221,7 @@ def test_the_clock_decides_what_is_in_the_future():
 
 
 def test_a_window_of_too_many_metrics(monkeypatch):
-    """A window that no row holds is listed, and its row stays as it was; raw rows are written, other windows too."""
+    """A window with too many metrics is listed and its row kept; raw rows and other windows are written."""
     monkeypatch.setattr("pipeline.core.accumulator.MAX_METRICS", 3)
     script = Script().arrive(event_at(0)).watermark(HOUR)
     for second in range(1, 5):

@@ -169,9 +169,9 @@ def test_a_table_in_the_making(resources, capsys, ran):
     flags = resources.flags(bigtable_table=name.table, raw_family="r")
     code, line = refusal(capsys, flags)
     assert code == 1
-    assert f"table {name} is empty, and has the family of a schema and no schema yet" in line
+    assert f"table {name} is empty, and has the family of a schema but no schema yet" in line
     assert "--raw-family r --apply (with --schema FILE" in line
-    assert line.endswith("or pass --schema=default")
+    assert line.endswith("or set --schema=default")
     assert main([*flags, "--schema=default"]) == 0
     tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\nmetrics.r = ["*"]')
     write_schema(name, tall)

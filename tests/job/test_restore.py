@@ -1,4 +1,4 @@
-"""What a job goes on from: the real graph on a scripted stream, beside a table that an earlier job has left."""
+"""What a job restores: the real graph on a scripted stream, with a table that an earlier job wrote."""
 
 import pytest
 
@@ -22,7 +22,7 @@ DEFAULT = lasting(parse_schema(""))
 
 
 def left_behind(table, schema, events=HELD, tiers=None, counted=None):
-    """A table as an earlier job left it: its raw rows, and aggregate rows of these tiers, or all of them."""
+    """A table as an earlier job left it: its raw rows, and aggregate rows of the given tiers or of all."""
     name = TableName(PROJECT, "instance", table)
     tables.create(name, lasting(schema))
     valid = [validate(event, 10**16) for event in events]
@@ -54,12 +54,12 @@ def new(seconds=1800):
 
 @pytest.fixture
 def table(bigtable, request):
-    """A table's name that nobody else uses."""
+    """A table name that no other test uses."""
     return f"t{abs(hash(request.node.nodeid))}"
 
 
 def test_nothing_less_is_ever_written(table):
-    """However early a pane fires, it is held back until it has what the table holds: what goes out is whole."""
+    """However early a pane fires, it is held back until it includes what the table stores."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900)).run(
         aggregates=rows_of("hourly", 11, 12), schemas={table: DEFAULT}, began=BEGAN
@@ -67,7 +67,7 @@ def test_nothing_less_is_ever_written(table):
 
 
 def test_redelivered(table):
-    """What the table holds already counts once."""
+    """A redelivered event that the table already stores counts once."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(*HELD, new()).run(
         aggregates=rows_of("hourly", 11), schemas={table: DEFAULT}, began=BEGAN
@@ -84,7 +84,7 @@ KEYS = {
 
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_that_find_a_sensor(table, key):
-    """By the raw rows of whatever layout, what comes again is known."""
+    """The raw rows of every layout identify repeated readings."""
     schema = lasting(parse_schema(KEYS[key]))
     left_behind(table, schema)
     Script().watermark(2 * HOUR).arrive(*HELD[5:], new()).run(
@@ -94,7 +94,7 @@ def test_keys_that_find_a_sensor(table, key):
 
 @pytest.mark.parametrize("key", ["{metadata.place}#{sensor_id}#{reverse_us}", "{iso_us}#{sensor_id}"])
 def test_keys_that_do_not(table, key):
-    """The aggregate row is gone on from. It may lack what came after its last pane, so the window is listed."""
+    """The aggregate row is restored. It may lack events after its last pane, so the window is listed."""
     schema = lasting(parse_schema(f'key = "{key}"'))
     left_behind(table, schema, counted=8)
     Script().watermark(2 * HOUR).arrive(new()).run(
@@ -106,7 +106,7 @@ def test_keys_that_do_not(table, key):
 
 
 def test_without_deduplication(table):
-    """So it is where nobody tells readings apart."""
+    """The same holds if readings are not deduplicated."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(new(), new()).run(
         aggregates=rows_of("hourly", 12),
@@ -119,7 +119,7 @@ def test_without_deduplication(table):
 
 @pytest.mark.parametrize("first", [True, False], ids=["named first", "named second"])
 def test_a_table_that_is_new(table, first):
-    """Each table's aggregates are those of its own raw rows: whichever is named first."""
+    """Each table's aggregates match its own raw rows, whichever table is named first."""
     left_behind(table, DEFAULT)
     left_behind(f"{table}x", DEFAULT, events=[])
     names = [f"{table}x", table] if first else [table, f"{table}x"]
@@ -131,7 +131,7 @@ def test_a_table_that_is_new(table, first):
 
 
 def test_tables_of_different_grain(table):
-    """A table of coarser times does not tell readings apart as finely as the job does: it is not asked for them."""
+    """A table with coarser times distinguishes fewer readings than the job: its raw rows are not used."""
     fine = lasting(parse_schema('key = "{iso_us}#{sensor_id}"'))
     coarse = lasting(parse_schema('key = "{sensor_id}#{reverse_ms}"'))
     odd = [sensor_event("a", (NOON + 60 * i) * 1_000_000 + 123, {"t": 1.0}, {}) for i in range(10)]
@@ -149,7 +149,7 @@ TIERS = lasting(parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"'))
 
 
 def test_a_tier_that_was_added(table):
-    """An hour whose quarters are not there yet is computed from its raw rows."""
+    """An hour without rows of its quarters yet is computed from its raw rows."""
     left_behind(table, TIERS, tiers=TIERS.tiers[1:])
     Script().watermark(2 * HOUR).arrive(new()).run(
         aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1"), *rows_of("hourly", 11)],
@@ -159,7 +159,7 @@ def test_a_tier_that_was_added(table):
 
 
 def test_a_tier_that_is_gone_with_its_readings(table):
-    """What can't be computed is left as it is, and listed: a longer window is never replaced by less."""
+    """A window that can't be computed is kept and listed: less data never replaces a longer window."""
     gone = parse_schema(
         '[tiers]\n15m = "quarters"\n1h = "hours"\n[policies]\nraw = "maxage=1h"\nquarters = "maxage=1h"'
     )
@@ -186,7 +186,7 @@ HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
     ids=["shorter than the schema's", "shorter once", "unknown"],
 )
 def test_policies_of_the_table_itself(table, retention):
-    """Where its raw rows may be gone, whatever its schema says, the aggregate row is gone on from, and listed."""
+    """If raw rows may be gone, whatever the schema says, the aggregate row is restored and the window listed."""
     left_behind(table, DEFAULT, tiers=())
     (row,) = left_rows(DEFAULT, HELD * 3)
     write(TableName(PROJECT, "instance", table), [row])
@@ -200,7 +200,7 @@ def test_policies_of_the_table_itself(table, retention):
 
 
 def test_rows_that_nobody_knows_to_be_gone(table):
-    """Fewer raw rows than the aggregate row counts never replace it; as soon as they are as many, they do."""
+    """Fewer raw rows than the aggregate row counts never replace it; as many do."""
     left_behind(table, DEFAULT, events=HELD[:1], tiers=())
     write(TableName(PROJECT, "instance", table), left_rows(DEFAULT, HELD[:3]))
     script = Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900))
@@ -213,7 +213,7 @@ def test_rows_that_nobody_knows_to_be_gone(table):
 
 
 def test_rows_that_counted_twice(table):
-    """After a job that did not deduplicate, raw rows put its hours and days right."""
+    """After a job without deduplication, raw rows correct its hours and days."""
     left_behind(table, HOURS_AND_DAYS, tiers=())
     name = TableName(PROJECT, "instance", table)
     for tier in HOURS_AND_DAYS.tiers:
@@ -229,7 +229,7 @@ def test_rows_that_counted_twice(table):
 
 
 def test_a_job_that_still_does_not_deduplicate(table):
-    """Beside one before it that did not either, it goes on from what that one counted."""
+    """A job without deduplication, after another one, continues from what that one counted."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(new(), new()).run(
         aggregates=rows_of("hourly", 12),
@@ -242,7 +242,7 @@ def test_a_job_that_still_does_not_deduplicate(table):
 
 
 def test_a_day_of_hours_without_rows(table):
-    """Hours that have none, as of a tier that was added, are computed from their raw rows; the others go by theirs."""
+    """Hours without rows, of an added tier, are computed from raw rows; others use their rows."""
     events = [*HELD, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
     left_behind(table, HOURS_AND_DAYS, events=events, tiers=())
     write(TableName(PROJECT, "instance", table), left_rows(HOURS_AND_DAYS, HELD))
@@ -255,7 +255,7 @@ def test_a_day_of_hours_without_rows(table):
 
 
 def test_tables_of_different_tiers(table):
-    """A day is made of the very hours beside it, whatever windows another table has: what these have, it has."""
+    """A day is computed from the hours of its own table, whatever windows another table has."""
     nineties = lasting(parse_schema('[tiers]\n90m = "nineties"'))
     late = Script().arrive(event_at(HOUR + 300)).watermark(4 * HOUR).arrive(event_at(HOUR + 600))
     late.run(
@@ -271,7 +271,7 @@ def test_tables_of_different_tiers(table):
 
 
 def left_rows(schema, events, tier=None):
-    """The aggregate rows that a job has written of these events, each as often as it is there."""
+    """The aggregate rows that a job wrote for these events, each as often as it was written."""
     tier = tier or schema.tiers[0]
     windows = {}
     for event in (validate(event, 10**16) for event in events):
@@ -280,7 +280,7 @@ def left_rows(schema, events, tier=None):
 
 
 def test_a_row_of_somebody_else_s(table):
-    """A cell that can't be read does not stop the job: its window stays as it is, and is listed."""
+    """A cell that can't be parsed does not stop the job: its window is kept and listed."""
     name = left_behind(table, DEFAULT)
     key = DEFAULT.rows(validate(HELD[0], 10**16))[0].key
     write(name, [replace_value(key)])

@@ -26,7 +26,7 @@ def without(name):
 
 
 def test_defaults_of_the_contract():
-    """What is not said is as the contract has it."""
+    """Flags that are not set have the defaults of the contract."""
     arguments = [flag for flag in flags() if "firing" not in flag]
     settings = settings_of(parse_flags(arguments))
     assert settings.tables == (TableName("test-project", "instance", "table"),)
@@ -39,7 +39,7 @@ def test_defaults_of_the_contract():
 
 
 def test_everything_said():
-    """What is said arrives, in its type."""
+    """Every flag that is set arrives in the settings, with its type."""
     settings = parsed(
         bigtable_project="other-project",
         schema="default",
@@ -63,27 +63,27 @@ def test_everything_said():
 
 @pytest.mark.parametrize("tables", [["one,other,_3"], ["one", "other", "_3"], ["one,other", "_3"]])
 def test_several_tables(tables):
-    """Tables are said one by one or with commas between them, and keep their order."""
+    """Tables are given one by one or separated by commas, and keep their order."""
     arguments = [*without("bigtable_table"), *(f"--bigtable_table={value}" for value in tables)]
     settings = settings_of(parse_flags(arguments))
     assert settings.tables == tuple(TableName("test-project", "instance", name) for name in ("one", "other", "_3"))
 
 
 def test_the_same_table_twice():
-    """A table that is named twice is refused, however it is said."""
+    """A table that is named twice is refused, in either form."""
     for arguments in ([*flags(), "--bigtable_table=table"], flags(bigtable_table="other,table,table")):
         assert refusal(arguments) == "--bigtable_table names table twice"
 
 
 def test_dropping_dead_letters_has_to_be_said():
-    """Without a topic the pipeline refuses to start, unless dropping is asked for."""
+    """Without a topic the pipeline refuses to start, unless dead letters are dropped."""
     assert "--dead_letters=drop" in refusal(without("dead_letter_topic"))
     settings = settings_of(parse_flags([*without("dead_letter_topic"), "--dead_letters=drop"]))
     assert settings.dead_letter_topic is None
 
 
 def test_a_job_that_would_read_its_own_dead_letters():
-    """One topic for both is refused, whatever --launch_checks is; not where nothing is published."""
+    """One topic for both is refused, whatever --launch_checks is, unless nothing is published."""
     topic = "projects/test-project/topics/events"
     arguments = [*without("input_subscription"), f"--input_topic={topic}", f"--dead_letter_topic={topic}"]
     for checks in ("on", "off"):
@@ -93,7 +93,7 @@ def test_a_job_that_would_read_its_own_dead_letters():
 
 @pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
 def test_needed_flags(name):
-    """A flag that is needed is named when it is missing."""
+    """A missing required flag is named."""
     assert f"--{name}" in refusal(without(name))
 
 
@@ -129,7 +129,7 @@ def test_needed_flags(name):
     ],
 )
 def test_refused(changes, says):
-    """A value that can't be is one line that names the flag and says what would do."""
+    """An invalid value is reported in one line that names the flag and what it accepts."""
     assert says in refusal(flags(**changes))
 
 
@@ -143,12 +143,12 @@ def test_refused(changes, says):
     ],
 )
 def test_unknown_flags(argument, says):
-    """A flag that nobody knows is refused with the nearest that somebody does, not ignored; no abbreviations."""
+    """An unknown flag is refused with the nearest known one, not ignored; so are abbreviations."""
     assert says in refusal([*flags(), argument])
 
 
 def test_beams_own_flags_pass_through():
-    """Flags of Beam and of Dataflow are not ours to judge."""
+    """Flags of Beam and Dataflow are accepted unchecked."""
     options = parse_flags([*flags(runner="DataflowRunner"), "--region=europe-west4", "--num_workers=3"])
     assert options.get_all_options()["region"] == "europe-west4"
     assert options.get_all_options()["num_workers"] == 3
@@ -156,7 +156,7 @@ def test_beams_own_flags_pass_through():
 
 
 def test_id_attribute_on_dataflow():
-    """Where the runner can de-duplicate, it may be asked to."""
+    """On a runner that can deduplicate messages, --id_attribute is accepted."""
     assert parsed(runner="DataflowRunner", id_attribute="event_id").id_attribute == "event_id"
 
 
@@ -165,7 +165,7 @@ DIRECT = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 
 @pytest.mark.parametrize("runner", ["DirectRunner", "directrunner", "direct", "bundlebaseddirectrunner", DIRECT, None])
 def test_the_direct_runner_is_named(runner):
-    """The local runner is the one that can do Pub/Sub, without the detour over a download; and always streaming."""
+    """DirectRunner stands for the local runner that supports Pub/Sub; the job is always streaming."""
     arguments = without("runner") if runner is None else flags(runner=runner)
     options = parse_flags(arguments)
     assert runs_here(options)

@@ -1,4 +1,4 @@
-"""Longer windows on a scripted stream: what a day says while its hours come, change and are late."""
+"""Longer windows on a scripted stream: the day's panes while its hours arrive, change and are late."""
 
 from pipeline.core.events import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
@@ -15,7 +15,7 @@ DAY_ROW, YESTERDAY_ROW = "agg#daily#a#2026-02-17", "agg#daily#a#2026-02-16"
 
 
 def test_a_day_of_its_hours():
-    """A day's pane on time is the sum of its hours; another day and another sensor have rows of their own."""
+    """A day's on-time pane is the sum of its hours; other days and sensors have their own rows."""
     (
         Script()
         .arrive(event_at(0, 1.0), event_at(HOUR, 2.0), event_at(HOUR + 1, 4.0), event_at(0, 8.0, "b"))
@@ -37,7 +37,7 @@ def test_a_day_of_its_hours():
 
 
 def test_panes_replace_the_ones_before():
-    """Early, on-time and late panes of an hour repeat what they hold, and each of the day's holds every event once."""
+    """Panes of an hour repeat their events, but each pane of the day contains every event once."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -73,7 +73,7 @@ def test_panes_replace_the_ones_before():
 
 
 def test_late_in_the_last_hour_of_a_day():
-    """An event that is late by all of the allowed lateness, in the hour that ends with its day, reaches them both."""
+    """An event late by the whole allowed lateness reaches both its day and the last hour of the day."""
     (
         Script()
         .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - HOUR, 2.0))
@@ -95,7 +95,7 @@ def test_late_in_the_last_hour_of_a_day():
 
 
 def test_what_an_hour_leaves_out_its_day_does():
-    """An event beyond the lateness of its hour is left out of the day as well, though that is still open."""
+    """An event beyond the lateness of its hour is missing from the day too, though the day is still open."""
     (
         Script()
         .arrive(event_at(0, 1.0))
@@ -110,7 +110,7 @@ def test_what_an_hour_leaves_out_its_day_does():
 
 
 def test_no_lateness_at_all():
-    """Without any allowed lateness the last hour's pane still reaches its day, however far the watermark leaps."""
+    """Without allowed lateness the last hour's pane still reaches its day, however far the watermark jumps."""
     (
         Script()
         .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - 1, 2.0))
@@ -124,7 +124,7 @@ def test_no_lateness_at_all():
 
 
 def test_three_tiers():
-    """A day of hours of quarters of an hour holds each event once, late ones too."""
+    """A day of hours of quarters contains each event once, late ones too."""
     (
         Script()
         .arrive(event_at(0, 1.0), event_at(20 * MINUTE, 2.0))
@@ -146,12 +146,12 @@ def test_three_tiers():
 
 
 def test_no_tiers():
-    """A table without aggregates has raw rows alone."""
+    """A table without tiers gets raw rows only."""
     Script().arrive(event_at(0)).run(schemas={"t": parse_schema("[tiers]")}, raw=[key_at(0)], aggregates=[])
 
 
 def test_several_tables():
-    """Each event is in every table by the table's own schema, and each window has the aggregates of its length."""
+    """Each event is in every table by the table's schema, and each tier has its own aggregates."""
     tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n15m = "s"\n1d = "days"')
     event = sensor_event("a", NOON * 1_000_000, {"t": 1.0, "u": 2.0}, {})
     reverse = key_at(0).partition("#")[2]
@@ -174,7 +174,7 @@ def test_several_tables():
 
 
 def test_what_one_table_can_t_hold_is_in_none():
-    """An event that lacks what one table's keys are made of is a dead letter, and no table has it in an aggregate."""
+    """An event without a value for one table's keys is a dead letter, and in no table's aggregates."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"')
     north = sensor_event("a", NOON * 1_000_000, {"t": 1.0}, {"place": "north"})
     (

@@ -265,7 +265,7 @@ class Job:
         self.process = messages.fn
         self.rows = {output.tag: target for output, target in zip(process.rows, targets, strict=True)}
         self.stages, self.firsts = {}, {}
-        for target, gathered in zip(targets, process.gathered, strict=True):
+        for target, gathered in zip(targets, process.readings, strict=True):
             steps = []
             aggregate(_Parts(steps), target, settings, self.began_us)
             stages = [Stage(self, target, *each) for each in zip(target.schema.tiers, steps, strict=True)]

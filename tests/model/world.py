@@ -36,6 +36,7 @@ from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
+from pipeline.transforms import metrics
 from pipeline.transforms import restore as recalling
 from pipeline.transforms import tables as reading
 from pipeline.transforms.aggregate import PreAggregateReadings
@@ -329,7 +330,7 @@ class World(Judge):
             meanwhile()
         findings = [finding for element in joined.items() for finding in compare.process(element)]
         self._found[prefix] = [finding.record() for finding in findings]
-        counters = {repair.WINDOWS_CHECKED: len(joined), repair.WINDOWS_WRONG: len(findings)}
+        counters = {metrics.REPAIR_WINDOWS_CHECKED: len(joined), metrics.REPAIR_WINDOWS_WRONG: len(findings)}
         if not request.dry_run and findings:
             rewrite = repairing._RewriteFn(request.table)
             rewrite.setup()
@@ -337,7 +338,7 @@ class World(Judge):
             for finding in findings:
                 rewrite.process(finding)
             rewrite.finish_bundle()
-            counters[repair.WINDOWS_REWRITTEN] = len(findings)
+            counters[metrics.REPAIR_WINDOWS_REWRITTEN] = len(findings)
         return counters
 
     # Changes

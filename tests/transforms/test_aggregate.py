@@ -26,7 +26,7 @@ def stats_of(*values):
 
 @pytest.mark.parametrize(("seconds_late", "days"), [(5 * MINUTE, [("a", 2, 3.0)]), (2 * HOUR, [])])
 def test_the_last_pane_of_a_day_s_last_hour(seconds_late, days):
-    """A pane that fires behind the lateness of its hour, as late panes are throttled, still reaches the day."""
+    """A throttled late pane that fires after the allowed lateness of its hour still reaches the day."""
     stream = (
         TestStream()
         .advance_watermark_to(MIDNIGHT + 2 * HOUR + seconds_late)
@@ -47,7 +47,7 @@ def sums(stats):
 
 
 def test_windows_of_windows_are_kept_longer_each():
-    """Each longer window outlives the last pane of the shorter one, however many there are on top of each other."""
+    """Each longer window is kept until after the last pane of the shorter one, for any number of tiers."""
     days = HOURS.of_longer(HOURLY)
     assert days.allowed_lateness >= HOURS.allowed_lateness + HOURS.late
     assert days.of_longer(DAILY).allowed_lateness >= days.allowed_lateness + HOURS.late
@@ -55,7 +55,7 @@ def test_windows_of_windows_are_kept_longer_each():
 
 
 def test_what_has_gone_out_stays_as_it_is():
-    """A pane that is on its way does not change with those that come in after it."""
+    """A pane that was output does not change with later inputs."""
     combine = RollUpFn()
     accumulator = combine.add_input(combine.create_accumulator(), (0, stats_of(1.0)))
     pane = combine.extract_output(accumulator)

@@ -51,7 +51,7 @@ BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
 
 
 def many(rows):
-    """As they come from events."""
+    """Rows as events are formatted."""
     return EncodedRows(map(encoded, rows))
 
 
@@ -61,7 +61,7 @@ def keys_of(name):
 
 
 def run(name, elements, check=None, windows=None, **arguments):
-    """The result of a pipeline that writes them; ``check`` is given what the dead letters are of."""
+    """Returns the result of a pipeline that writes the rows; ``check`` gets the dead letters' contents."""
     pipeline = beam.Pipeline(FnApiRunner())
     rows = pipeline | beam.Create(elements, reshuffle=False)
     if windows:
@@ -76,14 +76,14 @@ def run(name, elements, check=None, windows=None, **arguments):
 
 
 def test_rows_and_lists_of_rows(name):
-    """Both are written."""
+    """Single rows and encoded rows are both written."""
     run(name, [many(ROWS[:30]), ROWS[30], ROWS[31], many(ROWS[32:]), many([])], equal_to([]))
     assert keys_of(name) == [row.key for row in ROWS]
 
 
 @pytest.mark.parametrize("windows", [None, FixedWindows(60)], ids=["global", "windowed"])
 def test_refused_rows_are_dead_letters(name, windows):
-    """Each says why, and holds the entry; in the global window, whatever the rows are in. All others are written."""
+    """Each dead letter contains reason and entry, and is in the global window. All other rows are written."""
 
     def check(letters):
         assert sorted(letter.attributes["row_key"].encode() for letter in letters) == [row.key for row in BAD]
@@ -111,7 +111,7 @@ def test_refused_rows_are_dead_letters(name, windows):
     ],
 )
 def test_windows_of_refused_rows_are_listed(bigtable, text):
-    """Their aggregates count events that are no raw rows, or are not what they should be: a repair has to look."""
+    """The windows of refused rows are listed: their aggregates are wrong, or count events without raw rows."""
     schema = parse_schema(f"{text}\ntiers = {{ 15m = 'quarters', 1d = 'days' }}")
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     (shortest, longest), at_us = schema.tiers, parse_time("2026-02-17T10:20:00Z")
@@ -130,7 +130,7 @@ def test_windows_of_refused_rows_are_listed(bigtable, text):
 
 
 def test_dead_letters_are_in_no_window(name):
-    """Those of the end of a bundle as well."""
+    """Rows refused at the end of a bundle are dead letters too."""
     pipeline = beam.Pipeline(FnApiRunner())
     letters = (
         pipeline
@@ -144,7 +144,7 @@ def test_dead_letters_are_in_no_window(name):
 
 
 def test_metrics(name, bigtable, monkeypatch):
-    """What was written and how that went, beside what the connector reports: its lineage and its calls."""
+    """Our own metrics are reported, and the connector's: lineage and service calls."""
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = first(1, refusing(StatusCode.UNAVAILABLE, share=0.1))
@@ -178,7 +178,7 @@ def test_service_calls(name):
 
 
 def test_a_bundle_that_cannot_be_finished(name, bigtable, monkeypatch):
-    """It fails, with the count and the cause."""
+    """The bundle fails, with the count and the cause."""
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = failing(StatusCode.UNAVAILABLE)
@@ -194,7 +194,7 @@ def written(write_fn, bundle):
 
 
 def test_a_bundle_after_one_that_failed(name):
-    """It writes its own rows, and none of the other's."""
+    """A bundle after a failed one writes its own rows, and none of the other's."""
     write_fn = bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S)
     write_fn.setup()
     write_fn.start_bundle()
@@ -205,7 +205,7 @@ def test_a_bundle_after_one_that_failed(name):
 
 
 def test_one_client_for_a_process(name):
-    """However many instances and threads there are; the last one closes it."""
+    """All instances and threads share one client; the last one closes it."""
     instances = [bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S) for _ in range(5)]
     threads = [threading.Thread(target=instance.setup) for instance in instances]
     for thread in threads:
@@ -221,6 +221,6 @@ def test_one_client_for_a_process(name):
 
 
 def test_pickling():
-    """A worker is sent it before it has a client."""
+    """The DoFn pickles before it has a client."""
     write_fn = bulk._BulkWriteFn(TableName("p", "i", "t"), "profile", Limits(in_flight=2), "WriteRows", str)
     assert vars(pickle.loads(pickle.dumps(write_fn))) == vars(write_fn)  # noqa: S301 (our own)

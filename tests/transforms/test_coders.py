@@ -10,7 +10,7 @@ rows = st.lists(st.builds(EncodedRow, st.binary(max_size=9), st.binary(max_size=
 
 @given(rows.map(EncodedRows))
 def test_rows_come_back(given_rows):
-    """As they were; and the size that is told without encoding them is the size that they have."""
+    """Rows survive encoding, and the estimated size is the encoded size."""
     coder = RowsCoder()
     encoded = coder.encode(given_rows)
     decoded = coder.decode(encoded)
@@ -20,5 +20,5 @@ def test_rows_come_back(given_rows):
 
 
 def test_rows_have_their_coder():
-    """Wherever a step says that it gives them."""
+    """The coder is used wherever a step declares rows as its output."""
     assert isinstance(registry.get_coder(EncodedRows), RowsCoder)

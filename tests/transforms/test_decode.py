@@ -39,7 +39,7 @@ def test_events_at_their_own_time():
 
 
 def test_dead_letter_says_where_and_when():
-    """A dead letter carries its reason, the transform's label, the clock's time and the message's own marks."""
+    """A dead letter has its reason, the transform's label, the clock's time and the message's own attributes."""
     message = PubsubMessage(
         b"\xff", {"site": "north"}, "4711", datetime(2026, 2, 17, 11, tzinfo=UTC), ordering_key="key"
     )
@@ -73,7 +73,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("reason", UNFIT)
 def test_what_a_table_can_t_hold(reason):
-    """A valid event that one of the tables has no place for is a dead letter as any other, alone of its batch."""
+    """A valid event that one of the tables cannot store is a dead letter, alone of its batch."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"\n[metadata]\nmeta = ["model"]')
     metadata, detail = UNFIT[reason]
     good, bad = event_at(0), event_at(1)
@@ -142,7 +142,7 @@ def test_counts():
 
 
 def test_a_letter_that_comes_back_for_ever(caplog):
-    """A dead letter that came back too often is none any more: counted and named in the log, event by event."""
+    """A dead letter that returned too often is dropped: counted, and logged event by event."""
     bad = event_at(1)
     bad.readings.clear()
     batch = message_of([event_at(0), bad, bad])

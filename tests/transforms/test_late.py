@@ -16,7 +16,7 @@ SHORT = '[policies]\nraw = "maxage=2h || maxversions=9"\n[tiers]\n15m = "quarter
 
 
 def recorded(schema, *hours, lateness=DAY, now=NOON, ahead=timedelta(0)):
-    """The keys of the work list's rows for events so many hours after noon, and the counters."""
+    """Returns the keys of the work list rows for events so many hours after noon, and the counters."""
     events = [validate(event_at(hour * HOUR), 10**16) for hour in hours]
     with TestPipeline(runner="BundleBasedDirectRunner") as pipeline:
         late = LateWindows(parse_schema(schema), lateness, ahead)
@@ -41,36 +41,36 @@ def _nothing_expected():
 
 
 def test_windows_whose_lateness_is_over():
-    """They are recorded once in a bundle, under the table's shortest window; those that may still be open are not."""
+    """Closed windows are recorded once in a bundle, under the shortest tier; open ones are not."""
     expected_keys.append("repair#15m#a#2026-02-16T11:15:00")
     counters = recorded(SHORT, -24.75, -24.6, -17.7, -1)
     assert counters["late_events"] == 4
 
 
 def test_windows_whose_lateness_is_nearly_over():
-    """They are recorded too, as an event may still come to them too late; it does not count as late."""
+    """Windows about to close are recorded too: an event may reach them too late. It does not count as late."""
     expected_keys.append("repair#15m#a#2026-02-16T11:45:00")
     assert "late_events" not in recorded(SHORT, -24.2)
 
 
 def test_late_events_have_time_on_their_way():
-    """An hour of a day of lateness: behind a backlog they may come too late after all."""
+    """With a day of lateness the margin is an hour: behind a backlog events may still be too late."""
     expected_keys.append("repair#15m#a#2026-02-16T12:30:00")
     assert "late_events" not in recorded(SHORT, -23.4, -23.2)
 
 
 def test_a_watermark_that_is_ahead():
-    """As far as events may be: windows may close as much sooner."""
+    """If the watermark may be ahead of the clock, windows may close that much sooner."""
     expected_keys.append("repair#15m#a#2026-02-16T13:30:00")
     recorded(SHORT, -22.4, -22.2, ahead=timedelta(hours=1))
 
 
 def test_expired_events_are_counted():
-    """An event older than its family keeps readings counts, at whatever lateness."""
+    """An event older than its family's policy counts as expired, whatever the lateness."""
     counters = recorded(SHORT, -2.1, -1.9, 0, lateness=100 * DAY)
     assert counters == {"expired_events": 2}
 
 
 def test_a_table_without_aggregates():
-    """Nothing can be late for them."""
+    """Without tiers, no event is late."""
     assert recorded("[tiers]", -1000, lateness=timedelta(0)) == {}

@@ -30,7 +30,7 @@ RAW = [EncodedRows([encoded(Row(b"a#%03d" % n, [Cell("raw", b"t", T, b"1")]))]) 
 
 @pytest.mark.parametrize("sink", [WriteRows, BulkWriteRows])
 def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
-    """However often raw rows are sent before Bigtable takes them, and wherever in the bundle the list's row came."""
+    """The order holds however often raw rows are retried, and wherever the work list row is in the bundle."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, {"raw": Never(), "stats": Never()})
     tried, taken, there = set(), set(), []
@@ -60,7 +60,7 @@ def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
 
 
 def test_nothing_is_listed_before_its_event_is_there(bigtable):
-    """Where raw rows can't be written, neither is the row of the work list: the bundle comes again, with both."""
+    """If raw rows can't be written, neither is the work list row: the bundle is retried with both."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, {"stats": Never()})
     pipeline = beam.Pipeline(FnApiRunner())

@@ -18,14 +18,14 @@ NO_AGGREGATES = parse_schema("[tiers]")
 
 
 def run(messages, tables, *, rows, gathered, dead_letters=()):
-    """Processes messages, and checks everything that comes out."""
+    """Processes messages, and checks all outputs."""
     with TestPipeline(runner="FnApiRunner") as pipeline:
         step = ProcessMessages(tables, max_future=timedelta(hours=1), allowed_lateness=timedelta(days=1), clock=clock)
         processed = pipeline | beam.Create([list(messages)]) | beam.FlatMap(list) | "ProcessMessages" >> step
         for index, (of_table, expected) in enumerate(zip(processed.rows, rows, strict=True)):
             keys = of_table | f"Keys{index}" >> beam.Map(lambda rows: [row.key.decode() for row in rows])
             assert_that(keys, equal_to(expected), label=f"Rows{index}")
-        for index, (of_table, expected) in enumerate(zip(processed.gathered, gathered, strict=True)):
+        for index, (of_table, expected) in enumerate(zip(processed.readings, gathered, strict=True)):
             if expected is None:
                 assert of_table is None
             else:
@@ -42,7 +42,7 @@ def counted(element, at=beam.DoFn.TimestampParam):
 
 
 def test_a_bundle_s_rows_and_windows():
-    """Rows of many messages come together, for each table; readings by sensor and window, at a time within it."""
+    """Rows of many messages are one element per table; readings are by sensor and window, at a time within it."""
     first = message_of([event_at(0), event_at(HOUR), event_at(1, sensor_id="")])
     second = message_of([event_at(2), event_at(0), event_at(3, sensor_id="b")])
     run(
@@ -59,7 +59,7 @@ def test_a_bundle_s_rows_and_windows():
 
 
 def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
-    """What it has gathered goes on now and then, so that memory does not grow with it; and so do rows."""
+    """A long bundle outputs readings and rows now and then, so its memory is bounded."""
     monkeypatch.setattr(process, "_MOST_GATHERED", 2)
     monkeypatch.setattr(process, "_MOST_ROWS", 3)
     run(
@@ -71,7 +71,7 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_large_rows(monkeypatch: pytest.MonkeyPatch):
-    """They go on sooner."""
+    """Large rows are output sooner."""
     (row,) = HOURS.encoded_rows([validate(event_at(0), LATEST_US)])
     monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(row.mutations))
     run(
@@ -83,7 +83,7 @@ def test_large_rows(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_large_batches(monkeypatch: pytest.MonkeyPatch):
-    """The rows of one message go on in parts, before all of them are made; of a row a metric, event by event."""
+    """The rows of one message are output in parts; event by event in a layout with a row for each metric."""
     monkeypatch.setattr(process, "_MOST_ROWS", 2)
     monkeypatch.setattr(process, "_MOST_EVENTS", 3)
     batch = message_of([event_at(i) for i in range(7)])

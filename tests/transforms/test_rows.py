@@ -29,7 +29,7 @@ def pane(index, events, sensor_id="a", start=NOON):
 
 
 class EmitPanes(beam.DoFn):
-    """Panes as a trigger would fire them, all in one bundle."""
+    """Panes as a trigger fires them, all in one bundle."""
 
     def process(self, panes):
         yield from panes
@@ -51,7 +51,7 @@ def written(panes):
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("numbers", [(0, 1, 2), (0, 0, 0), (2, 1, 0)])
 def test_two_panes_of_one_row_in_one_bundle(order, numbers):
-    """Of several panes of one window in a bundle the one with the most events alone goes on, however they come."""
+    """Of several panes of a window in a bundle, only the one with the most events passes, in any order."""
     panes = [pane(number, events) for number, events in zip(numbers, (1, 3, 7), strict=True)]
     pipeline, rows = written([panes[index] for index in order])
     assert_that(rows, equal_to([(b"agg#hourly#a#2026-02-17T12", b"7")]))
@@ -59,7 +59,7 @@ def test_two_panes_of_one_row_in_one_bundle(order, numbers):
 
 
 def test_other_rows_stay():
-    """Another sensor and another window are other rows, however alike their panes."""
+    """Another sensor or window is another row, even with equal panes."""
     pipeline, rows = written([pane(0, 1), pane(0, 2, "b"), pane(1, 3, start=NOON + HOUR)])
     assert_that(
         rows,
@@ -75,7 +75,7 @@ def test_other_rows_stay():
 
 
 def test_an_event_of_several_rows():
-    """A raw row comes out for each that the schema makes of an event, and each is counted."""
+    """Each raw row that the schema formats from an event is output and counted."""
     schema = parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
     event = Event("a", NOON * 1_000_000, {"t": 1.0, "u": 2.0}, {"place": "north"})
     pipeline = TestPipeline(runner="FnApiRunner")
