@@ -88,11 +88,11 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         ),
         (
             'layout = "serialized"\nrate = {every = "1s", event_bytes = 20000000}',
-            "rate.event_bytes: an event of 20 MB in one cell is over the 10 MB that",
+            "rate.event_bytes: an event of 20 MB in one cell exceeds the 10 MB that",
         ),
         (
             'key = "{sensor_id}#{reverse_s}"\nrate.every = "100ms"',
-            "key: {sensor_id}#{reverse_s} tells events apart by 1s, and there is one every 100ms",
+            "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms",
         ),
     ],
 )

@@ -3,13 +3,12 @@
     policy      "never", or an expression
     expression  term, then any number of: operator term
     term        maxage=<age>  |  maxversions=<number>  |  ( expression )
-    operator    "||" or "or": a cell goes when either part says so; "&&" or "and": when both do
+    operator    "||" or "or": a cell is collected if either part matches; "&&" or "and": if both do
     age         a whole number and its unit: ms, s, m, h or d
 
-Operators have no precedence: like cbt, an expression is read from left to right, so ``a || b && c`` is
-``(a || b) && c``. The text that is printed from a policy always carries the parentheses that make this plain.
-Grammar and limits are those of cbt 1.23.2 (googleapis/cloud-bigtable-cbt-cli), so that either tool takes
-the other's text.
+Operators have no precedence. Like in cbt, expressions are evaluated from left to right: ``a || b && c`` is
+``(a || b) && c``. Formatted policies always have the parentheses that make this explicit. Grammar and limits are those
+of cbt 1.23.2 (googleapis/cloud-bigtable-cbt-cli): either tool accepts the other's text.
 """
 
 import re
@@ -31,41 +30,41 @@ _UNITS = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-_SHORTEST_AGE = timedelta(milliseconds=1)  # Bigtable's grain
+_SHORTEST_AGE = timedelta(milliseconds=1)  # Bigtable's granularity
 _LONGEST_AGE = timedelta(days=106_751)  # cbt counts nanoseconds in 64 bits
 _MAX_VERSIONS = 65_535  # cbt counts them in 16 bits
-_MAX_TOKENS = 150  # more than a useful policy has; keeps nesting within protobuf's 100 levels
+_MAX_TOKENS = 150  # more than a useful policy needs; keeps nesting within protobuf's 100 levels
 
 
 @dataclass(frozen=True)
 class Never:
-    """No cell ever goes."""
+    """Never collects a cell."""
 
 
 @dataclass(frozen=True)
 class MaxAge:
-    """A cell goes when it is older than this."""
+    """Collects a cell that is older than this."""
 
     age: timedelta
 
 
 @dataclass(frozen=True)
 class MaxVersions:
-    """A cell goes when its column has at least this many newer ones."""
+    """Collects a cell if its column has at least this many newer ones."""
 
     versions: int
 
 
 @dataclass(frozen=True)
 class Union:
-    """A cell goes when one of the members says so."""
+    """Collects a cell if any member does."""
 
     members: tuple["Policy", ...]
 
 
 @dataclass(frozen=True)
 class Intersection:
-    """A cell goes when all of the members say so; of no members at all, never."""
+    """Collects a cell if all members do; never without members."""
 
     members: tuple["Policy", ...]
 
@@ -83,14 +82,14 @@ _TOKEN = re.compile(r"\s*(\|\||&&|[=()]|[\w.+-]+|\S)")
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be read or stored. ``str()`` is one line: what is wrong, where, and an example."""
+    """A policy that can't be parsed or stored. ``str()`` is one line: the problem, its position, and an example."""
 
 
 def parse_policy(text: str) -> Policy:
-    """The policy that the text describes, in its simplest form.
+    """Parses a policy, and simplifies it.
 
     Raises:
-        PolicyError: the text is no policy, or one that cbt would not take. Whether Bigtable has room for it shows
+        PolicyError: the text is not a policy, or one that cbt would not accept. Bigtable's limit on its size is checked
             when it is serialised.
     """
     if text.strip() == "never":
@@ -102,9 +101,9 @@ def parse_policy(text: str) -> Policy:
 
 
 def format_policy(policy: Policy) -> str:
-    """The policy as text: ages in the largest unit that is exact, parentheses where operators mix.
+    """Returns the policy as text: ages in the largest exact unit, parentheses where operators mix.
 
-    ``parse_policy`` reads it back to the same policy, provided that ages and numbers are such as cbt can say.
+    ``parse_policy`` returns the same policy, provided that cbt supports its ages and numbers.
     """
     match simplified(policy):
         case Never():
@@ -118,14 +117,14 @@ def format_policy(policy: Policy) -> str:
 
 
 def same_policy(one: Policy, other: Policy) -> bool:
-    """Whether two policies differ in no more than the order and the nesting of their parts."""
+    """Whether two policies are equal, except for the order and the nesting of their parts."""
     return _unordered(simplified(one)) == _unordered(simplified(other))
 
 
 def simplified(policy: Policy) -> Policy:
-    """The same policy without a union in a union, an intersection in an intersection, or either of one member.
+    """Returns the same policy without a union in a union, an intersection in an intersection, or either of one member.
 
-    ``Never`` remains only as the whole of a policy, and so do a union and an intersection of nothing, which it becomes.
+    ``Never`` remains only as the whole policy. A union or an intersection without members becomes ``Never``.
     """
     if not isinstance(policy, Union | Intersection):
         return policy
@@ -134,19 +133,19 @@ def simplified(policy: Policy) -> Policy:
     for member in map(simplified, policy.members):
         members += member.members if isinstance(member, kind) else [member]
     if kind is Union:
-        members = [member for member in members if member != Never()]  # what never collects adds nothing
+        members = [member for member in members if member != Never()]  # adds nothing to a union
     elif Never() in members:
-        return Never()  # what must wait for "never" never goes
+        return Never()  # not all members can collect a cell
     if len(members) > 1:
         return kind(tuple(members))
     return members[0] if members else Never()
 
 
 def counts_versions(policy: Policy) -> bool:
-    """Whether a cell may go because newer ones came: a ``MaxVersions`` anywhere in the simplest form.
+    """Whether newer cells may cause a cell to be collected: the simplified policy contains a ``MaxVersions``.
 
-    Ages are not weighed against it: in ``maxage=1d || (maxage=2d && maxversions=3)`` no number of versions ever
-    decides, and the answer is yes.
+    Ignores ages: returns True for ``maxage=1d || (maxage=2d && maxversions=3)``, where the number of versions never
+    matters.
     """
     match simplified(policy):
         case MaxVersions():
@@ -157,10 +156,10 @@ def counts_versions(policy: Policy) -> bool:
 
 
 def collected_after(policy: Policy) -> timedelta | None:
-    """The age beyond which a cell goes however few versions there are; None where age alone never suffices.
+    """Returns the age beyond which a cell is collected regardless of versions; None if age alone is never enough.
 
-    Of a union the least of the members' ages; of an intersection the greatest, or None if a member has none.
-    Where the policy counts versions a cell may go sooner.
+    For a union, the least of the members' ages; for an intersection the greatest, or None if a member has none.
+    If the policy counts versions, a cell may be collected sooner.
     """
     match policy:
         case MaxAge(age):
@@ -173,7 +172,7 @@ def collected_after(policy: Policy) -> timedelta | None:
     return None
 
 
-# Reading
+# Parsing
 
 
 class _Token(NamedTuple):
@@ -182,7 +181,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Reads one expression; a method a line of the grammar."""
+    """Parses one expression, with a method per line of the grammar."""
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
@@ -223,7 +222,7 @@ class _Parser:
         number = re.fullmatch(r"([0-9]{1,19})(ms|s|m|h|d)", self._token.text)
         if number:
             count, unit = int(number[1]), _UNITS[number[2]]
-            if _SHORTEST_AGE / unit <= count <= _LONGEST_AGE / unit:  # asked before timedelta can overflow
+            if _SHORTEST_AGE / unit <= count <= _LONGEST_AGE / unit:  # checked before timedelta can overflow
                 self._take()
                 return count * unit
         raise self._unexpected("an age (a whole number of ms, s, m, h or d, from 1ms to 106751d)")
@@ -234,7 +233,7 @@ class _Parser:
         raise self._unexpected(f"a number of versions (from 1 to {_MAX_VERSIONS})")
 
     def _take(self) -> str:
-        """The token at hand; the next one takes its place. Never asked of the end."""
+        """Returns the current token, and advances to the next. Must not be called at the end."""
         text = self._token.text
         self._token = next(self._tokens)
         return text
@@ -261,7 +260,7 @@ def _tokens(text: str) -> list[_Token]:
     return [*tokens, _Token("", len(text) + 1)]
 
 
-# Comparing and writing
+# Comparing and formatting
 
 
 def _unordered(policy: Policy) -> Hashable:
@@ -278,4 +277,4 @@ def _format_age(age: timedelta) -> str:
     for unit, length in _UNITS.items():
         if not age % length:
             return f"{age // length}{unit}"
-    return f"{age / _UNITS['ms']:g}ms"  # microseconds, which the API can hold and cbt cannot say
+    return f"{age / _UNITS['ms']:g}ms"  # microseconds, which the API supports and cbt does not

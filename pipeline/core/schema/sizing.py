@@ -1,6 +1,6 @@
-"""What a schema would cost at the declared rate: what can't work is refused with the arithmetic, what hurts is told.
+"""Estimates row and cell sizes at the declared rate. Refuses what Bigtable can't handle, warns about the rest.
 
-Sizes are reckoned, not measured: a name is taken as 16 bytes, a value as 8, a cell's timestamp as 8.
+The estimate assumes 16 bytes for a name, 8 for a value, and 8 for a cell's timestamp.
 """
 
 import json
@@ -11,44 +11,44 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
-MAX_ROW_BYTES = 100_000_000  # that Bigtable's documentation recommends
+MAX_ROW_BYTES = 100_000_000  # recommended in Bigtable's documentation, as is the next
 MAX_CELL_BYTES = 10_000_000
 
 _NAME_BYTES = 16
 _VALUE_BYTES = 8
 _TIMESTAMP_BYTES = 8
-_EVENT_COLUMN_BYTES = 43  # the name of a serialized event's column in a bucket: its time, and 16 digits for its metrics
+_EVENT_COLUMN_BYTES = 43  # qualifier of a serialized event in a bucket: its time, and 16 digits for its metrics
 _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
-_TELLING_US = 1_000_000  # from which grain on events of one sensor are likely to share a row
+_SHARED_GRAIN_US = 1_000_000  # with at least this grain, events of a sensor are likely to share a row
 
 
 def check_sizes(schema: TableSchema) -> None:
-    """Raises SchemaError for a schema whose rows or cells would be too large, or hold two events, at its rate."""
+    """Raises SchemaError if, at the declared rate, rows or cells would be too large, or events would collide."""
     rate = schema.rate
     if rate is None:
         return
     grain_us, layout = schema.key.grain_us, schema.layout
     every, grain = format_interval(rate.every_us), format_interval(grain_us)
-    shares_rows = layout.bucketed or layout.serializes  # where events of one key are told apart by their columns
+    shares_rows = layout.bucketed or layout.serializes  # columns or timestamps distinguish events with the same key
     if not shares_rows and grain_us > rate.every_us and not schema.key.distinguishes_events:
         raise SchemaError(
             "key",
-            f"{schema.key} tells events apart by {grain}, and there is one every {every}: two would fall on one cell; "
-            "take a finer time, or a layout of buckets",
+            f"{schema.key} distinguishes events by {grain}, and there is one every {every}: two would share a cell; "
+            "use a finer time, or a layout with buckets",
         )
     if layout.bucketed and not layout.serializes and rate.every_us < 1000:
         raise SchemaError(
             "layout",
-            f"{layout.name} tells events apart by a cell's timestamp, 1ms, and there is one every {every}: "
-            "two would fall on one cell; take bucket_serialized, or a row an event",
+            f"{layout.name} distinguishes events by cell timestamp, 1ms, and there is one every {every}: "
+            "two would share a cell; use bucket_serialized, or a layout with a row per event",
         )
     if layout.serializes and _event_bytes(rate) > MAX_CELL_BYTES:
         raise SchemaError(
             "rate.event_bytes",
-            f"an event of {_size(_event_bytes(rate))} in one cell is over the {_size(MAX_CELL_BYTES)} that "
-            "Bigtable recommends at most; take a layout with a column a metric",
+            f"an event of {_size(_event_bytes(rate))} in one cell exceeds the {_size(MAX_CELL_BYTES)} that "
+            "Bigtable recommends at most; use a layout with a column per metric",
         )
     events = -(-grain_us // rate.every_us) if shares_rows and not schema.key.distinguishes_events else 1
     row_bytes = events * _bytes_per_event(schema, rate)
@@ -62,31 +62,31 @@ def check_sizes(schema: TableSchema) -> None:
 
 
 def warnings(schema: TableSchema) -> Iterator[str]:
-    """What is known to hurt, a line each."""
+    """Yields a line for each property of the schema that may cause trouble."""
     key, layout = schema.key, schema.layout
     if key.time_first:
         yield (
-            f"key: {key} begins with the time: all sensors write to one tablet at a time, and a sensor's range is "
-            "searched among everybody's rows; put {sensor_id} first"
+            f"key: {key} begins with the time: all sensors write to one tablet at a time, and reading one sensor "
+            "reads the rows of all sensors; put {sensor_id} first"
         )
     if key.spread_factor > 1:
-        yield f"key: {key} spreads sensors over {key.spread_factor:,} ranges: a scan of several sensors takes as many"
+        yield f"key: {key} spreads sensors over {key.spread_factor:,} ranges: reading all sensors takes as many scans"
     if not schema.metrics.exhaustive:
         yield 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others'
     if not schema.metadata.exhaustive and not layout.serializes:
         yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
     yield from _hidden_globs("metrics", schema.metrics)
     yield from _hidden_globs("metadata", schema.metadata)
-    many = layout.bucketed or (layout.serializes and key.grain_us >= _TELLING_US and not key.distinguishes_events)
+    many = layout.bucketed or (layout.serializes and key.grain_us >= _SHARED_GRAIN_US and not key.distinguishes_events)
     if schema.rate is None and many:
-        yield f"rate: is not declared, so that nothing says how large a row of {format_interval(key.grain_us)} becomes"
-    elif schema.rate is None and key.grain_us >= _TELLING_US and not key.distinguishes_events:
+        yield f"rate: is not declared; the size of a row of {format_interval(key.grain_us)} is unknown"
+    elif schema.rate is None and key.grain_us >= _SHARED_GRAIN_US and not key.distinguishes_events:
         yield (
             f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
-            "told apart by their cells' timestamps alone, to the millisecond"
+            "distinguished only by cell timestamps, in milliseconds"
         )
     elif schema.rate is None and key.grain_us > 1 and not key.distinguishes_events and not layout.serializes:
-        yield "rate: is not declared; of two events of a sensor within 1ms the readings become one event's"
+        yield "rate: is not declared; two events of a sensor within 1ms become one event"
 
 
 def _hidden_globs(key: str, rules: FamilyRules) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _hidden_globs(key: str, rules: FamilyRules) -> Iterator[str]:
 
 
 def _bytes_per_event(schema: TableSchema, rate: Rate) -> int:
-    """What one event adds to a row."""
+    """Returns the bytes that one event adds to a row."""
     layout = schema.layout
     if layout.serializes:
         return _event_bytes(rate) + _TIMESTAMP_BYTES + _EVENT_COLUMN_BYTES
@@ -114,20 +114,20 @@ def _bytes_per_event(schema: TableSchema, rate: Rate) -> int:
 
 
 def _event_bytes(rate: Rate) -> int:
-    """An event serialized: 32 bytes, and what each entry of a map takes in protobuf."""
+    """Returns the size of a serialized event: 32 bytes, and the size of each map entry in protobuf."""
     if rate.event_bytes is not None:
         return rate.event_bytes
     return 32 + rate.metrics * (_NAME_BYTES + _VALUE_BYTES + 5) + rate.metadata * (2 * _NAME_BYTES + 6)
 
 
 def _bucket_that_fits(schema: TableSchema, rate: Rate) -> str:
-    an_event = _bytes_per_event(schema, rate)
+    event_bytes = _bytes_per_event(schema, rate)
     for bucket_us in _BUCKETS_US:
-        row_bytes = -(-bucket_us // rate.every_us) * an_event
+        row_bytes = -(-bucket_us // rate.every_us) * event_bytes
         if row_bytes <= MAX_ROW_BYTES:
             text = "1w" if bucket_us == WEEK_US else format_interval(bucket_us)
             return f"{{bucket:{text}}} would fit, with {_size(row_bytes)}"
-    return "no bucket would fit; keep less of each event"
+    return "no bucket would fit; store less of each event"
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""A schema as TOML: what a user writes, what a table stores of itself, and what ``table describe`` prints.
+"""Schemas as TOML: the format that users write, tables store, and ``table describe`` prints.
 
     key = "{sensor_id}#{reverse_us}"
     layout = "wide"                       # or tall, serialized, bucket_cells, bucket_columns, bucket_serialized
@@ -16,13 +16,13 @@
     [policies]                            # family = policy, as cbt setgcpolicy takes it
     raw = "maxage=90d"
 
-    [rate]                                # what is expected of one sensor; all but every may be left out
+    [rate]                                # the expected rate of one sensor; only every is required
     every = "1s"
     metrics = 3
     metadata = 0
     event_bytes = 120
 
-What is left out is as in the default schema; a serializing layout has no ``[metadata]``.
+Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``.
 """
 
 import tomllib
@@ -45,25 +45,25 @@ _T = TypeVar("_T")
 
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate")
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
-_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million, so that what is too much is told as such
+_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains what is too large
 
 
 def parse_schema(text: str) -> TableSchema:
-    """The schema that the TOML says.
+    """Parses a schema from TOML.
 
     Raises:
-        SchemaError: it is no TOML, or no schema; the message begins with the key at fault.
+        SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
     """
     try:
         document = tomllib.loads(text)
-    # Besides TOMLDecodeError: numbers of thousands of digits, and arrays nested as deep.
+    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
     except (ValueError, RecursionError) as error:
         raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}") from None
     return schema_of(document)
 
 
 def schema_of(document: Mapping[str, Any]) -> TableSchema:
-    """The schema that a document, as TOML reads it, says. Raises SchemaError."""
+    """Returns the schema of a parsed TOML document. Raises SchemaError."""
     for key in document:
         if key not in _KEYS:
             raise SchemaError(key, f"there is no such key; there are {', '.join(_KEYS)}")
@@ -84,7 +84,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
 
 
 def document_of(schema: TableSchema) -> dict[str, Any]:
-    """The whole of a schema, defaults and all, as TOML would read it."""
+    """Returns the complete schema, with its defaults, as a TOML document."""
     document: dict[str, Any] = {"key": schema.key.text, "layout": schema.layout.name}
     if not schema.layout.serializes:
         document["values"] = str(schema.values)
@@ -101,7 +101,7 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
 
 
 def format_schema(schema: TableSchema) -> str:
-    """The schema as TOML, the same text for the same schema. ``parse_schema`` reads it back."""
+    """Returns the schema as TOML; equal schemas have equal text. ``parse_schema`` reads it back."""
     return tomlkit.dumps(document_of(schema))
 
 
@@ -157,17 +157,17 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
 def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
     value = document.get(key, default)
     if not isinstance(value, dict):
-        raise SchemaError(key, f"is a table: [{key}]")
+        raise SchemaError(key, f"must be a table: [{key}]")
     return value
 
 
-def _text(document: Mapping[str, Any], key: str, usual: str, within: str = "") -> str:
-    """The text of a key; ``usual`` where there is none, which is the example for what is no text too."""
-    value = document.get(key, usual)
+def _text(document: Mapping[str, Any], key: str, default: str, section: str = "") -> str:
+    """Returns the string value of a key, or the default, which is also the example in messages."""
+    value = document.get(key, default)
     if value == "":
-        raise SchemaError(f"{within}{key}", f'is empty; it takes a text, like "{usual}"')
+        raise SchemaError(f"{section}{key}", f'is empty; it takes a string, like "{default}"')
     if not isinstance(value, str):
-        raise SchemaError(f"{within}{key}", f'takes a text, like "{usual}", not {value!r:.80}')
+        raise SchemaError(f"{section}{key}", f'takes a string, like "{default}", not {value!r:.80}')
     return value
 
 

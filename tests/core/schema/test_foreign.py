@@ -201,7 +201,7 @@ def test_an_aggregate_row_that_is_taken_can_be_gone_on_from(changes, window):
 )
 def test_keys_that_no_event_makes(template, key):
     """A key is one of ours only if some event has it: not with another sensor's salt, or another day than its time."""
-    with pytest.raises(ValueError, match=r"^it has|^it is|its |after the year|does not match|is not the start|can.t decode"):
+    with pytest.raises(ValueError, match=r"^it |its |after the year|is not the start|can.t decode"):
         KeyTemplate.parse(template).parse_key(key)
 
 

@@ -51,22 +51,22 @@ def test_events_that_are_told_apart(key, layout, rate):
 
 
 def test_a_key_coarser_than_the_rate():
-    """Where events come faster than keys change, two would fall on one cell."""
+    """Where events come faster than keys change, two would share a cell."""
     assert problem_with("{sensor_id}#{reverse_s}", "wide", Rate(100_000)) == (
-        "key: {sensor_id}#{reverse_s} tells events apart by 1s, and there is one every 100ms: two would fall on one "
-        "cell; take a finer time, or a layout of buckets"
+        "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms: two would share a "
+        "cell; use a finer time, or a layout with buckets"
     )
     assert problem_with("{sensor_id}#{metric}#{time:%Y-%m-%d}", "tall", Rate(3600 * SECOND_US)) == (
-        "key: {sensor_id}#{metric}#{time:%Y-%m-%d} tells events apart by 1d, and there is one every 1h: two would fall "
-        "on one cell; take a finer time, or a layout of buckets"
+        "key: {sensor_id}#{metric}#{time:%Y-%m-%d} distinguishes events by 1d, and there is one every 1h: two would "
+        "share a cell; use a finer time, or a layout with buckets"
     )
 
 
 def test_a_bucket_of_events_faster_than_timestamps():
     """A bucket whose cells are told apart by their timestamps holds an event a millisecond at most."""
     assert problem_with("{sensor_id}#{bucket:1m}", "bucket_cells", Rate(999)) == (
-        "layout: bucket_cells tells events apart by a cell's timestamp, 1ms, and there is one every 999us: "
-        "two would fall on one cell; take bucket_serialized, or a row an event"
+        "layout: bucket_cells distinguishes events by cell timestamp, 1ms, and there is one every 999us: "
+        "two would share a cell; use bucket_serialized, or a layout with a row per event"
     )
 
 
@@ -102,7 +102,7 @@ def test_nothing_would_fit():
     """Where not even a second fits, that is said."""
     assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
         "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,051 bytes = 3.78 TB, over the 100 MB "
-        "that Bigtable recommends at most; no bucket would fit; keep less of each event"
+        "that Bigtable recommends at most; no bucket would fit; store less of each event"
     )
 
 
@@ -119,8 +119,8 @@ def test_a_cell_too_large():
     """An event that is larger than a cell may be is refused, in a row of its own too."""
     check_sizes(schema("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_000_000)))
     assert problem_with("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_500_000)) == (
-        "rate.event_bytes: an event of 10.5 MB in one cell is over the 10 MB that Bigtable recommends at most; "
-        "take a layout with a column a metric"
+        "rate.event_bytes: an event of 10.5 MB in one cell exceeds the 10 MB that Bigtable recommends at most; "
+        "use a layout with a column per metric"
     )
 
 
@@ -172,15 +172,15 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
         (
             schema("{iso_us}#{sensor_id}", "wide"),
             [
-                "key: {iso_us}#{sensor_id} begins with the time: all sensors write to one tablet at a time, and a "
-                "sensor's range is searched among everybody's rows; put {sensor_id} first"
+                "key: {iso_us}#{sensor_id} begins with the time: all sensors write to one tablet at a time, and "
+                "reading one sensor reads the rows of all sensors; put {sensor_id} first"
             ],
         ),
         (
             schema("{salt:3}#{sensor_id}#{reverse_us}", "wide"),
             [
-                "key: {salt:3}#{sensor_id}#{reverse_us} spreads sensors over 4,096 ranges: a scan of several sensors "
-                "takes as many"
+                "key: {salt:3}#{sensor_id}#{reverse_us} spreads sensors over 4,096 ranges: reading all sensors takes "
+                "as many scans"
             ],
         ),
         (
@@ -208,23 +208,23 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
         ),
         (
             schema("{sensor_id}#{bucket:6h}", "bucket_cells"),
-            ["rate: is not declared, so that nothing says how large a row of 6h becomes"],
+            ["rate: is not declared; the size of a row of 6h is unknown"],
         ),
         (
             schema("{sensor_id}#{reverse_s}", "wide"),
             [
-                "rate: is not declared; events of a sensor within 1s share a row, told apart by their cells' "
-                "timestamps alone, to the millisecond"
+                "rate: is not declared; events of a sensor within 1s share a row, distinguished only by cell "
+                "timestamps, in milliseconds"
             ],
         ),
         (
             schema("{sensor_id}#{reverse_ms}", "wide"),
-            ["rate: is not declared; of two events of a sensor within 1ms the readings become one event's"],
+            ["rate: is not declared; two events of a sensor within 1ms become one event"],
         ),
         (schema("{sensor_id}#{reverse_ms}", "serialized"), []),
         (
             schema("{sensor_id}#{time:%Y-%m-%d}", "serialized"),
-            ["rate: is not declared, so that nothing says how large a row of 1d becomes"],
+            ["rate: is not declared; the size of a row of 1d is unknown"],
         ),
     ],
 )
