@@ -1,16 +1,16 @@
-"""Readings in files, plain or gzipped, as events: one for each record, or why not.
+"""Reads files of readings, plain or gzipped: returns an event, or a refusal, for each record.
 
-A record is what one sensor measured at one time. The file's suffix tells its format:
+A record is what one sensor measured at one time. The file's suffix determines its format:
 
-- ``.csv``: a column is numeric when every value in the first 1,000 records is a finite number, missing ones aside. A
-  value further down that is no finite number makes its record malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``,
-  in capitals or not, and nothing at all mark a value as missing: the event simply lacks that reading or metadata.
+- ``.csv``: a column is numeric if every value in the first 1,000 records is a finite number or missing. Any other value
+  in later records makes them malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``, in any case, and the empty
+  text mark a value as missing: the event lacks that reading or metadata.
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing.
-- ``.pb``, ``.binpb``: events themselves, each a ``SensorEvent`` behind its length.
+- ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 
-In the first two, two columns, which the caller names, hold the sensor and the time; of the others, numbers are readings
-and the rest is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, exact to the
-microsecond; what is finer is cut off.
+In the first two, the caller names the columns of the sensor and the time; of the others, numbers are readings and the
+rest is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, truncated to the
+microsecond.
 """
 
 import gzip
@@ -45,37 +45,37 @@ __all__ = [
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
 SUFFIXES = (*_OF_LINES, *_DELIMITED)
-"""Of the formats that are read here, with or without ``.gz`` behind them."""
+"""The suffixes of supported formats, with or without ``.gz`` after them."""
 
 _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
 def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
-    """The records of an open file, read as they are asked for; it is closed behind them. Blank lines are no records.
+    """Reads the records of an open file lazily, and closes it. Skips blank lines.
 
-    Iterating ends in UnreadableFile where there is more that can't be read, as in a truncated ``.gz``.
+    The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
 
     Args:
-        name: its suffix tells the format; with ``.gz`` behind it, it is gzipped.
-        file: its bytes, as they are stored.
+        name: the file's name, whose suffix determines the format; a final ``.gz`` means gzipped.
+        file: the stored bytes.
         maker: makes the events.
-        sniff: whether one without ``.gz`` is gzipped all the same if it begins so: as objects in a bucket may be.
+        sniff: whether to detect gzip by content too, as for objects in a bucket that lack the suffix.
 
     Raises:
-        UnreadableFile: another suffix, an empty file, one in another format, or a header without the columns.
+        UnreadableFile: unknown suffix, empty file, another format, or a header without the columns.
     """
     name = name.lower()
     suffix = _suffix(name.removesuffix(".gz"))
     with ExitStack() as stack:
         stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
         gzipped = name.endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
-        # Without a buffer behind it, which would keep for itself what comes before a failure.
+        # Unbuffered: a buffer would lose the data before a failure.
         content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
         if suffix in _DELIMITED:
             yield delimited_records(content, maker)
             return
-        # A byte that is not UTF-8 must not end the file: it becomes a surrogate, for which its record is refused.
+        # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
         text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
         lines = Lines(stack.enter_context(text), maker.max_record_bytes)
         yield _to_the_end(_OF_LINES[suffix](lines, maker), lines)
@@ -93,12 +93,12 @@ class RecordFile:
 
     @property
     def size(self) -> int:
-        """The file's bytes, as it is stored."""
+        """The size of the stored file in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     @property
     def position(self) -> int:
-        """How many of those bytes were read; a little ahead of the records."""
+        """The number of stored bytes read so far; a little ahead of the records."""
         return self._file.tell()
 
 
@@ -109,9 +109,9 @@ def open_records(
     """Opens a file as :func:`records_of` reads it.
 
     Args:
-        path: its suffix tells the format.
-        columns: what the file calls them.
-        now_us: the time, in microseconds since the epoch; events more than an hour later are refused.
+        path: its suffix determines the format.
+        columns: the columns of the sensor and the time.
+        now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
         max_record_bytes: longer records are refused.
     """
     maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)

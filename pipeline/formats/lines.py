@@ -1,4 +1,4 @@
-"""The lines of a file of records, and what becomes of a record that is no event."""
+"""Reads the lines of a file of records, and turns bad records into refusals."""
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,19 +12,19 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _Raw = TypeVar("_Raw")
 
 _SKIPPED_AT_ONCE = 1 << 16  # characters of a line that is too long
-_MAX_AGAIN = 1 << 20  # characters of a record whose lines are read once more
+_MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
 
 UNREADABLE = (OSError, EOFError, zlib.error)
-"""What reading a file, or what is compressed in it, may raise."""
+"""The errors of reading or decompressing a file."""
 
 
 class Refusal(NamedTuple):
-    """A record that is no valid event.
+    """A record that is not a valid event.
 
     Attributes:
-        line: its first, counted from 1 as an editor does; in a file without lines, which record it is.
-        reason: why.
-        data: the event, serialized, where the record is one, if an invalid one; else None.
+        line: the record's first line, counted from 1; in a file without lines, the number of the record.
+        reason: the problem.
+        data: the serialized event, if the record is an invalid event; else None.
     """
 
     line: int
@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What a person should know of a line, although nothing is refused for it."""
+    """A note about a line that does not cause a refusal."""
 
     line: int
     text: str
@@ -43,11 +43,11 @@ Record = SensorEvent | Refusal | Remark
 
 
 class UnreadableFile(Exception):
-    """The file, or the rest of it, can't be read. ``str()`` is why, in one line without the file's name."""
+    """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
 
 
 def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> SensorEvent | Refusal:
-    """What ``parse`` makes of a record that begins in that line."""
+    """Parses a record that begins in that line; returns a Refusal if it is bad."""
     try:
         return parse(raw)
     except InvalidEvent as problem:
@@ -57,7 +57,7 @@ def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> Senso
 
 
 def check_columns(names: Sequence[str], columns: FileColumns) -> None:
-    """Raises UnreadableFile where the columns of a file lack the two that are needed, or two have one name."""
+    """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name."""
     there = ", ".join(map(shown, names))
     for wanted in (columns.sensor, columns.time):
         if wanted not in names:
@@ -67,35 +67,35 @@ def check_columns(names: Sequence[str], columns: FileColumns) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of others says, short and in one line; its type where it says nothing."""
+    """Returns an error's message, shortened and in one line; its type if the message is empty."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def too_long(limit: int) -> str:
-    """Why a record that has more bytes than that is refused."""
+    """Returns the reason to refuse a record with more bytes than the limit."""
     return f"longer than {limit:,} bytes, the most that a record may have (--max-record-bytes)"
 
 
 class TooLong(Malformed):
-    """A line, or a record of several lines, has more bytes than a record may have. The line was passed over, unkept."""
+    """A line, or a record of several lines, exceeds the limit of a record. The line was skipped."""
 
 
 class Lines:
-    """The lines of a text, counted. All but the first line of a record that went wrong can be taken again.
+    """Counts the lines of a text. All but the first line of a malformed record can be read again.
 
     Args:
-        text: where they come from.
-        limit: of a record's bytes. Where a line goes beyond it, TooLong is raised, and the next one can be taken.
+        text: the source.
+        limit: the most bytes of a record. A line beyond it raises TooLong; the next line can be read.
     """
 
     def __init__(self, text: TextIO, limit: int = MAX_RECORD_BYTES) -> None:
         self.first = 1  # the number of the record's first line
-        self.last = 0  # that of the line that was taken last
+        self.last = 0  # the number of the line that was read last
         self._limit = limit
         self._source = self._read(text)
         self._record: list[str | None] = []  # None for a line that was too long
-        self._record_length = 0  # in characters, which are no more than its bytes
-        self._given_back: list[str | None] = []  # the next one last
+        self._record_length = 0  # in characters, a lower bound of its bytes
+        self._given_back: list[str | None] = []  # a stack: the next line is last
         self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -112,8 +112,8 @@ class Lines:
         raise TooLong(too_long(self._limit))
 
     def _read(self, text: TextIO) -> Iterator[str | None]:
-        short = self._limit // 4  # characters, of which each has four bytes at the most
-        cut = False  # whether the line before may have been cut between \r and \n
+        short = self._limit // 4  # a character has at most four bytes
+        cut = False  # whether the previous line may have been cut between \r and \n
         try:
             for line in iter(partial(text.readline, self._limit + 1), ""):
                 if cut and line == "\n":
@@ -128,7 +128,7 @@ class Lines:
                     cut = end.endswith("\r")
                     yield None
         except UNREADABLE as failure:
-            self._failure = failure  # told at the end, when what came before has been used
+            self._failure = failure  # raised at the end, after the lines before it have been used
 
     def begin_record(self) -> None:
         self._record.clear()
@@ -136,15 +136,15 @@ class Lines:
         self.first = self.last + 1
 
     def unread(self) -> None:
-        """All lines of the record but its first; of a long one none, or each of them would have all read again."""
-        if self._record_length > _MAX_AGAIN:
+        """Gives back all lines of the record but its first; none of a long record, to avoid quadratic rereading."""
+        if self._record_length > _MAX_REREAD:
             return
         while len(self._record) > 1:
             self._given_back.append(self._record.pop())
             self.last -= 1
 
     def raise_failure(self) -> None:
-        """Raises UnreadableFile where the lines ended because the rest can't be read."""
+        """Raises UnreadableFile if the lines ended because the rest can't be read."""
         if self._failure is not None:
             beyond = f" beyond line {self.last}" if self.last else ""
             raise UnreadableFile(f"can't be read{beyond}: {self._failure}") from self._failure

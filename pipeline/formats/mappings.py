@@ -1,4 +1,4 @@
-"""A record as names and values, out of JSON, Avro or Parquet, as an event: what each type of value means."""
+"""Makes events of records from JSON, Avro or Parquet, by the types of their values."""
 
 import math
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
 class NumberText(str):
-    """A number as it is written, digit for digit: in a float, a time would lose its microseconds."""
+    """A number as text, with all its digits: in a float, a time would lose its microseconds."""
 
     __slots__ = ()
 
 
 class Bad(NamedTuple):
-    """Stands where a value should be that could not be read. ``why`` goes on from the field's name: "is nested"."""
+    """Replaces a value that could not be read. ``why`` follows the field's name in messages: "is nested"."""
 
     why: str
 
@@ -32,14 +32,14 @@ _DAY_US = 86_400_000_000
 
 
 def time_of(time_us: int, kind: str) -> time | Bad:
-    """The time of day so many microseconds after midnight, of a field of that kind."""
+    """Returns the time of day, given microseconds since midnight; Bad if out of range. ``kind`` is the field's type."""
     if 0 <= time_us < _DAY_US:
         return to_datetime(time_us).time()
     return Bad(f"is no time of a day: a {kind} of {time_us:,} µs since midnight")
 
 
 def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
-    """The event of a flat record: numbers are readings; strings, booleans, times and UUIDs metadata; None is missing.
+    """Returns a flat record's event: numbers are readings; strings, booleans, times, UUIDs metadata; None is missing.
 
     The sensor and the time are strings or numbers; the time may be a ``datetime`` as well.
 
@@ -54,7 +54,7 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
         if name in named:
             continue
         kind = type(value)
-        # Nearly all that there is: a match would ask for it last.
+        # Most values are floats, and a match statement would check for them late.
         if kind is float:
             readings[name] = value
             continue
@@ -94,7 +94,7 @@ def _wrong(value: Any) -> Bad:
 
 
 def _text(name: str, value: Any) -> str:
-    """A sensor or a time: a string, or a number as it is written; empty where it is missing."""
+    """Returns a sensor or a time as text: a string, or a number as written; empty if missing."""
     if value is None:
         return ""
     if isinstance(value, Bad):

@@ -1,4 +1,4 @@
-"""What the values of a record mean, whichever format they were written in, and the event that they make."""
+"""Interprets the values of records, in any format, and makes events of them."""
 
 import math
 import time
@@ -22,20 +22,20 @@ from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_RECORD_BYTES = 10_000_000
-"""Of a record in a file, where nobody says another: what Pub/Sub takes."""
+"""The default limit of a record in a file: the greatest size that Pub/Sub accepts."""
 
 _MAX_FUTURE = timedelta(hours=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-# Each with its digits down to a microsecond.
+# By unit: its name, and the number of decimals to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
-_MAX_KNOWN = 1 << 17  # sensors and names that are remembered as good ones
+_MAX_KNOWN = 1 << 17  # valid sensors and names in the cache
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 
 TIME_UNITS = ("iso", *_EPOCH_UNITS)
 
 
 class FileColumns(NamedTuple):
-    """Which columns hold the sensor and the time, and in which of ``TIME_UNITS`` the time is."""
+    """The columns of the sensor and the time, and the unit of the time, one of ``TIME_UNITS``."""
 
     sensor: str = "sensor_id"
     time: str = "event_time"
@@ -43,11 +43,11 @@ class FileColumns(NamedTuple):
 
 
 class Malformed(Exception):
-    """A record that can't be read. ``str()`` is why."""
+    """A record that can't be read. ``str()`` is the reason."""
 
 
 class InvalidEvent(BadData):
-    """An event that was made, or read, and is not one that the pipeline takes. ``data`` is it, serialized."""
+    """An event that the pipeline would refuse. ``data`` is the serialized event."""
 
     def __init__(self, problem: BadData, data: bytes) -> None:
         super().__init__(problem.reason, problem.detail)
@@ -55,18 +55,18 @@ class InvalidEvent(BadData):
 
 
 def clock_us() -> int:
-    """The time, in microseconds since the epoch."""
+    """Returns the current time in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
 class EventMaker:
-    """Makes valid events of records' values.
+    """Makes valid events from the values of records.
 
     Args:
-        columns: what the records call the sensor and the time.
-        now_us: the time, in microseconds since the epoch.
-        max_future: how far ahead of it an event may be.
-        max_record_bytes: the limit of a record. Readers refuse a longer one unread, and hold no more than that of it.
+        columns: the columns of the sensor and the time.
+        now_us: returns the current time in microseconds since the epoch.
+        max_future: how far an event may be ahead of the current time.
+        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
     """
 
     def __init__(
@@ -80,25 +80,25 @@ class EventMaker:
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // timedelta(microseconds=1)
-        # Of valid events. A file repeats them in every record, and to know them is quicker than to check them.
+        # Of valid events. Files repeat them in every record, and a look-up is faster than a check.
         self._known_sensors: set[str] = set()
         self._known_names: set[str] = set()
-        self._latest_us = 0  # when the clock was last looked at: what is later is compared with the clock again
+        self._latest_us = 0  # the latest valid time when the clock was last read; a later event reads it again
 
     def event(
         self, sensor: str, time: str | datetime, readings: dict[str, float], metadata: dict[str, str]
     ) -> SensorEvent:
-        """One event, such as the pipeline takes.
+        """Returns a valid event.
 
         Args:
-            sensor: blank where the record names none.
-            time: as it is written, blank where there is none; or, where the format has times, one of these.
+            sensor: the sensor id; blank if missing.
+            time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
             readings: by metric.
             metadata: by name.
 
         Raises:
-            Malformed: there is no sensor, or no time that could be read.
-            InvalidEvent: a rule of the contract is broken; the time is too far ahead of the clock, say.
+            Malformed: the sensor is missing, or the time is missing or unreadable.
+            InvalidEvent: the event breaks a rule; for example, it is too far in the future.
         """
         if not sensor.strip():
             raise Malformed(f"{shown(self.columns.sensor)} is missing")
@@ -124,7 +124,7 @@ class EventMaker:
     def _is_plainly_valid(
         self, sensor: str, time_us: int, readings: dict[str, float], metadata: dict[str, str]
     ) -> bool:
-        """Whether the event surely keeps every rule; where that is not plain to see, :meth:`checked` tells."""
+        """Whether the event is certainly valid, by a fast check. If not, :meth:`checked` decides."""
         return (
             sensor in self._known_sensors
             and self._known_names.issuperset(readings)
@@ -132,12 +132,12 @@ class EventMaker:
             and 0 < len(readings) <= MAX_READINGS
             and len(metadata) <= MAX_METADATA
             and EARLIEST_US <= time_us <= self._latest_us
-            and math.isfinite(sum(readings.values()))  # no sum is finite that has an infinity or a NaN in it
-            and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character takes four bytes at the most
+            and math.isfinite(sum(readings.values()))  # a sum with an infinity or a NaN is not finite
+            and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character has at most four bytes
         )
 
     def checked(self, event: SensorEvent) -> SensorEvent:
-        """The same event. Raises InvalidEvent where a rule of the contract is broken."""
+        """Returns the event unchanged. Raises InvalidEvent if it breaks a rule."""
         latest_us = self._now_us() + self._max_future_us
         self._latest_us = min(latest_us, LATEST_US)
         try:
@@ -156,19 +156,19 @@ class EventMaker:
 
 
 def _since_epoch(text: str, unit: str) -> int:
-    """Microseconds, exactly: a float of today's seconds would have rounded them."""
+    """Returns exact microseconds: a float would round them."""
     decimals = _EPOCH_UNITS[unit][1]
     if len(text) < 20 and text.isascii() and text.isdigit():
         return int(text) * 10**decimals
     number = Decimal(text)
-    # Bounded before it is written out: 1e999999 has a million digits.
+    # Checks the magnitude before the conversion to an integer: 1e999999 has a million digits.
     if not _is_plain(text) or not number.is_finite() or abs(number) >= 10**20:
         raise ValueError(text)
     return math.floor(number.scaleb(decimals, _FLOOR))
 
 
 def parse_number(text: str) -> float | None:
-    """The finite number that the text is; None where it is none."""
+    """Returns the finite number in the text; None if there is none."""
     try:
         value = float(text)
     except ValueError:
@@ -177,7 +177,7 @@ def parse_number(text: str) -> float | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether others would read the number, too: Python alone takes ``1_000`` and the digits of any script."""
+    """Whether other languages accept the number too: only Python takes ``1_000`` and the digits of any script."""
     return text.isascii() and "_" not in text
 
 
@@ -187,8 +187,8 @@ def is_missing(text: str) -> bool:
 
 
 def check_utf8(text: str) -> None:
-    """Raises Malformed where the error handler ``surrogateescape`` read the text from bytes that were not UTF-8."""
-    if text.isascii():  # which is known of a string, where encoding it would copy it
+    """Raises Malformed if ``surrogateescape`` decoded the text from bytes that are not UTF-8."""
+    if text.isascii():  # does not scan the string, while encoding would copy it
         return
     try:
         text.encode()

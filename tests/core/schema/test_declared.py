@@ -92,5 +92,5 @@ def test_default_schema_with_what_is_said():
 
 def test_flags_that_contradict_each_other():
     """Two families of one name are no schema."""
-    with pytest.raises(SchemaError, match="family raw is one of metrics already"):
+    with pytest.raises(SchemaError, match="family raw is already used by metrics"):
         DeclaredSchema(stats="raw").schema()

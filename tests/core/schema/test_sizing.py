@@ -53,8 +53,8 @@ def test_events_that_are_told_apart(key, layout, rate):
 def test_a_key_coarser_than_the_rate():
     """Where events come faster than keys change, two would share a cell."""
     assert problem_with("{sensor_id}#{reverse_s}", "wide", Rate(100_000)) == (
-        "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms: two would fall on one "
-        "cell; take a finer time, or a layout of buckets"
+        "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms: two would share a "
+        "cell; use a finer time, or a layout with buckets"
     )
     assert problem_with("{sensor_id}#{metric}#{time:%Y-%m-%d}", "tall", Rate(3600 * SECOND_US)) == (
         "key: {sensor_id}#{metric}#{time:%Y-%m-%d} distinguishes events by 1d, and there is one every 1h: two would "
