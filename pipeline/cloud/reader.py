@@ -25,7 +25,9 @@ from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of, skip_scan
+from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.seeks import skip_scan
+from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
@@ -310,12 +312,7 @@ class SensorTable:
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
-        of_window = aggregates.aggregate_prefix(window)
-
-        def sensor_prefix(_: bytes, key: aggregates.AggregateKey) -> bytes:
-            return f"{of_window}{key.sensor_id}#".encode()
-
-        key_range = prefix_range(f"{of_window}{prefix}".encode())
+        key_range = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
         parse = partial(aggregates.parse_aggregate_key, window)
         found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
         return (key.sensor_id for _, key in found)

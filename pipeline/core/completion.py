@@ -13,8 +13,9 @@ from pipeline.core.accumulator import RestoredReadings, WindowReadings, at_least
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, ReadRows, events_of
+from pipeline.core.schema.queries import Query, events_of
 from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.seeks import ReadRows
 from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats

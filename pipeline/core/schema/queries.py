@@ -4,18 +4,18 @@ These functions are pure: the caller passes a function that reads rows, of a tab
 does not write goes to the caller's ``on_foreign``, which raises, or returns to leave the row out.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, groupby, islice
-from typing import Protocol, TypeVar
 
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.events import LATEST_US
 from pipeline.core.records import RawRecord, newest_first
-from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.scans import KeyBindings, Scan
+from pipeline.core.schema.seeks import ReadRows, skip_scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
@@ -26,37 +26,6 @@ _ROWS_PER_EVENT = 8  # an estimate for layouts with a row per metric, to read a 
 
 # If a query spans more coarse times than this, seek those that have rows, instead of reading a range for each.
 _MAX_RANGES = 100
-
-_KEY_ONLY = CellSelection(families=(), keys_only=True)
-
-_RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
-_MAX_SEEK_PAGE = 1000  # rows
-
-_T = TypeVar("_T")
-
-
-class ReadRows(Protocol):
-    """Reads rows."""
-
-    def __call__(
-        self,
-        key_range: KeyRange,
-        selection: CellSelection,
-        pattern: str | None,
-        page_rows: int | None,
-        /,
-        *,
-        reverse: bool,
-    ) -> Iterator[Row]:
-        """Returns the rows of a range in the order of their keys, or in reverse.
-
-        Args:
-            key_range: the keys.
-            selection: the cells to return; a row without any of them is left out.
-            pattern: a regular expression (RE2) that the whole key must match; None for any key.
-            page_rows: the number of rows that the caller will probably take, if known; it may take more.
-            reverse: whether to read from the last row to the first.
-        """
 
 
 @dataclass(frozen=True)
@@ -153,84 +122,6 @@ def sensors_of(
         if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
     )
     return _each_once(of_prefix)
-
-
-def seek(
-    read: ReadRows,
-    key_range: KeyRange,
-    parse: Callable[[bytes], _T],
-    on_foreign: OnForeign,
-    *,
-    skip: Collection[bytes] = _RESERVED,
-    reverse: bool = False,
-) -> tuple[bytes, _T] | None:
-    """Returns the first key of the range that can be parsed, and what it parses to; None if there is none.
-
-    Costs one seek, and one more for each reserved prefix that it skips. Foreign rows before the key are read in pages
-    of growing size.
-
-    Args:
-        read: reads rows.
-        key_range: where to look.
-        parse: parses a key; a ValueError marks the row as foreign.
-        on_foreign: receives foreign rows.
-        skip: first key segments of rows of another kind, to be skipped.
-        reverse: whether to find the last key instead.
-    """
-    start, end = key_range
-    page_rows = 1
-    while not end or start < end:
-        page = KeyRange(start, end)
-        read_rows = 0
-        for read_rows, row in enumerate(  # noqa: B007 (used after the loop: a full page means that there may be more)
-            islice(read(page, _KEY_ONLY, None, page_rows, reverse=reverse), page_rows), 1
-        ):
-            segment, separator, _ = row.key.partition(b"#")
-            if separator and segment in skip:
-                start, end = _beyond(KeyRange(start, end), segment + separator, reverse=reverse)
-                break
-            try:
-                return row.key, parse(row.key)
-            except ValueError as error:
-                on_foreign(ForeignRow(row, error))
-            start, end = (start, row.key) if reverse else (row.key + b"\x00", end)
-        else:
-            if read_rows < page_rows:
-                return None
-            page_rows = min(page_rows * 8, _MAX_SEEK_PAGE)
-    return None
-
-
-def skip_scan(
-    read: ReadRows,
-    key_range: KeyRange,
-    parse: Callable[[bytes], _T],
-    prefix_of: Callable[[bytes, _T], bytes],
-    on_foreign: OnForeign,
-    *,
-    skip: Collection[bytes] = _RESERVED,
-    reverse: bool = False,
-) -> Iterator[tuple[bytes, _T]]:
-    """The first key of each prefix in the range, and what it parses to: one :func:`seek` per prefix, one for the end.
-
-    Args:
-        read: reads rows.
-        key_range: where to look.
-        parse: parses a key; a ValueError marks the row as foreign.
-        prefix_of: returns the prefix of a key, given the key and what it parses to; the scan goes on after all keys
-            with that prefix.
-        on_foreign: receives foreign rows.
-        skip: first key segments of rows of another kind, to be skipped.
-        reverse: whether to scan from the last prefix to the first, and to find the last key of each.
-    """
-    while found := seek(read, key_range, parse, on_foreign, skip=skip, reverse=reverse):
-        yield found
-        key_range = _beyond(key_range, prefix_of(*found), reverse=reverse)
-
-
-def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:
-    """What is left of the range once the scan has passed the prefix."""
-    return key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))
 
 
 def _each_once(texts: Iterable[str]) -> Iterator[str]:

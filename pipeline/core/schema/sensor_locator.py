@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from pipeline.core.rows import prefix_range
 from pipeline.core.schema.foreign import ForeignRow
-from pipeline.core.schema.queries import ReadRows, skip_scan
 from pipeline.core.schema.scans import KeyBindings
+from pipeline.core.schema.seeks import ReadRows, skip_scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
 from pipeline.core.schema.tokens import MetadataToken, MetricToken

@@ -14,8 +14,9 @@ from pipeline.core.records import RawRecord
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import ReadRows, parsed_rows, seek, skip_scan
+from pipeline.core.schema.queries import parsed_rows
 from pipeline.core.schema.scans import KeyBindings
+from pipeline.core.schema.seeks import ReadRows, seek, skip_scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate, RawKey
 from pipeline.core.schema.tokens import (
@@ -118,7 +119,7 @@ def window_rows(
         range_of: returns the keys of a sensor's windows that start between two times, like :func:`aggregate_range`.
         on_foreign: receives the rows with other keys that the sweep reads; possibly one of them twice.
     """
-    for first, (sensor_id, _) in skip_scan(read, keys, parse, _sensor_prefix, on_foreign, skip=()):
+    for first, (sensor_id, _) in skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=()):
         least, most = range_of(sensor_id, span.start_us, span.end_us)
         key_range = intersection(KeyRange(max(first, least), most), keys)
         if span.includes(sensor_id) and key_range is not None:
@@ -131,7 +132,7 @@ def window_rows(
                     yield key, found
 
 
-def _sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
+def sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
     """Returns the prefix of all windows of the key's sensor."""
     return key[: key.rindex(b"#") + 1]
 
