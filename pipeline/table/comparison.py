@@ -7,15 +7,11 @@ from typing import Any
 
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.names import TableName
-from pipeline.core.schema.changes import Change, changes
+from pipeline.core.schema.changes import ALTERNATIVE, Change, changes
 from pipeline.core.schema.policies import Policy, format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.table.schema_flags import SchemaFlags
-
-_INSTEAD = (
-    "create another table with the requested schema, and pass both to the pipeline: --bigtable_table is repeatable"
-)
 
 
 def summary(schema: TableSchema) -> str:
@@ -108,10 +104,10 @@ class Comparison:
         if (wanted.key, wanted.layout, wanted.values) != (default.key, default.layout, default.values):
             problem = f"the rows of a table without a stored schema must have {summary(default)}"
             problem += (
-                f"; {_INSTEAD}; if another program wrote other rows, 'tidetable table adopt' takes the table over"
+                f"; {ALTERNATIVE}; if another program wrote other rows, 'tidetable table adopt' takes the table over"
             )
         elif not any(family in self.actual for family in wanted.metrics.families):
-            problem = f"it has no family of readings named {' or '.join(wanted.metrics.families)}; {_INSTEAD}"
+            problem = f"it has no family of readings named {' or '.join(wanted.metrics.families)}; {ALTERNATIVE}"
         elif hidden:
             flags = " ".join(f"--{family}-family {family}" for family in hidden)
             problem = (

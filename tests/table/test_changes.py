@@ -137,7 +137,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
     assert result.exit_code == 1
     key, layout, unchanged = result.stderr.splitlines()
     assert key.startswith(
-        "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{metric}#{reverse_us}': the rows that"
+        "key is '{sensor_id}#{reverse_us}', wanted '{sensor_id}#{metric}#{reverse_us}': existing rows have the old keys"
     )
     assert layout.startswith("layout is 'wide', wanted 'tall': ")
     assert "another table" in key

@@ -16,7 +16,7 @@ _WHY_UNSAFE = {
     "metadata": "the family may contain metadata, and no reader would look for it there any more",
     "tiers": "the family may contain aggregates, and no reader would look for them there any more",
 }
-_ALTERNATIVE = (
+ALTERNATIVE = (
     "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
 )
 
@@ -46,7 +46,7 @@ class Change:
     @property
     def refusal(self) -> str:
         """The message about an unsafe change: why it is refused, and what to do instead."""
-        return f"{self}: {_WHY_UNSAFE[self.key.partition('.')[0]]}; {_ALTERNATIVE}"
+        return f"{self}: {_WHY_UNSAFE[self.key.partition('.')[0]]}; {ALTERNATIVE}"
 
 
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
