@@ -129,7 +129,7 @@ def test_longer_windows(resources, tmp_path, key):
 def test_windows_that_the_job_saw_begin():
     """They are read from nowhere: here is no server to read them from."""
     Script().arrive(event_at(10, 1.0), event_at(20, 2.0), event_at(20, 2.0)).watermark(HOUR).run(
-        aggregates=[(NOON_KEY, "2", "3")], began=-HOUR
+        aggregates=[(NOON_KEY, "2", "3")], began=-HOUR - 1
     )
 
 
