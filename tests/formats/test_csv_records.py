@@ -65,7 +65,7 @@ def test_the_first_thousand_records_decide_what_is_numeric() -> None:
 def test_a_column_of_numbers_that_is_metadata_is_remarked_upon() -> None:
     """One value that is no finite number makes its column metadata: that is told, with the line of the value."""
     records = read(f"sensor_id,event_time,a,b\nA-1,{MORNING},1,2\nA-1,{MORNING},1,\nA-1,{MORNING},1,-inf\n")
-    assert records[0] == Remark(4, "'b' is metadata, since '-inf' is no number")
+    assert records[0] == Remark(4, "'b' is metadata because '-inf' is not a number")
     assert [event.metadata for event in events(records)] == [{"b": "2"}, {}, {"b": "-inf"}]
 
 
@@ -100,7 +100,7 @@ def test_refusals_name_the_line_that_an_editor_shows() -> None:
     )
     assert refusals(records) == [
         Refusal(6, "'event_time' 'yesterday' is not an ISO 8601 time"),
-        Refusal(8, "'event_time' 'never' is not an ISO 8601 time; the record ends in line 10"),
+        Refusal(8, "'event_time' 'never' is not an ISO 8601 time; the record ends on line 10"),
     ]
     assert [event.readings["temperature"] for event in events(records)] == [1.0, 4.0]
 
@@ -109,9 +109,9 @@ def test_a_wrong_number_of_fields_is_refused() -> None:
     """Too few and too many are told with the number that there should be."""
     records = read(f"{HEADER}A-1,{MORNING},1\nA-1,{MORNING},1,x,\nA-1\nA-1,{MORNING},1,x\n")
     assert refusals(records) == [
-        Refusal(2, "3 fields, where the header has 4"),
-        Refusal(3, "5 fields, where the header has 4"),
-        Refusal(4, "1 fields, where the header has 4"),
+        Refusal(2, "3 fields, but the header has 4"),
+        Refusal(3, "5 fields, but the header has 4"),
+        Refusal(4, "1 fields, but the header has 4"),
     ]
     assert len(events(records)) == 1
 
@@ -139,11 +139,14 @@ def test_a_quote_left_open_above_a_long_file_takes_only_its_own_line() -> None:
     [
         ("", "it is empty"),
         ("\n \r\n\n", "it is empty"),
-        ("sensor,event_time,a\n", "no column 'sensor_id'; there are 'sensor', 'event_time', 'a'"),
-        ("sensor_id;event_time;a\n", "no column 'sensor_id'; there are 'sensor_id;event_time;a'"),
-        ("sensor_id,time,a\n", "no column 'event_time'; there are 'sensor_id', 'time', 'a'"),
-        ("sensor_id,event_time,a, a\n", "two columns have one name; there are 'sensor_id', 'event_time', 'a', 'a'"),
-        ("sensor_id,event_time,k\udcfcche\n", "the header is not UTF-8: byte 0xfc is no part of a character"),
+        ("sensor,event_time,a\n", "no column 'sensor_id'; the columns are 'sensor', 'event_time', 'a'"),
+        ("sensor_id;event_time;a\n", "no column 'sensor_id'; the columns are 'sensor_id;event_time;a'"),
+        ("sensor_id,time,a\n", "no column 'event_time'; the columns are 'sensor_id', 'time', 'a'"),
+        (
+            "sensor_id,event_time,a, a\n",
+            "two columns have the same name; the columns are 'sensor_id', 'event_time', 'a', 'a'",
+        ),
+        ("sensor_id,event_time,k\udcfcche\n", "the header is not UTF-8: invalid byte 0xfc"),
         ('sensor_id,event_time,"a\n', "the header is not CSV: unexpected end of data"),
     ],
 )
@@ -179,7 +182,7 @@ def test_a_record_of_many_lines_has_the_limit_of_one() -> None:
     text = f'{HEADER}A-1,{MORNING},1,"{endless * 30_000}'
     [refusal, *_] = refusals(read(text, limit=2_000_000))
     assert refusal.line == 2
-    assert refusal.reason.startswith(f"{too_long(2_000_000)}; the record ends in line 19")
+    assert refusal.reason.startswith(f"{too_long(2_000_000)}; the record ends on line 19")
 
 
 def test_a_header_that_is_too_long_is_an_error() -> None:

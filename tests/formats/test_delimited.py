@@ -62,11 +62,11 @@ def test_a_record_that_is_too_long_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("rest", "problem"),
     [
-        (b"\x80", "the length of the next is cut off"),
-        (b"\x05ab", "the next has 2 bytes of 5"),
-        (b"\x05", "the next has 0 bytes of 5"),
-        (b"\xff" * 11, "the length of the next has more than ten bytes"),
-        (b"\x81\xad\xe2\x04abc", "the next has 3 bytes of 10,000,001"),
+        (b"\x80", "the length of the next record is cut off"),
+        (b"\x05ab", "the next record is cut off after 2 of 5 bytes"),
+        (b"\x05", "the next record is cut off after 0 of 5 bytes"),
+        (b"\xff" * 11, "the length of the next record has more than ten bytes"),
+        (b"\x81\xad\xe2\x04abc", "the next record is cut off after 3 of 10,000,001 bytes"),
     ],
 )
 def test_where_records_end_no_more_the_rest_is_told(rest: bytes, problem: str) -> None:

@@ -67,13 +67,13 @@ def test_a_byte_that_is_not_utf8_refuses_its_line_alone(tmp_path: Path, name: st
     line = content.splitlines(keepends=True)[-1]
     records = read(tmp_path / name, content.encode() + line.encode("latin-1") + line.encode())
     number = len(content.splitlines()) + 1
-    assert refusals(records) == [Refusal(number, "not UTF-8: byte 0xfc is no part of a character")]
+    assert refusals(records) == [Refusal(number, "not UTF-8: invalid byte 0xfc")]
     assert events(records) == [EVENT, EVENT]
 
 
 def test_utf16_is_told_as_what_it_is_not(tmp_path: Path) -> None:
     """A whole file in another encoding is one error, not one for every line."""
-    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: byte 0xff"):
+    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: invalid byte 0xff"):
         read(tmp_path / "readings.csv", CSV.encode("utf-16"))
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.formats.mappings import Bad, event_of
+from pipeline.formats.mappings import BadValue, event_of
 from pipeline.formats.values import InvalidEvent, Malformed
 from tests.formats.reading import MORNING, MORNING_US, events, maker
 
@@ -64,12 +64,12 @@ def test_a_number_can_name_a_sensor() -> None:
         ({"a": {"b": 1}}, "'a' is nested"),
         ({"a": [1]}, "'a' is nested"),
         ({"a": b"x"}, "'a' is bytes, neither a number nor text"),
-        ({"a": Bad("is no uuid")}, "'a' is no uuid"),
+        ({"a": BadValue("is not a UUID")}, "'a' is not a UUID"),
         ({"a": timedelta(1)}, "'a' is a timedelta, neither a number nor text"),
-        ({"event_time": Bad("is no time")}, "'event_time' is no time"),
-        ({"sensor_id": Bad("is no text")}, "'sensor_id' is no text"),
-        ({"a": 10**400}, "'a' is beyond what a double can hold"),
-        ({"a": Decimal("1e400")}, "'a' is beyond what a double can hold"),
+        ({"event_time": BadValue("is no time")}, "'event_time' is no time"),
+        ({"sensor_id": BadValue("is no text")}, "'sensor_id' is no text"),
+        ({"a": 10**400}, "'a' exceeds the range of a double"),
+        ({"a": Decimal("1e400")}, "'a' exceeds the range of a double"),
         ({"sensor_id": None}, "'sensor_id' is missing"),
         ({"sensor_id": True}, "'sensor_id' is neither a string nor a number"),
         ({"event_time": None}, "'event_time' is missing"),
