@@ -327,8 +327,8 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     result = publish(file, NO_TOPIC, *of_table)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"Error: 1 of 2 events are older than the readings that table {table} keeps (raw: maxage=90d): Bigtable "
-        "collects them soon after they are written; nothing was published; set "
+        f"Error: 1 of 2 events are too old for table {table} (raw: maxage=90d): Bigtable would "
+        "collect them soon after they are written; nothing was published; set "
         "--accept-expired to publish them anyway\n"
     )
     result = publish(file, inbox.topic, *of_table, "--accept-expired")
