@@ -1,7 +1,7 @@
-"""Puts into a published template spec what gcloud leaves out of the metadata: the streaming modes.
+"""Adds the metadata that gcloud leaves out of a published template spec: the streaming modes.
 
-``gcloud dataflow flex-template build`` (seen in release 528) copies name, description and parameters of its
-``--metadata-file`` and nothing else; without the rest the console does not offer at-least-once mode.
+``gcloud dataflow flex-template build`` (seen in release 528) copies only the name, description and parameters from its
+``--metadata-file``. Without the rest, the console does not offer at-least-once mode.
 
     python3 complete_spec.py SPEC METADATA
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(spec_file: str, metadata_file: str) -> None:
-    """Completes the spec in its place."""
+    """Replaces the metadata in the spec file by that of the metadata file."""
     spec = json.loads(Path(spec_file).read_text())
     spec["metadata"] = json.loads(Path(metadata_file).read_text())
     Path(spec_file).write_text(json.dumps(spec, indent=4, sort_keys=True) + "\n")

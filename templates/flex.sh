@@ -91,7 +91,7 @@ launch() {
             *) echo "make: PARAMETERS has '$parameter'; it must be name=value, separated by spaces" >&2 && exit 2 ;;
         esac
     done
-    # gcloud's ^ ^ makes the separator a space, the only character that no value contains.
+    # In gcloud's syntax, ^ ^ makes a space the separator: the only character that no value contains.
     # shellcheck disable=SC2086
     set -- $PARAMETERS
     local options=(
@@ -115,13 +115,13 @@ launch() {
 
 place=(
     PROJECT "the project of the job, PROJECT=my-project"
-    REGION "where the job and its image are, REGION=europe-west4"
+    REGION "the region of the job and its image, REGION=europe-west4"
     REPOSITORY "an Artifact Registry repository for images, in that region, REPOSITORY=my-repository"
 )
 dry_run=0
 if switch DRY_RUN; then dry_run=1; fi
 
-# Workers pull the image by this name as long as the job runs: each version of the code has its own tag.
+# Workers pull the image by this name while the job runs, so each version of the code has its own tag.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 commit=$(git describe --always --dirty --exclude='*' 2>/dev/null || true)
 tag=${TAG:-$version${commit:+-$commit}}

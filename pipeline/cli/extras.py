@@ -1,4 +1,4 @@
-"""The ``tidetable`` script. If a package of an extra is missing, it says in one line which extra to install."""
+"""The ``tidetable`` script. If a package of an extra is missing, prints in one line which extra to install."""
 
 import sys
 
@@ -16,4 +16,8 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        sys.exit(f"tidetable: {package} is not installed; install tidetable[{EXTRAS[package]}]")
+        extra = EXTRAS[package]
+        sys.exit(
+            f'tidetable: {package} is not installed; install the extra "{extra}" from the checkout: '
+            f"pip install '.[{extra}]'"
+        )

@@ -35,7 +35,7 @@ def schema_options(command: Command) -> Command:
     @click.option(
         "--schema",
         type=click.Choice(["default"]),
-        help="Declare that the table has the default schema; for a table with rows that stores no schema.",
+        help="Use the default schema for a table that has rows but stores no schema.",
     )
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "aggregates")
@@ -76,7 +76,7 @@ def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
     return click.option(
         flag,
         callback=identifier,
-        help=f"The column family of {contents} in the default schema; must match the schema that the table stores.",
+        help=f"The column family of {contents} in the default schema; must match a schema that the table stores.",
     )
 
 

@@ -59,11 +59,11 @@ max_record_bytes_option = click.option(
     default=MAX_RECORD_BYTES,
     show_default=True,
     metavar="BYTES",
-    help="The longest line or record to read. A longer one is refused and not held in memory.",
+    help="Refuse longer lines and records, without reading them into memory.",
 )
 
 accept_expired_option = click.option(
-    "--accept-expired", is_flag=True, help="Go on even if events are so old that Bigtable soon collects them."
+    "--accept-expired", is_flag=True, help="Continue even if Bigtable will soon collect events because of their age."
 )
 
 
@@ -71,6 +71,6 @@ def expired_message(expired: int, events: int, name: TableName, expiry: Expiry, 
     """Returns one line that says how many events are too old for the table."""
     kept = ", ".join(f"{family}: {format_policy(policies[family])}" for family in expiry.ages)
     return (
-        f"{expired:,} of {events:,} events are older than the readings that table {name} keeps ({kept}): Bigtable "
-        "collects them soon after they are written"
+        f"{expired:,} of {events:,} events are too old for table {name} ({kept}): Bigtable would collect them soon "
+        "after they are written"
     )

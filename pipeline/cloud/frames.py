@@ -1,6 +1,6 @@
 """Streams of records that convert to an Arrow table or a pandas DataFrame.
 
-A DataFrame needs the extra ``frames``: ``pip install 'tidetable[frames]'``.
+A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[frames]'``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,7 +45,9 @@ class _Records(Generic[_Record]):
         try:
             import pandas
         except ImportError as error:
-            raise ImportError("this needs pandas; install it with: pip install 'tidetable[frames]'") from error
+            raise ImportError(
+                "pandas is not installed; install the extra \"frames\" from the checkout: pip install '.[frames]'"
+            ) from error
         table = self.to_arrow()
         import pyarrow as arrow
 

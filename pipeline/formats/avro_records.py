@@ -1,8 +1,8 @@
-"""Avro container files as events, block by block.
+"""Reads events from Avro container files, block by block.
 
-The format: https://avro.apache.org/docs/1.12.0/specification/#object-container-files. fastavro decodes the records;
-what is around them is read here, because fastavro takes a block into memory whole, however large, and because a value
-that Python has no type for ends its reading of the file.
+The format: https://avro.apache.org/docs/1.12.0/specification/#object-container-files. fastavro decodes the records.
+This module reads the container itself, because fastavro loads a whole block into memory, however large, and stops
+reading the file at a value that no Python type can hold.
 """
 
 import bz2
@@ -18,14 +18,14 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
 from pipeline.core.events import shown
-from pipeline.formats.avro_types import with_own_types
-from pipeline.formats.lines import Record, Refusal, UnreadableFile, attempt, check_columns, one_line, too_long
+from pipeline.formats.avro_types import with_own_decoders
+from pipeline.formats.lines import Record, Refusal, UnreadableFile, check_columns, one_line, parse_or_refuse, too_long
 from pipeline.formats.mappings import event_of
 from pipeline.formats.values import EventMaker, Malformed, check_utf8
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_HEADER = 1 << 20  # bytes
-_AT_ONCE = 1 << 16  # bytes that are passed over
+_CHUNK = 1 << 16  # bytes to read at a time
 _MAGIC, _SYNC = b"Obj\x01", 16
 _HEADER = parse_schema(
     {
@@ -38,7 +38,7 @@ _HEADER = parse_schema(
         ],
     }
 )
-_DAMAGE = (
+_DECODE_ERRORS = (
     EOFError,
     LookupError,
     OSError,
@@ -50,18 +50,18 @@ _DAMAGE = (
     lzma.LZMAError,
     zlib.error,
 )
-"""What bytes that are not what they should be make the decoders raise."""
+"""The errors that the decoders raise for damaged bytes."""
 
 
 class AvroFile:
-    """An open file of records, its header read.
+    """An open Avro file whose header was read.
 
     Args:
-        file: its bytes; it can seek.
+        file: the stored bytes; seekable.
         maker: makes the events.
 
     Raises:
-        UnreadableFile: it does not begin as an Avro file of such records does.
+        UnreadableFile: the header is not that of an Avro file, or lacks the columns.
     """
 
     def __init__(self, file: BinaryIO, maker: EventMaker) -> None:
@@ -73,51 +73,51 @@ class AvroFile:
             header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
             schema = json.loads(header["meta"]["avro.schema"])
             codec = header["meta"].get("avro.codec", b"null").decode()
-            self._schema = cast(dict[str, Any], parse_schema(with_own_types(schema), self._types))
-        except _DAMAGE as error:
+            self._schema = cast(dict[str, Any], parse_schema(with_own_decoders(schema), self._types))
+        except _DECODE_ERRORS as error:
             raise UnreadableFile(f"can't be read: its header is not that of an Avro file: {one_line(error)}") from error
         if header["magic"] != _MAGIC:
-            raise UnreadableFile("can't be read: it does not begin as an Avro file does")
+            raise UnreadableFile("can't be read: it does not start like an Avro file")
         if codec not in _CODECS:
-            raise UnreadableFile(f"can't be read: its codec is {shown(codec)}; it has to be {', '.join(_CODECS)}")
+            raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
         fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
         check_columns([field["name"] for field in fields], maker.columns)
-        self._decompressed = _CODECS[codec]
+        self._decompress = _CODECS[codec]
         self._sync = header["sync"]
         self._first_block = head.tell()
 
     def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
-        """The records of the blocks that begin in a range of bytes; the line of a refusal is the record's number.
+        """Yields the records of the blocks that start in a range of bytes.
 
-        Ends in UnreadableFile where there is more that can't be read.
+        A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
         """
         limit = self._maker.max_record_bytes
         begin = self._find_block(start)
         before: int | None = None
         number = 0
 
-        def in_file() -> int:  # which looks at all blocks before the range, so only where somebody is told
+        def number_in_file() -> int:  # counts the records of all earlier blocks, so only messages call it
             nonlocal before
-            before = self._count(begin) if before is None else before
+            before = self._count_before(begin) if before is None else before
             return max(before + number, 0)
 
-        decoded = self._decoded(begin, stop, limit)
+        decoded = self._decode_blocks(begin, stop, limit)
         while True:
             try:
                 record = next(decoded)
             except StopIteration:
                 return
-            except _DAMAGE as error:
-                raise UnreadableFile(f"can't be read beyond record {in_file():,}: {one_line(error)}") from error
+            except _DECODE_ERRORS as error:
+                raise UnreadableFile(f"can't be read beyond record {number_in_file():,}: {one_line(error)}") from error
             number += 1
-            made = Refusal(0, too_long(limit)) if record is None else attempt(0, self._event, record)
-            yield made._replace(line=in_file()) if isinstance(made, Refusal) else made
+            parsed = Refusal(0, too_long(limit)) if record is None else parse_or_refuse(0, self._event, record)
+            yield parsed._replace(line=number_in_file()) if isinstance(parsed, Refusal) else parsed
 
     def _event(self, record: Mapping[str, Any]) -> SensorEvent:
         try:
             return event_of(record, self._maker)
         except Malformed:
-            for name, value in record.items():  # whose bytes that are no UTF-8 are surrogates
+            for name, value in record.items():  # bytes that are not UTF-8 were decoded as surrogates
                 if isinstance(value, str):
                     try:
                         check_utf8(value)
@@ -126,24 +126,24 @@ class AvroFile:
             raise
 
     def _find_block(self, start: int) -> int:
-        """Where the first block begins that begins there or later; it may be the end of the file."""
+        """Returns the position of the first block at or after ``start``; the file's size if there is none."""
         if start <= self._first_block:
             return self._first_block
-        position = max(start - _SYNC, self._first_block)  # a block begins behind the mark that ends the one before
+        position = max(start - _SYNC, self._first_block)  # a block follows the sync marker of the previous block
         self._file.seek(position)
         window = b""
-        while more := self._file.read(_AT_ONCE):
-            window += more
+        while chunk := self._file.read(_CHUNK):
+            window += chunk
             if (found := window.find(self._sync)) >= 0:
                 return position + found + _SYNC
             position += max(len(window) - _SYNC, 0)
             window = window[-_SYNC:]
         return self._file.tell()
 
-    def _decoded(self, begin: int, stop: int, limit: int) -> Iterator[Mapping[str, Any] | None]:
-        """The records of the blocks from one that begins there to the last that begins before ``stop``.
+    def _decode_blocks(self, begin: int, stop: int, limit: int) -> Iterator[Mapping[str, Any] | None]:
+        """Yields the records of the block at ``begin`` and of later blocks that start before ``stop``.
 
-        None for a record that is too long. Raises whatever is in ``_DAMAGE``.
+        Yields None for a record that is too long. Raises any of ``_DECODE_ERRORS``.
         """
         file = self._file
         file.seek(begin)
@@ -151,71 +151,71 @@ class AvroFile:
             file.seek(-1, io.SEEK_CUR)
             count, section = _long(file.read), _Section(file, _long(file.read))
             if count < 0 or section.left < 0:
-                raise ValueError("a block has a size below zero")
-            content = self._decompressed(section)
-            whole = _read(content, limit + 1)
-            if len(whole) <= limit:
-                data = io.BytesIO(whole)
+                raise ValueError("a block has a negative size")
+            content = self._decompress(section)
+            start = _read_up_to(content, limit + 1)
+            if len(start) <= limit:
+                data = io.BytesIO(start)
                 for _ in range(count):
-                    yield self._record(data)
+                    yield self._decode_record(data)
             else:
-                tape = _Tape(whole, content, limit)
+                reader = _BoundedReader(start, content, limit)
                 for _ in range(count):
-                    tape.begin()
-                    self._walk(self._schema, tape)
-                    yield None if tape.size > limit else self._record(io.BytesIO(tape.copy))
-            _pass_over(section)
+                    reader.begin_record()
+                    self._skip_value(self._schema, reader)
+                    yield None if reader.size > limit else self._decode_record(io.BytesIO(reader.copy))
+            _skip_rest(section)
             if file.read(_SYNC) != self._sync:
-                raise ValueError("a block does not end where it should")
+                raise ValueError("a block does not end with the sync marker")
 
-    def _record(self, data: BinaryIO) -> Any:
+    def _decode_record(self, data: BinaryIO) -> Any:
         return schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
 
-    def _walk(self, schema: Any, tape: "_Tape") -> None:
-        """Passes over a value without keeping it."""
+    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:
+        """Skips a value of this schema without decoding it."""
         if isinstance(schema, list):
-            self._walk(schema[tape.long()], tape)
+            self._skip_value(schema[reader.long()], reader)
             return
         kind = schema["type"] if isinstance(schema, dict) else schema
         match kind:
             case "null":
                 pass
             case "boolean":
-                tape.skip(1)
+                reader.skip(1)
             case "int" | "long" | "enum":
-                tape.long()
+                reader.long()
             case "float":
-                tape.skip(4)
+                reader.skip(4)
             case "double":
-                tape.skip(8)
+                reader.skip(8)
             case "bytes" | "string":
-                tape.skip(tape.long())
+                reader.skip(reader.long())
             case "fixed":
-                tape.skip(schema["size"])
+                reader.skip(schema["size"])
             case "record" | "error":
                 for field in schema["fields"]:
-                    self._walk(field["type"], tape)
+                    self._skip_value(field["type"], reader)
             case "array" | "map":
-                while count := tape.long():
-                    if count < 0:  # the size of the items follows
-                        tape.skip(tape.long())
+                while count := reader.long():
+                    if count < 0:  # the size of the items in bytes follows
+                        reader.skip(reader.long())
                         continue
                     for _ in range(count):
                         if kind == "map":
-                            tape.skip(tape.long())
-                        self._walk(schema["items" if kind == "array" else "values"], tape)
+                            reader.skip(reader.long())
+                        self._skip_value(schema["items" if kind == "array" else "values"], reader)
             case _:
-                self._walk(kind if isinstance(kind, (dict, list)) else self._types[kind], tape)
+                self._skip_value(kind if isinstance(kind, (dict, list)) else self._types[kind], reader)
 
-    def _count(self, end: int) -> int:
-        """The records in front of a block, far below zero where they can't be counted. The file stays where it is."""
+    def _count_before(self, end: int) -> int:
+        """Counts the records before ``end``; a large negative number if damaged. Restores the file's position."""
         position, total = self._file.tell(), 0
         try:
             self._file.seek(self._first_block)
             while self._file.tell() < end:
                 total += _long(self._file.read)
                 self._file.seek(abs(_long(self._file.read)) + _SYNC, io.SEEK_CUR)
-        except _DAMAGE:
+        except _DECODE_ERRORS:
             return -sys.maxsize
         finally:
             self._file.seek(position)
@@ -223,34 +223,34 @@ class AvroFile:
 
 
 def _long(read: Callable[[int], bytes]) -> int:
-    """A zigzag varint."""
+    """Reads a zigzag varint."""
     value = 0
     for shift in range(0, 70, 7):
         byte = read(1)
         if not byte:
-            raise EOFError("it ends within a number")
+            raise EOFError("the data ends within a number")
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return (value >> 1) ^ -(value & 1)
     raise ValueError("a number has more than ten bytes")
 
 
-def _read(content: BinaryIO, most: int) -> bytes:
-    """So many bytes, or all that there are."""
+def _read_up_to(content: BinaryIO, most: int) -> bytes:
+    """Returns ``most`` bytes, or fewer at the end of the content."""
     parts: list[bytes] = []
-    while most and (part := content.read(min(most, _AT_ONCE))):
+    while most and (part := content.read(min(most, _CHUNK))):
         parts.append(part)
         most -= len(part)
     return b"".join(parts)
 
 
-def _pass_over(section: "_Section") -> None:
-    while section.read(_AT_ONCE):
+def _skip_rest(section: "_Section") -> None:
+    while section.read(_CHUNK):
         pass
 
 
 class _Section(io.RawIOBase):
-    """The next bytes of a file, so many of them."""
+    """The next ``size`` bytes of a file, as a file of their own."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -267,7 +267,7 @@ class _Section(io.RawIOBase):
 
 
 class _Inflated(io.RawIOBase):
-    """What a raw deflate stream holds, a little at a time."""
+    """The decompressed content of a raw deflate stream, a little at a time."""
 
     def __init__(self, stored: _Section) -> None:
         self._stored = stored
@@ -278,7 +278,7 @@ class _Inflated(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._inflate.eof:
-            stored = self._inflate.unconsumed_tail or self._stored.read(_AT_ONCE)
+            stored = self._inflate.unconsumed_tail or self._stored.read(_CHUNK)
             data = self._inflate.decompress(stored or b"", len(buffer))
             if data or not stored:
                 buffer[: len(data)] = data
@@ -294,34 +294,39 @@ _CODECS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class _Tape:
-    """Bytes that are passed over once; a copy of the record's is kept as long as it is within the limit."""
+class _BoundedReader:
+    """Reads over records, and copies the bytes of the current record unless it exceeds the limit.
 
-    def __init__(self, head: bytes, rest: BinaryIO, limit: int) -> None:
-        self._head = io.BytesIO(head)
+    Args:
+        start: the first bytes.
+        rest: the bytes after them.
+        limit: the most bytes of a record to copy.
+    """
+
+    def __init__(self, start: bytes, rest: BinaryIO, limit: int) -> None:
+        self._start = io.BytesIO(start)
         self._rest = rest
         self._limit = limit
-        self.begin()
+        self.begin_record()
 
-    def begin(self) -> None:
-        """Begins a record."""
+    def begin_record(self) -> None:
         self.copy = bytearray()
         self.size = 0
 
     def skip(self, count: int) -> None:
-        """Passes over so many bytes."""
+        """Skips ``count`` bytes."""
         if count < 0:
-            raise ValueError("a length below zero")
+            raise ValueError("a length is negative")
         while count:
             count -= len(self._next(count))
 
     def long(self) -> int:
-        """Passes over a number."""
+        """Reads a number."""
         return _long(self._next)
 
     def _next(self, most: int) -> bytes:
-        most = min(most, _AT_ONCE)
-        data = self._head.read(most) or self._rest.read(most)
+        most = min(most, _CHUNK)
+        data = self._start.read(most) or self._rest.read(most)
         if not data:
             raise EOFError("the block ends within a record")
         self.size += len(data)

@@ -1,7 +1,7 @@
-"""Length-delimited protobuf as events: before each ``SensorEvent`` stands its length, a varint.
+"""Reads events from length-delimited protobuf: ``SensorEvent`` messages, each after its length as a varint.
 
-It is what ``writeDelimitedTo`` in Java, ``google.protobuf.proto.serialize_length_prefixed`` in Python and
-``SerializeDelimitedToOstream`` in C++ write.
+``writeDelimitedTo`` in Java, ``google.protobuf.proto.serialize_length_prefixed`` in Python and
+``SerializeDelimitedToOstream`` in C++ write this format.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 
 from pipeline.core.events import BadData, Reason
-from pipeline.formats.lines import UNREADABLE, Record, Refusal, UnreadableFile, attempt, too_long
+from pipeline.formats.lines import UNREADABLE, Record, Refusal, UnreadableFile, parse_or_refuse, too_long
 from pipeline.formats.values import EventMaker, InvalidEvent
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_SKIPPED_AT_ONCE = 1 << 16  # bytes
+_CHUNK = 1 << 16  # bytes to skip at a time
 
 
 def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
-    """Every record, valid or not. Ends in UnreadableFile where there is more that can't be told apart."""
+    """Yields every record, valid or not. Raises UnreadableFile if the rest can't be divided into records."""
 
     def event(data: bytes) -> SensorEvent:
         try:
@@ -29,44 +29,44 @@ def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
     number, limit = 0, maker.max_record_bytes
     while True:
         try:
-            size = _size(content)
+            size = _read_size(content)
             if size is None:
                 return
-            data = _taken(content, size) if size <= limit else None
+            data = _read_exactly(content, size) if size <= limit else None
             if data is None:
-                _pass_over(content, size)
+                _skip(content, size)
         except UNREADABLE as failure:
             raise UnreadableFile(f"can't be read beyond record {number}: {failure}") from failure
         number += 1
-        yield Refusal(number, too_long(limit)) if data is None else attempt(number, event, data)
+        yield Refusal(number, too_long(limit)) if data is None else parse_or_refuse(number, event, data)
 
 
-def _taken(content: BinaryIO, size: int) -> bytes:
+def _read_exactly(content: BinaryIO, size: int) -> bytes:
     data = content.read(size)
     if len(data) < size:
-        raise EOFError(f"the next has {len(data):,} bytes of {size:,}")
+        raise EOFError(f"the next record is cut off after {len(data):,} of {size:,} bytes")
     return data
 
 
-def _pass_over(content: BinaryIO, size: int) -> None:
+def _skip(content: BinaryIO, size: int) -> None:
     left = size
     while left:
-        skipped = len(content.read(min(left, _SKIPPED_AT_ONCE)))
+        skipped = len(content.read(min(left, _CHUNK)))
         if not skipped:
-            raise EOFError(f"the next has {size - left:,} bytes of {size:,}")
+            raise EOFError(f"the next record is cut off after {size - left:,} of {size:,} bytes")
         left -= skipped
 
 
-def _size(content: BinaryIO) -> int | None:
-    """A varint: seven bits a byte, the least first, the eighth says that there are more."""
+def _read_size(content: BinaryIO) -> int | None:
+    """Reads a varint: seven bits per byte, lowest first; the eighth bit is set if more follow. None at the end."""
     size = 0
     for shift in range(0, 70, 7):
         byte = content.read(1)
         if not byte:
             if shift:
-                raise EOFError("the length of the next is cut off")
+                raise EOFError("the length of the next record is cut off")
             return None
         size |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return size
-    raise EOFError("the length of the next has more than ten bytes")
+    raise EOFError("the length of the next record has more than ten bytes")

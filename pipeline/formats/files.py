@@ -8,9 +8,9 @@ A record is what one sensor measured at one time. The file's suffix determines i
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 
-In the first two, the caller names the columns of the sensor and the time; of the others, numbers are readings and the
-rest is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, truncated to the
-microsecond.
+In CSV and NDJSON, the caller names the columns of the sensor and the time. In the other columns, numbers are readings
+and all else is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, truncated to
+the microsecond.
 """
 
 import gzip
@@ -106,7 +106,7 @@ class RecordFile:
 def open_records(
     path: Path, columns: FileColumns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[RecordFile]:
-    """Opens a file as :func:`records_of` reads it.
+    """Opens a file to read its records; see :func:`records_of`.
 
     Args:
         path: its suffix determines the format.

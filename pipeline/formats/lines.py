@@ -11,7 +11,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
 
-_SKIPPED_AT_ONCE = 1 << 16  # characters of a line that is too long
+_CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
 
 UNREADABLE = (OSError, EOFError, zlib.error)
@@ -46,8 +46,8 @@ class UnreadableFile(Exception):
     """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
 
 
-def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> SensorEvent | Refusal:
-    """Parses a record that begins in that line; returns a Refusal if it is bad."""
+def parse_or_refuse(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> SensorEvent | Refusal:
+    """Parses the record that starts on this line. Returns a Refusal if it is bad."""
     try:
         return parse(raw)
     except InvalidEvent as problem:
@@ -58,12 +58,12 @@ def attempt(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> Senso
 
 def check_columns(names: Sequence[str], columns: FileColumns) -> None:
     """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name."""
-    there = ", ".join(map(shown, names))
-    for wanted in (columns.sensor, columns.time):
-        if wanted not in names:
-            raise UnreadableFile(f"no column {shown(wanted)}; there are {there}")
+    found = ", ".join(map(shown, names))
+    for required in (columns.sensor, columns.time):
+        if required not in names:
+            raise UnreadableFile(f"no column {shown(required)}; the columns are {found}")
     if len(set(names)) < len(names):
-        raise UnreadableFile(f"two columns have one name; there are {there}")
+        raise UnreadableFile(f"two columns have the same name; the columns are {found}")
 
 
 def one_line(error: BaseException) -> str:
@@ -95,14 +95,14 @@ class Lines:
         self._source = self._read(text)
         self._record: list[str | None] = []  # None for a line that was too long
         self._record_length = 0  # in characters, a lower bound of its bytes
-        self._given_back: list[str | None] = []  # a stack: the next line is last
+        self._unread: list[str | None] = []  # a stack: the next line is last
         self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line = self._given_back.pop() if self._given_back else next(self._source)
+        line = self._unread.pop() if self._unread else next(self._source)
         self._record.append(line)
         self.last += 1
         if line is not None:
@@ -124,7 +124,7 @@ class Lines:
                 else:
                     end = line
                     while end and not end.endswith(("\n", "\r")):
-                        end = text.readline(_SKIPPED_AT_ONCE)
+                        end = text.readline(_CHUNK)
                     cut = end.endswith("\r")
                     yield None
         except UNREADABLE as failure:
@@ -136,11 +136,11 @@ class Lines:
         self.first = self.last + 1
 
     def unread(self) -> None:
-        """Gives back all lines of the record but its first; none of a long record, to avoid quadratic rereading."""
+        """Returns to the record's second line; does nothing after a long record, to avoid quadratic rereading."""
         if self._record_length > _MAX_REREAD:
             return
         while len(self._record) > 1:
-            self._given_back.append(self._record.pop())
+            self._unread.append(self._record.pop())
             self.last -= 1
 
     def raise_failure(self) -> None:

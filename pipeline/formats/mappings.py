@@ -19,42 +19,43 @@ class NumberText(str):
     __slots__ = ()
 
 
-class Bad(NamedTuple):
-    """Replaces a value that could not be read. ``why`` follows the field's name in messages: "is nested"."""
+class BadValue(NamedTuple):
+    """Replaces a value that could not be read. ``problem`` follows the field's name in messages: "is nested"."""
 
-    why: str
+    problem: str
 
 
-NESTED = Bad("is nested")
-BYTES = Bad("is bytes, neither a number nor text")
+NESTED = BadValue("is nested")
+BYTES = BadValue("is bytes, neither a number nor text")
 
 _DAY_US = 86_400_000_000
 
 
-def time_of(time_us: int, kind: str) -> time | Bad:
-    """Returns the time of day, given microseconds since midnight; Bad if out of range. ``kind`` is the field's type."""
+def time_of(time_us: int, kind: str) -> time | BadValue:
+    """Returns the time of day from microseconds since midnight; BadValue if out of range. ``kind`` names the type."""
     if 0 <= time_us < _DAY_US:
         return to_datetime(time_us).time()
-    return Bad(f"is no time of a day: a {kind} of {time_us:,} µs since midnight")
+    return BadValue(f"is not a time of day: a {kind} of {time_us:,} µs since midnight")
 
 
 def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
-    """Returns a flat record's event: numbers are readings; strings, booleans, times, UUIDs metadata; None is missing.
+    """Returns a flat record's event.
 
-    The sensor and the time are strings or numbers; the time may be a ``datetime`` as well.
+    Numbers are readings; strings, booleans, times and UUIDs are metadata; None is missing. The sensor and the time are
+    strings or numbers. The time may also be a ``datetime``.
 
     Raises:
-        Malformed: something is nested, :class:`Bad`, or of another type, or beyond what a double can hold.
-        InvalidEvent: a rule of the contract is broken.
+        Malformed: a value is nested, a :class:`BadValue`, of another type, or beyond the range of a double.
+        InvalidEvent: the event breaks a rule.
     """
-    named = sensor, event_time = maker.columns.sensor, maker.columns.time
+    columns = sensor, event_time = maker.columns.sensor, maker.columns.time
     readings: dict[str, float] = {}
     metadata: dict[str, str] = {}
     for name, value in record.items():
-        if name in named:
+        if name in columns:
             continue
         kind = type(value)
-        # Most values are floats, and a match statement would check for them late.
+        # For speed: most values are floats, which the match statement would check late.
         if kind is float:
             readings[name] = value
             continue
@@ -75,30 +76,30 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
             case UUID():
                 metadata[name] = str(value)
             case _:
-                raise Malformed(f"{shown(name)} {_wrong(value).why}")
+                raise Malformed(f"{shown(name)} {_bad_value(value).problem}")
     at = record.get(event_time)
     at = at if isinstance(at, datetime) else _text(event_time, at)
     return maker.event(_text(sensor, record.get(sensor)), at, readings, metadata)
 
 
-def _wrong(value: Any) -> Bad:
+def _bad_value(value: Any) -> BadValue:
     match value:
-        case Bad():
+        case BadValue():
             return value
         case bytes():
             return BYTES
         case list() | tuple() | dict():
             return NESTED
         case _:
-            return Bad(f"is a {type(value).__name__}, neither a number nor text")
+            return BadValue(f"is a {type(value).__name__}, neither a number nor text")
 
 
 def _text(name: str, value: Any) -> str:
     """Returns a sensor or a time as text: a string, or a number as written; empty if missing."""
     if value is None:
         return ""
-    if isinstance(value, Bad):
-        raise Malformed(f"{shown(name)} {value.why}")
+    if isinstance(value, BadValue):
+        raise Malformed(f"{shown(name)} {value.problem}")
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
@@ -109,8 +110,8 @@ def _text(name: str, value: Any) -> str:
 def _number(name: str, value: int | float | Decimal | NumberText) -> float:
     try:
         number = float(value)
-    except OverflowError:  # of an integer; a text would become infinite
+    except OverflowError:  # only of integers; text becomes infinite
         number = math.inf
-    if math.isinf(number) and not isinstance(value, float):  # one that is infinite as such breaks a rule, by its name
-        raise Malformed(f"{shown(name)} is beyond what a double can hold")
+    if math.isinf(number) and not isinstance(value, float):  # an infinite float is refused by the event's rules
+        raise Malformed(f"{shown(name)} exceeds the range of a double")
     return number

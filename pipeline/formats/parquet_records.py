@@ -1,4 +1,4 @@
-"""Parquet files as events, row group by row group."""
+"""Reads events from Parquet files, row group by row group."""
 
 import os
 import sys
@@ -11,28 +11,29 @@ import pyarrow.parquet
 from pyarrow import types
 
 from pipeline.core.events import shown
-from pipeline.formats.lines import Record, Refusal, UnreadableFile, attempt, check_columns, one_line, too_long
-from pipeline.formats.mappings import BYTES, NESTED, Bad, event_of, time_of
+from pipeline.formats.lines import Record, Refusal, UnreadableFile, check_columns, one_line, parse_or_refuse, too_long
+from pipeline.formats.mappings import BYTES, NESTED, BadValue, event_of, time_of
 from pipeline.formats.values import EventMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_ROWS = 1000  # that are Python's at a time
-_LIMITS_AT_ONCE = 16  # of a record: what a column of texts in a row group may come to. A page of it is read as a whole
-_WIDEST = 1 << 16  # bytes of a type whose values have so many, whatever they are: no number or UUID has
+_BATCH_ROWS = 1000  # rows that are Python objects at the same time
+# The most bytes of a column of text in one row group, in multiples of --max-record-bytes. A page is read as a whole.
+_MAX_COLUMN_FACTOR = 16
+_MAX_FIXED_SIZE = 1 << 16  # bytes of a fixed-size value; numbers and UUIDs are much smaller
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-_DAMAGE = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
-"""What pyarrow raises for bytes that are not what they should be."""
+_DECODE_ERRORS = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
+"""The errors that pyarrow raises for damaged bytes."""
 
 
 class ParquetFile:
-    """An open file of records, its footer read.
+    """An open Parquet file whose footer was read.
 
     Args:
-        file: its bytes; it can seek.
+        file: the stored bytes; seekable.
         maker: makes the events.
 
     Raises:
-        UnreadableFile: it is no Parquet file of such records.
+        UnreadableFile: it is not a Parquet file, or lacks the columns.
     """
 
     def __init__(self, file: BinaryIO, maker: EventMaker) -> None:
@@ -45,23 +46,25 @@ class ParquetFile:
             self._file = pyarrow.parquet.ParquetFile(
                 file,
                 metadata=metadata,
-                # A text that a thousand rows share stays one text.
-                read_dictionary=[leaf.path for leaf in leaves if _is_of_bytes(leaf)],
+                # Rows that share a text then share one copy of it in memory.
+                read_dictionary=[leaf.path for leaf in leaves if _has_bytes(leaf)],
                 coerce_int96_timestamp_unit="us",
             )
-        except _DAMAGE as error:
+        except _DECODE_ERRORS as error:
             raise UnreadableFile(f"can't be read: {one_line(error)}") from error
         check_columns(names, maker.columns)
-        if wide := [leaf for leaf in leaves if leaf.length > _WIDEST]:
-            raise UnreadableFile(f"can't be read: a value of {shown(wide[0].path)} has {wide[0].length:,} bytes")
+        if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
+            column = oversized[0]
+            raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
 
     def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
-        """The records of the row groups in a range of the file's bytes; the line of a refusal is the record's number.
+        """Yields the records of the row groups in a range of the file's bytes.
 
-        Row groups are taken to have one size: where they begin is not asked for, because pyarrow ends the process where
-        the metadata of a column is damaged.
+        A refusal's line is the record's number in the file. Raises UnreadableFile at the end if a row group can't be
+        read.
 
-        Ends in UnreadableFile where there is a row group that can't be read.
+        Treats row groups as equally large. Their positions are not read, because pyarrow ends the process if the
+        metadata of a column is damaged.
         """
         limit = self._maker.max_record_bytes
         before, failure = 0, None
@@ -71,10 +74,10 @@ class ParquetFile:
             number, before = before, before + group.num_rows
             if not start <= self._size * index // metadata.num_row_groups < stop:
                 continue
-            if (column := _too_large(group, limit * _LIMITS_AT_ONCE)) is not None:
+            if (column := _oversized_column(group, limit * _MAX_COLUMN_FACTOR)) is not None:
                 reason = (
-                    f"this record and all to number {before:,}: they are a row group in which {shown(column)} has more "
-                    f"than {limit * _LIMITS_AT_ONCE:,} bytes, {_LIMITS_AT_ONCE} times --max-record-bytes"
+                    f"all records of this row group, up to number {before:,}: {shown(column)} has more than "
+                    f"{limit * _MAX_COLUMN_FACTOR:,} bytes, {_MAX_COLUMN_FACTOR} times --max-record-bytes"
                 )
                 yield Refusal(number + 1, reason)
                 continue
@@ -84,12 +87,12 @@ class ParquetFile:
                     row = next(rows)
                 except StopIteration:
                     break
-                except _DAMAGE as error:  # the other row groups may well be good ones
+                except _DECODE_ERRORS as error:  # other row groups may be undamaged
                     failure = failure or UnreadableFile(f"can't be read beyond record {number:,}: {one_line(error)}")
                     failure.__cause__ = error
                     break
                 number += 1
-                yield attempt(number, self._event, row)
+                yield parse_or_refuse(number, self._event, row)
         if failure is not None:
             raise failure
 
@@ -98,19 +101,22 @@ class ParquetFile:
 
     def _rows(self, group: int) -> Iterator[dict[str, Any]]:
         limit = self._maker.max_record_bytes
-        for batch in self._file.iter_batches(_ROWS, [group]):
+        for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
             columns = [_values(column, limit) for column in batch.columns]
             names = batch.schema.names
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
 
 
-def _is_of_bytes(leaf: Any) -> bool:
+def _has_bytes(leaf: Any) -> bool:
     return leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"
 
 
-def _too_large(group: Any, most: int) -> str | None:
-    """The first column whose values might be too large for memory; None as a rule. Numbers are small, page by page."""
+def _oversized_column(group: Any, most: int) -> str | None:
+    """Returns the first column of text or bytes with more than ``most`` bytes; None if there is none.
+
+    Columns of numbers always fit into memory, because their pages are small.
+    """
     if group.total_byte_size <= most:
         return None
     columns = map(group.column, range(group.num_columns))
@@ -123,7 +129,7 @@ def _too_large(group: Any, most: int) -> str | None:
 
 
 def _values(column: pyarrow.Array, limit: int) -> list[Any]:
-    """A column as :func:`event_of` takes its values; Bad where one can't be read, or is longer than the limit."""
+    """Returns a column's values for :func:`event_of`: a BadValue for each that is unreadable or exceeds the limit."""
     if isinstance(column, pyarrow.ExtensionArray) and column.type != pyarrow.uuid():
         column = column.storage
     elif types.is_string_view(column.type):
@@ -138,15 +144,15 @@ def _values(column: pyarrow.Array, limit: int) -> list[Any]:
     if _is_bytes(kind):
         return _all_bad(column, BYTES)
     if types.is_interval(kind):
-        return _all_bad(column, Bad(f"is a {kind}, neither a number nor text"))
+        return _all_bad(column, BadValue(f"is a {kind}, neither a number nor text"))
     if types.is_duration(kind):
         per_second = _PER_SECOND[kind.unit]
         return [v if v is None else v / per_second for v in column.view(pyarrow.int64()).to_pylist()]
-    if types.is_time(kind):  # which pyarrow takes modulo a day
+    if types.is_time(kind):  # pyarrow would convert it modulo a day
         numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
         per_second = _PER_SECOND[kind.unit]
         return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
-    if types.is_timestamp(kind) and kind.unit == "ns":  # Python's times have none
+    if types.is_timestamp(kind) and kind.unit == "ns":  # a datetime has no nanoseconds
         column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
     if _is_text(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
@@ -156,24 +162,24 @@ def _values(column: pyarrow.Array, limit: int) -> list[Any]:
         return [_value(value) for value in column]
 
 
-def _all_bad(column: pyarrow.Array, bad: Bad) -> list[Any]:
-    return [bad if there else None for there in column.is_valid().to_pylist()]
+def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
+    return [bad if valid else None for valid in column.is_valid().to_pylist()]
 
 
 def _text(value: pyarrow.Scalar, limit: int) -> Any:
     size = value.as_buffer().size if value.is_valid else 0
-    return Bad(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
+    return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
 
 
 def _value(value: pyarrow.Scalar) -> Any:
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
-        return Bad(f"is not UTF-8: byte 0x{error.object[error.start]:02x} is no part of a character")
+        return BadValue(f"is not UTF-8: invalid byte 0x{error.object[error.start]:02x}")
     except (ValueError, OverflowError):
-        return Bad(f"is outside the years 1 to 9999: a {value.type} of {value.value:,} since 1970")
-    except LookupError as error:  # a time zone that is none
-        return Bad(f"is a {value.type}, whose time zone is unknown: {error}")
+        return BadValue(f"is outside the years 1 to 9999: a {value.type} of {value.value:,} since 1970")
+    except LookupError as error:
+        return BadValue(f"is a {value.type} with an unknown time zone: {error}")
 
 
 def _is_text(kind: pyarrow.DataType) -> bool:

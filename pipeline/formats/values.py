@@ -1,4 +1,4 @@
-"""Interprets the values of records, in any format, and makes events of them."""
+"""Parses the values of records in any format, and makes events from them."""
 
 import math
 import time
@@ -111,7 +111,7 @@ class EventMaker:
         try:
             event = sensor_event(sensor, time_us, readings, metadata)
         except UnicodeEncodeError:
-            raise Malformed("half of a surrogate pair is no text") from None
+            raise Malformed("text contains an unpaired surrogate") from None
         except ValueError:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
         if not self._is_plainly_valid(sensor, time_us, readings, metadata):
@@ -151,8 +151,8 @@ class EventMaker:
         try:
             return parse_time(text) if unit == "iso" else _since_epoch(text, unit)
         except (ValueError, InvalidOperation):
-            wanted = "an ISO 8601 time" if unit == "iso" else f"a number of {_EPOCH_UNITS[unit][0]} since the epoch"
-            raise Malformed(f"{shown(self.columns.time)} {shown(text)} is not {wanted}") from None
+            expected = "an ISO 8601 time" if unit == "iso" else f"a number of {_EPOCH_UNITS[unit][0]} since the epoch"
+            raise Malformed(f"{shown(self.columns.time)} {shown(text)} is not {expected}") from None
 
 
 def _since_epoch(text: str, unit: str) -> int:
@@ -194,4 +194,4 @@ def check_utf8(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
-        raise Malformed(f"not UTF-8: byte 0x{byte:02x} is no part of a character") from None
+        raise Malformed(f"not UTF-8: invalid byte 0x{byte:02x}") from None

@@ -81,8 +81,8 @@ def publish(
 
     Records that are not valid events are refused, and the reason is printed.
 
-    With --project, --instance and --table, the command first checks for events older than the readings that the table
-    keeps. If there are any, it publishes nothing unless --accept-expired is set.
+    With --project, --instance and --table, the command first checks for events that are older than the table keeps
+    readings. If there are any, it publishes nothing unless --accept-expired is set.
 
     \b
     Exit codes:

@@ -1,15 +1,15 @@
-"""What Tidetable uses of the private parts of Beam and Google's clients: a module for each such part.
+"""All code that relies on private parts of Beam and of Google's clients: a module for each such part.
 
-Each module's docstring says what it relies on and where that is in the source of the library. A test fails when the
-installed release of the library is another than the one in :data:`READ_IN`. To move to a new release, compare what the
-docstrings name in both releases, change the modules where it differs, and then change the release here.
+Each module's docstring names what it relies on, and where the library's source defines it. A test fails if a library is
+installed in another release than :data:`READ_IN` has. To move to a new release, compare in both releases what the
+docstrings name, adapt the modules, and then change the release here.
 """
 
 from typing import NamedTuple
 
 
 class ReadIn(NamedTuple):
-    """The release of a distribution whose source a module was written against."""
+    """The release of a distribution that a module was written for."""
 
     module: str
     """A module of this package."""

@@ -1,4 +1,4 @@
-"""Flags that neither Beam nor the job declares. Beam itself only logs them and goes on without.
+"""Finds flags that neither Beam nor the job declares. Beam itself only logs and ignores them.
 
 Relies on, in ``apache-beam``: each subclass of ``PipelineOptions`` declares its flags in ``_add_argparse_args``, to
 which ``PipelineOptions.get_all_options`` in apache_beam/options/pipeline_options.py passes an argparse parser. Some
@@ -17,12 +17,12 @@ class UnreadableFlag(ValueError):
 
 
 class CheckedFlags(NamedTuple):
-    """What a command line's flags are."""
+    """The unknown arguments of a command line, and the flags to choose from."""
 
     unknown: list[str]
-    """Arguments that nobody declares, with their values."""
+    """Undeclared arguments, with their values."""
     declared: list[str]
-    """All flags that there are."""
+    """All declared flags."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Group:
-    """An argument group that lists its flags, for which argparse has no public attribute."""
+    """An argument group that lists its flags. In argparse, no public attribute does."""
 
     def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
         self._group = parser.add_argument_group(title)
@@ -47,7 +47,7 @@ class _Group:
 
 
 def checked_flags(argv: Sequence[str], own: type[PipelineOptions], *, accept_own: bool) -> CheckedFlags:
-    """Finds the arguments that nobody declares. With ``--help``, prints all flags and exits if ``accept_own``.
+    """Finds undeclared arguments. With ``accept_own`` and ``--help``, prints all flags and exits.
 
     Args:
         argv: the command line.

@@ -1,22 +1,22 @@
-"""Beam's Bigtable connector, with rows that are encoded already, many in an element, and its failures explained.
+"""Beam's Bigtable connector for encoded rows, several in an element, with errors that say what failed.
 
 Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
 
 - ``WriteToBigTable.__init__`` keeps its arguments in ``_project_id``, ``_instance_id``, ``_table_id``, ``_flush_count``
   and ``_max_row_bytes``; ``expand`` is a ParDo of ``_BigTableWriteFn`` with them.
-- ``_BigTableWriteFn`` keeps them in ``beam_options`` and pickles nothing else. Its ``start_bundle`` makes ``batcher``,
-  a ``MutationsBatcher``, ``process`` counts the row in ``written`` and gives it to the batcher, and ``finish_bundle``
-  closes the batcher. ``start_bundle`` may run again afterwards.
+- ``_BigTableWriteFn`` keeps them in ``beam_options`` and pickles nothing else. ``start_bundle`` creates ``batcher``, a
+  ``MutationsBatcher``. ``process`` counts the row in ``written`` and passes it to the batcher. ``finish_bundle`` closes
+  the batcher. ``start_bundle`` may run again afterwards.
 
 And in ``google-cloud-bigtable``:
 
-- ``MutationsBatcher.mutate`` in google/cloud/bigtable/batcher.py makes a ``RowMutationEntry`` of a ``DirectRow`` and
-  gives it to ``_batcher.append``. ``close``, in the same class, raises ``MutationsBatchError``, with the causes in
-  ``exc``, which is lost on the way from a worker to a log.
-- ``MutationsBatcher`` and ``_FlowControl`` in google/cloud/bigtable/data/_sync_autogen/mutations_batcher.py ask an
-  entry for ``size()`` and for the length of ``mutations``.
-- ``_MutateRowsOperation`` in google/cloud/bigtable/data/_sync_autogen/_mutate_rows.py asks it for ``_to_pb()``, for
-  ``is_idempotent()`` and for the length of ``mutations``.
+- ``MutationsBatcher.mutate`` in google/cloud/bigtable/batcher.py converts a ``DirectRow`` to a ``RowMutationEntry`` and
+  passes it to ``_batcher.append``. ``close``, in the same class, raises ``MutationsBatchError`` with the causes in
+  ``exc``. Workers' logs do not contain them.
+- ``MutationsBatcher`` and ``_FlowControl`` in google/cloud/bigtable/data/_sync_autogen/mutations_batcher.py use an
+  entry's ``size()`` and the length of its ``mutations``.
+- ``_MutateRowsOperation`` in google/cloud/bigtable/data/_sync_autogen/_mutate_rows.py uses its ``_to_pb()``, its
+  ``is_idempotent()`` and the length of its ``mutations``.
 """
 
 from collections import Counter
@@ -35,8 +35,8 @@ from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
 from pipeline.core.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.work_list import is_work_key
 
-# An entry may have 100,000 mutations at most; an aggregate row of 16,667 metrics has more.
-_CELLS_AN_ENTRY = 50_000
+# Bigtable accepts at most 100,000 mutations in an entry; an aggregate row of 16,667 metrics has more.
+_CELLS_PER_ENTRY = 50_000
 
 _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 
@@ -44,7 +44,7 @@ _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 class WriteToBigTable(bigtableio.WriteToBigTable):
     """Writes ``Row`` elements, or ``EncodedRows``, with Beam's connector.
 
-    A bundle fails as it does with the connector, with an error that also says how many rows Bigtable refused, and why.
+    Bundles fail as with the connector itself, but the error also says how many rows Bigtable refused, and why.
     """
 
     def expand(self, rows: PCollection) -> PCollection:
@@ -53,7 +53,7 @@ class WriteToBigTable(bigtableio.WriteToBigTable):
 
 
 class _WriteFn(bigtableio._BigTableWriteFn):
-    """Writes the work list's rows after all others of the bundle: a reader that finds one finds its events."""
+    """Writes a bundle's rows, those of the work list last: a reader that finds a listed window finds its events."""
 
     def default_label(self) -> str:
         return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
@@ -90,16 +90,16 @@ class _WriteFn(bigtableio._BigTableWriteFn):
 
 
 def _parts(row: Row) -> Iterator[EncodedRow]:
-    """Yields the row in as many entries as it takes. They share no cell, so their order does not matter."""
-    for start in range(0, len(row.cells), _CELLS_AN_ENTRY):
-        yield encoded(Row(row.key, row.cells[start : start + _CELLS_AN_ENTRY]))
+    """Yields the row's cells in one or more encoded rows. They share no cell, so their order does not matter."""
+    for start in range(0, len(row.cells), _CELLS_PER_ENTRY):
+        yield encoded(Row(row.key, row.cells[start : start + _CELLS_PER_ENTRY]))
 
 
 class _Entry(RowMutationEntry):
-    """An entry of an encoded row, made in a fifth of the time that the batcher takes for a ``DirectRow``.
+    """The entry of an encoded row. Creating it takes a fifth of the time that the batcher takes for a ``DirectRow``.
 
-    The batcher only counts the mutations. It limits requests by :meth:`size`, which for entries of a ``DirectRow`` is
-    the same whatever they contain.
+    The batcher only counts the mutations. It limits requests by :meth:`size`, which is the same for all entries that
+    it creates from a ``DirectRow``, whatever they contain.
     """
 
     def __init__(self, row: EncodedRow) -> None:

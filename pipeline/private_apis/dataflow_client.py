@@ -1,14 +1,13 @@
-"""Beam's client of Dataflow: the running jobs, the job that is being submitted, and what it logs.
+"""Beam's Dataflow client: running jobs, the job that is being submitted, and the client's log.
 
 Relies on, in ``apache-beam``:
 
-- ``DataflowApplicationClient`` in apache_beam/runners/dataflow/internal/apiclient.py makes ``_jobs_client``, Google's
-  public client, with the endpoint, credentials and transport that Beam's options ask for; its ``modify_job_state``
-  cancels a job.
-- ``submit_job_description``, in the same class, raises ``DataflowJobAlreadyExistsError`` where a job of that name runs.
+- ``DataflowApplicationClient`` in apache_beam/runners/dataflow/internal/apiclient.py creates ``_jobs_client``, Google's
+  public client, with the endpoint, credentials and transport of Beam's options. Its ``modify_job_state`` cancels a job.
+- ``submit_job_description``, in the same class, raises ``DataflowJobAlreadyExistsError`` if a job of that name runs.
 - ``DataflowRunner.run_pipeline`` in apache_beam/runners/dataflow/dataflow_runner.py sets ``job``, an ``apiclient.Job``,
-  before anything is staged; ``Job.__init__`` makes ``staging_location`` a folder of this job alone.
-- Failures are logged with tracebacks, at every attempt, by the loggers of the modules in ``_LOGGERS``.
+  before it stages anything. ``Job.__init__`` sets ``staging_location`` to a folder of this job alone.
+- The loggers of the modules in ``_LOGGERS`` log every failed attempt with a traceback.
 """
 
 import logging
@@ -31,7 +30,7 @@ _LOGGERS = (
 
 
 class StagedJob(NamedTuple):
-    """A job that Beam was making when its submission ended."""
+    """A job whose submission ended early."""
 
     options: PipelineOptions
     staging_location: str
@@ -39,7 +38,7 @@ class StagedJob(NamedTuple):
 
 
 def jobs_client(options: PipelineOptions) -> JobsV1Beta3Client:
-    """Returns Google's client of jobs, made as Beam makes it: endpoint, credentials, transport."""
+    """Returns Google's client of jobs, with the endpoint, credentials and transport that Beam uses."""
     return DataflowApplicationClient(options)._jobs_client
 
 
@@ -49,7 +48,7 @@ def cancel(options: PipelineOptions, job_id: str) -> None:
 
 
 def staged_job(pipeline: Pipeline) -> StagedJob | None:
-    """Returns the job of a pipeline that was run; None if the run ended before anything could be staged."""
+    """Returns the job of a pipeline that was run; None if the run ended before staging began."""
     job = getattr(pipeline.runner, "job", None)
     return None if job is None else StagedJob(job.options, job.google_cloud_options.staging_location)
 

@@ -1,28 +1,28 @@
-"""What Beam's DirectRunner lacks for a job that never ends: a stop that loses nothing, panes on time, true counters.
+"""Adds to Beam's DirectRunner what a streaming job needs: a stop that loses nothing, panes on time, correct counters.
 
-The DirectRunner acknowledges the messages of a pull before it processes them, and ``cancel()`` drops what is still in
-process: a plain stop loses messages, and there is no drain. On an idle subscription its one thread waits up to 30
-seconds in a pull and fires no pane in that time. So a gate takes the place of its Pub/Sub client:
+The DirectRunner acknowledges the messages of a pull before it processes them, and ``cancel()`` drops messages in
+process: a plain stop loses messages, and there is no drain. On an idle subscription, its one thread waits in a pull for
+up to 30 seconds and fires no pane in that time. So a gate replaces its Pub/Sub client:
 
-- The runner pulls only when it has processed every bundle before. The first pull after the gate is closed therefore
+- The runner pulls only after it has processed all earlier bundles. The first pull after the gate is closed therefore
   means that every acknowledged message has been written.
-- A pull returns what is there. If there is nothing, it waits a moment here rather than at the server. Cancelling a
-  waiting pull instead would leave its messages leased until their deadline.
-- A pull asks for more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
+- A pull returns the waiting messages at once. If there are none, the gate waits a moment, not the server: cancelling a
+  pull that waits at the server would leave its messages leased until their deadline.
+- The gate pulls more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
   every DoFn, with its clients, for every bundle.
 
-Counters stop after the first bundle of each step. One ``StateSampler`` lives as long as the worker thread and keeps the
-states of the first bundle by name, with their metrics container; later bundles count into that container, which was
-committed long ago. Here every bundle gets its own sampler.
+The DirectRunner's counters stop after the first bundle of each step. One ``StateSampler`` lives as long as the worker
+thread and keeps the first bundle's states by name, with their metrics container. Later bundles count into that
+container, which was committed long ago. Here every bundle gets its own sampler.
 
 Relies on, in ``apache-beam``:
 
 - ``_PubSubReadEvaluator`` in apache_beam/runners/direct/transform_evaluator.py: ``_read_from_pubsub`` gets a client
-  from ``_get_subscriber_client`` and calls its ``pull`` and, at once, its ``acknowledge``. Nothing else calls it.
+  from ``_get_subscriber_client`` and calls its ``pull`` and then, at once, its ``acknowledge``. Nothing else uses it.
 - ``_ExecutorServiceParallelExecutor._MonitorTask._add_work_if_necessary`` in apache_beam/runners/direct/executor.py
   adds work from a source only when nothing else is executing.
-- ``TransformExecutor.call``, in the same file, processes a bundle with the sampler of the worker's thread, and is tried
-  four times for each bundle.
+- ``TransformExecutor.call``, in the same file, processes a bundle with the sampler of the worker's thread. The runner
+  tries it four times for each bundle.
 """
 
 import threading
@@ -42,12 +42,12 @@ from pipeline.cloud.subscriber import subscriber_client
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.replace import replaced
 
-_MESSAGES_A_PULL = 1000
-_ENOUGH_BYTES = 1 << 20  # of messages: more would take seconds, and no pane fires meanwhile
+_MESSAGES_PER_PULL = 1000
+_ENOUGH_BYTES = 1 << 20  # of messages; more would take seconds to process, and no pane fires meanwhile
 _ENOUGH_S = 0.5
-# How long the runner's thread may see to its timers before it pulls again from an idle or closed subscription.
+# The pause between pulls from an idle or closed subscription, in which the runner's thread can fire timers.
 _IDLE_S = 0.1
-# Transient errors stop here: the runner tries a bundle four times, within two minutes at least, then fails.
+# The pause after a transient error. The runner must not see the error: it would fail after four attempts.
 _AWAY_S = 1.0
 # One attempt for each call: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
@@ -77,21 +77,21 @@ class PullGate:
         self._closed.set()
 
     def wait_drained(self, timeout_s: float) -> bool:
-        """Returns whether everything acknowledged was processed within the time; for use after :meth:`close`."""
+        """Waits until everything acknowledged was processed; returns False at the timeout. Call :meth:`close` first."""
         return self._drained.wait(timeout_s)
 
     def pull(self, **request: Any) -> PullResponse:
-        """Returns the messages that wait on the subscription; none once the gate is closed."""
+        """Returns the waiting messages of the subscription; none once the gate is closed."""
         if self._closed.is_set():
             self._drained.set()
             response = PullResponse()
         else:
-            # If the last pull was not acknowledged, it failed in the runner, for example over a timestamp attribute,
-            # and this is its retry. It gets the same messages: Pub/Sub would not return them before their deadline.
+            # A pull that was not acknowledged failed in the runner, for example at a timestamp attribute. This is the
+            # retry. It returns the same messages: Pub/Sub would not return them before their deadline.
             response = self._unacknowledged or self._pulled(request)
             if response is None:
                 time.sleep(_AWAY_S)
-                return PullResponse()  # and keep the time of the last pull, so that the stall is noticed
+                return PullResponse()  # does not update the time of the last pull, which reveals the stall
         if response.received_messages:
             self._unacknowledged = response
         else:
@@ -100,7 +100,7 @@ class PullGate:
         return response
 
     def acknowledge(self, **request: Any) -> None:
-        """Acknowledges, with as many attempts as it takes; if a stop ends them, the next job gets the messages."""
+        """Acknowledges messages, and retries until it succeeds or the gate closes; the next job then gets them."""
         while True:
             try:
                 self._client.acknowledge(**request | _CALL)
@@ -112,8 +112,8 @@ class PullGate:
                 return
 
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
-        """Returns the messages of several pulls, until they are enough or all; None if Pub/Sub is away."""
-        limits = {"max_messages": _MESSAGES_A_PULL, "return_immediately": True}
+        """Pulls until there are enough messages or no more. Returns None if Pub/Sub is unavailable."""
+        limits = {"max_messages": _MESSAGES_PER_PULL, "return_immediately": True}
         try:
             pulled = self._client.pull(**request | limits | _CALL)
         except PUBSUB_TRANSIENT:
@@ -121,15 +121,15 @@ class PullGate:
         messages = PullResponse.pb(pulled).received_messages
         until = time.monotonic() + _ENOUGH_S
         more = len(messages)
-        while more and len(messages) < _MESSAGES_A_PULL and not self._closed.is_set():
+        while more and len(messages) < _MESSAGES_PER_PULL and not self._closed.is_set():
             left_s = until - time.monotonic()
             if left_s <= 0 or sum(message.ByteSize() for message in messages) >= _ENOUGH_BYTES:
                 break
-            limits["max_messages"] = _MESSAGES_A_PULL - len(messages)
+            limits["max_messages"] = _MESSAGES_PER_PULL - len(messages)
             try:
                 response = self._client.pull(**request | limits | _CALL | {"timeout": left_s})
             except exceptions.GoogleAPICallError:
-                break  # the next pull meets the error again; these messages are processed meanwhile
+                break  # process these messages first; the next pull will meet the error again
             more = len(response.received_messages)
             messages.extend(PullResponse.pb(response).received_messages)
         return pulled
@@ -137,7 +137,7 @@ class PullGate:
 
 @contextmanager
 def patched_direct_runner() -> Iterator[PullGate]:
-    """Within the block, every DirectRunner pulls through the gate and counts every bundle."""
+    """Makes every DirectRunner pull through the yielded gate and count every bundle, within the block."""
     gate = PullGate()
     call = executor.TransformExecutor.call
 

@@ -1,14 +1,14 @@
-"""Which state and timers a DoFn keeps, found once for each class instead of each time that Beam asks.
+"""Caches the specs of a DoFn's state and timers by its class.
 
-Beam asks several times for each DoFn when it builds a pipeline, and again for each bundle, and every time it inspects
-the signatures of all methods. That takes a third of the time of a small job. The answer depends on the class alone.
+Beam looks up these specs several times for each DoFn when it builds a pipeline, and again for each bundle. Each time it
+inspects the signatures of all methods, which takes a third of a small job's time. The specs depend on the class alone.
 
 Relies on, in ``apache-beam``:
 
 - ``get_dofn_specs`` in apache_beam/transforms/userstate.py takes a DoFn, and its callers find it as an attribute of
   that module.
 - ``CallableWrapperDoFn`` in apache_beam/transforms/core.py and ``AbstractDoFnWrapper`` in
-  apache_beam/typehints/typecheck.py wrap a function or another DoFn, whose specs they report.
+  apache_beam/typehints/typecheck.py wrap a function or another DoFn, and have its specs.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ _Specs = tuple[set[Any], set[Any]]  # state specs, timer specs
 
 
 def specs_by_class() -> AbstractContextManager[None]:
-    """Within the block, Beam inspects each class of DoFns once."""
+    """Makes Beam inspect each class of DoFns only once, within the block."""
     return replaced(userstate, "get_dofn_specs", _SpecsByClass(userstate.get_dofn_specs))
 
 
 class _SpecsByClass:
-    """Calls ``get_dofn_specs`` once for each class. DoFns that wrap a function or another DoFn are asked every time."""
+    """Calls ``get_dofn_specs`` once for each class; every time for DoFns that wrap a function or another DoFn."""
 
     def __init__(self, specs_of: Callable[[DoFn], _Specs]) -> None:
         self._specs_of = specs_of

@@ -1,9 +1,9 @@
-"""The steps of a pipeline as Dataflow compares them when it updates a job in place.
+"""Lists the steps of a pipeline, with what Dataflow compares of them when it updates a job in place.
 
 Relies on, in ``apache-beam``:
 
-- ``Pipeline.to_runner_api`` in apache_beam/pipeline.py, which is for internal use, returns the pipeline as a protobuf
-  message, and with ``return_context`` also the context that resolves the ids of its coders.
+- ``Pipeline.to_runner_api`` in apache_beam/pipeline.py, for internal use, returns the pipeline as a protobuf message.
+  With ``return_context``, it also returns the context that resolves the ids of coders.
 - ``Coder.__repr__`` and its overrides in apache_beam/coders/coders.py name the coder and its component coders.
 """
 
@@ -11,7 +11,7 @@ from apache_beam.pipeline import Pipeline
 
 
 def steps_of(pipeline: Pipeline) -> dict[str, str]:
-    """Returns every step's label with the coders of its outputs."""
+    """Returns the coders of every step's outputs, by the step's label."""
     proto, context = pipeline.to_runner_api(return_context=True)
     steps = {}
     for id_, transform in proto.components.transforms.items():

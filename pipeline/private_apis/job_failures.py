@@ -1,16 +1,16 @@
-"""Why a job that ended has failed: the cause, from the texts that Beam makes of a worker's exception.
+"""Finds the cause of a job's failure in the text that Beam makes of a worker's exception.
 
 Relies on, in ``apache-beam``:
 
 - ``DoFnRunner._reraise_augmented`` in apache_beam/runners/common.py appends ``[while running 'STEP']`` to the message.
-- ``SdkHarness._execute`` in apache_beam/runners/worker/sdk_worker.py turns the exception into the text of its
-  traceback, whose last lines name its class, with the module, and its message. A KeyboardInterrupt goes the same way.
+- ``SdkHarness._execute`` in apache_beam/runners/worker/sdk_worker.py turns the exception, or a KeyboardInterrupt, into
+  the text of its traceback. The last lines contain its class, with the module, and its message.
 - ``BundleManager.process_bundle`` and its callers in apache_beam/runners/portability/fn_api_runner/fn_runner.py raise a
   RuntimeError with that text.
 - ``DataflowPipelineResult.wait_until_finish`` in apache_beam/runners/dataflow/dataflow_runner.py raises a
-  DataflowRuntimeException: ``Dataflow pipeline failed. State: STATE, Error:``, then a line with the last error, which
-  is ``None`` if Dataflow sent none.
-- The loggers of the modules in ``_LOGGERS`` log the traceback again, each at its own level.
+  DataflowRuntimeException: ``Dataflow pipeline failed. State: STATE, Error:``, then a line with the last error, or
+  ``None``.
+- The loggers of the modules in ``_LOGGERS`` log the traceback again, at different levels.
 """
 
 import logging
@@ -34,12 +34,12 @@ def silence_loggers() -> None:
 
 
 def was_interrupted(failure: BaseException) -> bool:
-    """Returns whether Ctrl-C ended the job, wherever in this process it arrived."""
+    """Returns whether Ctrl-C ended the job, in whichever thread of this process."""
     return KeyboardInterrupt.__name__ in str(failure)
 
 
 def cause_of(failure: BaseException) -> str:
-    """Returns why the job failed, in one line: the message of a ServerProblem, or the last line that Beam has."""
+    """Returns why the job failed, in one line: the message of a ServerProblem, or else the last line of the text."""
     text = _WHILE_RUNNING.sub("", str(failure))
     if isinstance(failure, ServerProblem):
         return text

@@ -1,13 +1,13 @@
-"""Beam's runner for jobs that end, without its waits.
+"""Beam's local runner for bounded jobs, with shorter waits.
 
-A thread of Beam's looks every 200 ms at what a bundle is doing, to measure the time of each step. A bundle ends only
-when that thread wakes up, which makes a bundle of a second about a twelfth longer. A Dataflow worker has other bundles
-to run meanwhile; a local job does nothing. So the thread looks more often here; it needs no GIL for that.
+A sampling thread of Beam's measures the time of each step: every 200 ms it checks what a bundle is doing. A bundle ends
+only when that thread wakes up, which makes a bundle of one second about a twelfth longer. A Dataflow worker runs other
+bundles meanwhile, but a local job is idle. So the thread samples more often here, which it does without the GIL.
 
 Relies on, in ``apache-beam``:
 
-- ``BundleProcessor.__init__`` in apache_beam/runners/worker/bundle_processor.py makes a sampler for each bundle
-  processor, finds its class as the attribute ``statesampler.StateSampler`` at that moment, and passes no period.
+- ``BundleProcessor.__init__`` in apache_beam/runners/worker/bundle_processor.py creates a sampler for each bundle
+  processor. It looks up the class as ``statesampler.StateSampler`` at that moment, and passes no period.
 - ``StateSampler.__init__`` in apache_beam/runners/worker/statesampler.py takes ``sampling_period_ms``.
 - ``FnApiRunner.run_pipeline`` in apache_beam/runners/portability/fn_api_runner/fn_runner.py runs the job to its end in
   this process.

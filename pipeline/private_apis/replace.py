@@ -1,4 +1,4 @@
-"""Replaces an attribute of a class or a module for a while."""
+"""Temporarily replaces an attribute of a class or a module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def replaced(owner: type | ModuleType, name: str, value: Any) -> Iterator[None]:
     """
     if name not in vars(owner):
         raise AttributeError(f"{owner.__name__} does not define {name}")
-    before = vars(owner)[name]  # as it is defined: getattr would bind a class method
+    before = vars(owner)[name]  # unlike getattr, does not bind class methods
     setattr(owner, name, value)
     try:
         yield

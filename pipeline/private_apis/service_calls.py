@@ -1,10 +1,10 @@
-"""Beam's own metric of calls to Bigtable, which Dataflow shows, for requests that its connector does not send.
+"""Counts requests to Bigtable that Beam's connector does not send in Beam's own metric, which Dataflow shows.
 
 Relies on, in ``apache-beam``:
 
 - ``ServiceCallMetric.call`` in apache_beam/internal/metrics/metric.py increments a process-wide counter of this URN,
   with the labels of the call and ``STATUS_LABEL``. It counts one call at a time; :class:`ServiceCalls` counts many.
-- ``ServiceCallMetric.bigtable_error_code_to_grpc_status_string``, in the same file, gives the text of the status.
+- ``ServiceCallMetric.bigtable_error_code_to_grpc_status_string``, in the same file, returns the text of the status.
 - ``_BigTableWriteFn.start_service_call_metrics`` in apache_beam/io/gcp/bigtableio.py chooses the labels.
 """
 
@@ -29,7 +29,7 @@ class ServiceCalls:
         }
 
     def count(self, status: int, entries: int) -> None:
-        """Counts entries that had this gRPC status."""
+        """Counts entries with this gRPC status."""
         text = ServiceCallMetric.bigtable_error_code_to_grpc_status_string(status)
         labels = self._labels | {monitoring_infos.STATUS_LABEL: text}
         Metrics.counter(monitoring_infos.API_REQUEST_COUNT_URN, labels, process_wide=True).inc(entries)

@@ -1,7 +1,7 @@
-"""Checks that rows of another program fit a schema: their keys, cells, timestamps and values.
+"""Checks whether another program's rows fit a schema: their keys, cells, timestamps and values.
 
-A row fits if the schema would have written the same cells, apart from the spelling of numbers. Readers accept more than
-that, but writers do not: a cell with a later timestamp than ours, for example, would hide every later result.
+A row fits if the schema would have written the same cells, apart from the spelling of numbers. Readers accept more.
+But a cell with a later timestamp than the schema's, for example, would hide all results that a job writes later.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,18 +25,18 @@ from pipeline.core.work_list import parse_work_key, work_key
 
 _T = TypeVar("_T")
 
-_NO_READING = "x"  # the reading of an event that has only metadata left
+_NO_READING = "x"  # the metric of a placeholder, for an event that has only metadata left
 
 Column = tuple[str, bytes, int]
 """A cell's family, qualifier and timestamp."""
 
 
 class Mismatch(Exception):
-    """A row that the schema does not write. ``str()`` is a phrase that says why."""
+    """A row that the schema would not write. ``str()`` is the reason."""
 
 
 def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
-    """Returns the events in a raw row, or parts of events. Ignores cells of families outside the schema.
+    """Returns the events in a raw row, or parts of events. Ignores cells in families outside the schema.
 
     Raises:
         Mismatch: the schema would write other cells or another key for these events, or they are not valid.
@@ -52,13 +52,13 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
     written: set[Column] = set()
     for record in records:
         event = _event(record, raw_key)
-        of_key = [each for each in schema.rows(event) if each.key == row.key]
-        if not of_key:
+        expected = [each for each in schema.rows(event) if each.key == row.key]
+        if not expected:
             raise Mismatch(
-                f"its event of {format_time(record.event_time_us)} belongs under the key "
+                f"the key of its event of {format_time(record.event_time_us)} should be "
                 f"{shown_key(schema.rows(event)[0].key)}"
             )
-        written.update(map(_column, of_key[0].cells))
+        written.update(map(_column, expected[0].cells))
     _check_cells(cells, written)
     return records
 
@@ -69,10 +69,10 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
     Args:
         tier: the row's tier.
         row: the row, with all of its cells.
-        families: the schema's families. Ignores cells of others.
+        families: the schema's families. Ignores cells in others.
 
     Raises:
-        Mismatch: the key is not one of a window, or the cells are not all of its statistics, at the window's start.
+        Mismatch: the key is not that of a window, or the cells are not exactly its statistics at the window's start.
     """
     key = _parsed(lambda key: parse_aggregate_key(tier.window, key), row.key)
     _check_valid(RawRecord(key.sensor_id, key.start_us, {}))
@@ -88,19 +88,19 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
             names |= {f"{each}_{metric}" for each in STATISTICS}
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):
-        raise Mismatch(f"it has no {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
+        raise Mismatch(f"it lacks {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
     return key
 
 
 def check_listed(tier: Tier, key: bytes) -> None:
-    """Raises Mismatch for a key under ``repair#`` that is not one of the tier's work list."""
+    """Raises Mismatch for a key under ``repair#`` that is not in the form of the tier's work list."""
     listed = _parsed(lambda key: parse_work_key(tier.window, key), key)
     if work_key(tier.window, *listed) != key:
-        raise Mismatch(f"{shown_key(key)} is not the key of a work list's row")
+        raise Mismatch(f"{shown_key(key)} is not a key of the work list")
 
 
 def raw_key_ranges() -> list[KeyRange]:
-    """Returns all key ranges except those under reserved first segments, which no sensor id may equal."""
+    """Returns the key ranges of raw rows: all keys except those that start with a reserved sensor id and ``#``."""
     ranges, start = [], b""
     for reserved in sorted(RESERVED_SENSOR_IDS):
         prefix = f"{reserved}#".encode()
@@ -110,12 +110,12 @@ def raw_key_ranges() -> list[KeyRange]:
 
 
 def prefix_ranges(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange, skip: int = 0) -> Iterator[KeyRange]:
-    """Returns a range for each distinct key prefix, up to a ``#``: for each sensor, say. Costs one seek each.
+    """Yields a range for each distinct key prefix that ends at a ``#``, such as each sensor's. Costs one seek each.
 
     Args:
         first_key: returns the first row key in a range; None if there is no row.
         keys: the range to divide.
-        skip: the length in bytes of a prefix that all keys share, in which a ``#`` does not count.
+        skip: the length in bytes of a prefix that all keys share; a ``#`` in it does not end a prefix.
     """
     position, end = keys
     while (not end or position < end) and (key := first_key(KeyRange(position, end))) is not None:
@@ -133,7 +133,7 @@ def _parsed(parse: Callable[[bytes], _T], key: bytes) -> _T:
     try:
         return parse(key)
     except ValueError as error:
-        raise Mismatch(f"its key does not fit: {error}") from error
+        raise Mismatch(f"its key does not fit the schema: {error}") from error
 
 
 def _event(record: RawRecord, raw_key: RawKey) -> Event:
@@ -159,7 +159,7 @@ def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
         if _column(cell) in written:
             continue
         if (time_us := times.get((cell.family, cell.qualifier))) is None:
-            raise Mismatch(f"cell {_shown_cell(cell)} is not one that this schema writes there")
+            raise Mismatch(f"the schema would not write cell {_shown_cell(cell)}")
         raise Mismatch(
             f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)} "
             f"instead of {_shown_time(time_us)}"

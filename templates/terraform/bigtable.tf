@@ -34,13 +34,12 @@ resource "google_bigtable_app_profile" "reader" {
 
     content {
       cluster_id                 = single_cluster_routing.value
-      allow_transactional_writes = false # the job's writes are plain cells: last pane wins in any order of clusters
+      allow_transactional_writes = false # not needed: writes are plain cells, and the last pane wins in any order
     }
   }
 }
 
-# Families and their collection as in pipeline/core/schema/table_schema.py, which the launch checks hold the table
-# against.
+# The families and policies of the default schema, pipeline/core/schema/table_schema.py. The launch checks compare them.
 resource "google_bigtable_table" "sensors" {
   project             = var.project
   instance_name       = google_bigtable_instance.main.name
@@ -59,7 +58,7 @@ resource "google_bigtable_table" "sensors" {
     family = var.meta_family
   }
 
-  # The table's own, in which "tidetable table create --apply" can store its schema. It has no policy: never collected.
+  # "tidetable table create --apply" stores the table's schema in this family. It has no policy: never collected.
   column_family {
     family = "tidetable"
   }
@@ -73,7 +72,7 @@ resource "google_bigtable_table" "sensors" {
   }
 }
 
-# deletion_policy: a policy of a replicated table can't be taken away, only left behind.
+# deletion_policy: the policy of a replicated table can't be deleted, only abandoned.
 resource "google_bigtable_gc_policy" "raw" {
   project         = var.project
   instance_name   = google_bigtable_instance.main.name

@@ -1,5 +1,5 @@
-# One account for the launcher and the workers, with what the job does and no more. Each role has its reason above it,
-# and stands on the one resource that it is for, where Google Cloud can say so.
+# One service account for the launcher and the workers, with the roles that the job needs and no more. A comment above
+# each role gives its reason. Roles are granted on single resources where Google Cloud allows it.
 
 resource "google_service_account" "job" {
   project      = var.project
@@ -7,7 +7,7 @@ resource "google_service_account" "job" {
   display_name = "Tidetable: launcher and workers of the Dataflow job"
 }
 
-# To be a worker: lease work, report it, write logs and metrics, look at the staging bucket.
+# To be a worker: lease work, report it, write logs and metrics, read the staging bucket.
 resource "google_project_iam_member" "worker" {
   project = var.project
   role    = "roles/dataflow.worker"
@@ -24,8 +24,8 @@ resource "google_pubsub_subscription_iam_member" "subscriber" {
   member       = google_service_account.job.member
 }
 
-# pubsub.subscriptions.get: the launch checks ask for the subscription, and Dataflow reads its ack deadline, without
-# which it assumes the shortest one and extends more often than it has to.
+# pubsub.subscriptions.get: the launch checks look up the subscription, and Dataflow its ack deadline. Without the
+# permission, Dataflow assumes the shortest deadline and extends it more often than necessary.
 resource "google_pubsub_subscription_iam_member" "viewer" {
   for_each = var.inputs
 
@@ -35,16 +35,16 @@ resource "google_pubsub_subscription_iam_member" "viewer" {
   member       = google_service_account.job.member
 }
 
-# With a timestamp attribute Dataflow keeps a second subscription to the topic, from which it learns the event times of
-# what is still waiting, for the watermark. It makes that one itself, as the job's account. A subscription that is not
-# there yet can be granted on the project only.
+# With a timestamp attribute, Dataflow creates a second subscription to the topic, as the job's account. It reads the
+# event times of waiting messages from it, for the watermark. The role is granted on the project, because the
+# subscription does not exist yet.
 resource "google_project_iam_custom_role" "tracking_subscription" {
   count = var.timestamp_attribute == null ? 0 : 1
 
   project     = var.project
   role_id     = "${replace(var.name, "-", "_")}_tracking_subscription"
   title       = "Tidetable: tracking subscription"
-  description = "What Dataflow's Pub/Sub source needs to follow event times by a subscription of its own."
+  description = "Lets Dataflow's Pub/Sub source track event times through a subscription of its own."
   permissions = [
     "pubsub.subscriptions.consume",
     "pubsub.subscriptions.create",
@@ -61,7 +61,7 @@ resource "google_project_iam_member" "tracking_subscription" {
   member  = google_service_account.job.member
 }
 
-# pubsub.topics.attachSubscription, for the tracking subscription; on a topic the role has nothing else to give.
+# pubsub.topics.attachSubscription, for the tracking subscription. On a topic, the role grants nothing else.
 resource "google_pubsub_topic_iam_member" "tracking_subscription" {
   for_each = var.timestamp_attribute == null ? toset([]) : var.inputs
 
@@ -79,8 +79,8 @@ resource "google_pubsub_topic_iam_member" "dead_letters" {
   member  = google_service_account.job.member
 }
 
-# bigtable.tables.mutateRows to write rows; bigtable.tables.get for the launch checks, and bigtable.tables.readRows for
-# the schema that the table has stored. It is the least of Google's roles that writes; on the table it reaches no other.
+# bigtable.tables.mutateRows to write rows, bigtable.tables.get for the launch checks, and bigtable.tables.readRows for
+# the table's stored schema. It is the smallest of Google's roles that can write. It covers only this table.
 resource "google_bigtable_table_iam_member" "user" {
   project       = var.project
   instance_name = google_bigtable_instance.main.name
@@ -89,7 +89,7 @@ resource "google_bigtable_table_iam_member" "user" {
   member        = google_service_account.job.member
 }
 
-# The same on every further table.
+# The same for every further table.
 resource "google_bigtable_table_iam_member" "more" {
   for_each = var.more_tables
 
@@ -100,14 +100,14 @@ resource "google_bigtable_table_iam_member" "more" {
   member        = google_service_account.job.member
 }
 
-# To stage the job and to fetch what was staged. A file that is staged again replaces the old one, which is a deletion.
+# To stage the job's files and to read them. Staging a file again replaces the old one, which requires deletion.
 resource "google_storage_bucket_iam_member" "staging" {
   bucket = google_storage_bucket.staging.name
   role   = "roles/storage.objectAdmin"
   member = google_service_account.job.member
 }
 
-# To pull the image that launcher and workers run.
+# To pull the image.
 resource "google_artifact_registry_repository_iam_member" "image" {
   count = var.image == null ? 0 : 1
 
@@ -118,7 +118,7 @@ resource "google_artifact_registry_repository_iam_member" "image" {
   member     = google_service_account.job.member
 }
 
-# Whoever starts the job hands it this account. They need roles/dataflow.developer on the project beside it.
+# Those who start the job assign this account to it. They also need roles/dataflow.developer on the project.
 resource "google_service_account_iam_member" "launcher" {
   for_each = var.launchers
 

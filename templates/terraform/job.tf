@@ -1,6 +1,6 @@
 locals {
-  # Every name is a flag of the pipeline; what is null is not said, as the table says it itself. The input comes with
-  # each job.
+  # Each name is a flag of the pipeline. Null leaves the flag unset: the table's stored schema applies. Each job adds its
+  # input.
   parameters = {
     timestamp_attribute = var.timestamp_attribute
     id_attribute        = var.id_attribute
@@ -24,8 +24,8 @@ locals {
   }
 }
 
-# A changed parameter or image updates the job in place, as long as its graph can be. What can't be updated is replaced:
-# drained, then started again; the new job goes on from what the table holds.
+# A changed parameter or image updates the job in place if its graph allows. Otherwise the job is replaced: it is
+# drained and started again, and the new job continues from what the table stores.
 resource "google_dataflow_flex_template_job" "input" {
   provider = google-beta
   for_each = var.template_path == null ? toset([]) : var.inputs
@@ -43,8 +43,8 @@ resource "google_dataflow_flex_template_job" "input" {
   machine_type            = var.machine_type
   max_workers             = var.max_workers
   subnetwork              = var.subnetwork
-  ip_configuration        = "WORKER_IP_PRIVATE" # workers talk to Google alone
-  on_delete               = "drain"             # writes what has been read, and open windows with what they have
+  ip_configuration        = "WORKER_IP_PRIVATE" # workers connect only to Google's services
+  on_delete               = "drain"             # writes what has been read, and all open windows
   additional_experiments  = var.at_least_once ? ["streaming_mode_at_least_once"] : null
 
   parameters = {
@@ -52,7 +52,7 @@ resource "google_dataflow_flex_template_job" "input" {
     flag => value if value != null
   }
 
-  # The launch checks run as the job's account, and the first pane is written a minute later.
+  # The launch checks, and the first writes a minute later, need all roles and resources.
   depends_on = [
     google_artifact_registry_repository_iam_member.image,
     google_bigtable_gc_policy.meta,

@@ -1,5 +1,5 @@
-# The files of ../monitoring, in Cloud Monitoring's own format, are the one source. They speak of tidetable-…, which
-# becomes the name that is used here.
+# Reads the dashboard and the alerts from ../monitoring, in Cloud Monitoring's own format, and replaces the prefix
+# tidetable- by var.name.
 locals {
   monitoring = "${path.module}/../monitoring"
   alerts = {

@@ -1,20 +1,20 @@
 output "topics" {
-  description = "Where to publish, by input."
+  description = "The topics to publish to, by input."
   value       = { for input, topic in google_pubsub_topic.input : input => topic.id }
 }
 
 output "subscriptions" {
-  description = "What the jobs read, by input."
+  description = "The subscriptions that the jobs read, by input."
   value       = { for input, subscription in google_pubsub_subscription.input : input => subscription.id }
 }
 
 output "dead_letter_topic" {
-  description = "Where dead letters go."
+  description = "The topic to which the jobs publish dead letters."
   value       = google_pubsub_topic.dead_letters.id
 }
 
 output "dead_letter_subscription" {
-  description = "Where dead letters wait."
+  description = "The subscription that stores dead letters."
   value       = google_pubsub_subscription.dead_letters.id
 }
 
@@ -29,7 +29,7 @@ output "bigtable_table" {
 }
 
 output "service_account" {
-  description = "The account of launcher and workers."
+  description = "The service account of the launcher and the workers."
   value       = google_service_account.job.email
 }
 

@@ -1,4 +1,4 @@
-# What publishers may send to the topic of single events. Generated from protos/ by generate_schema.py.
+# The schema of the topic of single events. generate_schema.py generates it from protos/.
 resource "google_pubsub_schema" "sensor_event" {
   project    = var.project
   name       = "${var.name}-sensor-event"
@@ -13,8 +13,8 @@ resource "google_pubsub_topic" "input" {
   name    = "${var.name}-${each.key}"
   labels  = var.labels
 
-  # Pub/Sub checks a message against one message type: batches, which are another, go to a topic without a schema.
-  # BINARY: the schema's own Timestamp has another JSON form than google.protobuf.Timestamp, which the job expects.
+  # Pub/Sub checks messages against one message type. Batches have another type, so their topic has no schema.
+  # BINARY: the JSON form of the schema's Timestamp differs from that of google.protobuf.Timestamp, which the job reads.
   dynamic "schema_settings" {
     for_each = each.key == "events" ? [google_pubsub_schema.sensor_event.id] : []
 
@@ -25,8 +25,8 @@ resource "google_pubsub_topic" "input" {
   }
 }
 
-# Read by the job and by nobody else: two readers of one subscription share its messages. No dead-letter policy, no
-# exactly-once delivery and no ordering: Dataflow acknowledges and removes duplicates by itself, and works around them.
+# Only the job may read this subscription: two readers would share its messages. It has no dead-letter policy,
+# exactly-once delivery or ordering, because Dataflow acknowledges messages and removes duplicates by itself.
 resource "google_pubsub_subscription" "input" {
   for_each = var.inputs
 
@@ -43,11 +43,11 @@ resource "google_pubsub_subscription" "input" {
   }
 
   expiration_policy {
-    ttl = "" # never, however long no job reads
+    ttl = "" # never expires, however long no job reads it
   }
 
   lifecycle {
-    prevent_destroy = true # it holds what has not been read; Pub/Sub has no protection of its own
+    prevent_destroy = true # it stores the unread messages, and Pub/Sub has no deletion protection
   }
 }
 
@@ -57,15 +57,15 @@ resource "google_pubsub_topic" "dead_letters" {
   labels  = var.labels
 }
 
-# Without a subscription Pub/Sub drops what is published.
+# Without a subscription, Pub/Sub drops what is published.
 resource "google_pubsub_subscription" "dead_letters" {
   project                    = var.project
   name                       = "${var.name}-dead-letters"
   topic                      = google_pubsub_topic.dead_letters.id
   labels                     = var.labels
-  ack_deadline_seconds       = 60 # for whoever looks at them by hand
+  ack_deadline_seconds       = 60 # for people who pull messages by hand
   message_retention_duration = "${var.dead_letter_retention_seconds}s"
-  retain_acked_messages      = true # what was acknowledged by mistake can be had back with a seek
+  retain_acked_messages      = true # a seek brings back what was acknowledged by mistake
 
   retry_policy {
     minimum_backoff = "10s"
@@ -77,6 +77,6 @@ resource "google_pubsub_subscription" "dead_letters" {
   }
 
   lifecycle {
-    prevent_destroy = true # the only copy of what was refused
+    prevent_destroy = true # it stores the only copy of refused messages
   }
 }

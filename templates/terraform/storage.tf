@@ -1,4 +1,4 @@
-# What the launcher stages for the workers. Nothing in it may go while the job runs.
+# The files that the launcher stages for the workers. Delete nothing in it while a job runs.
 resource "google_storage_bucket" "staging" {
   project                     = var.project
   name                        = "${var.project}-${var.name}-staging"
@@ -9,6 +9,6 @@ resource "google_storage_bucket" "staging" {
   force_destroy               = false
 
   soft_delete_policy {
-    retention_duration_seconds = 0 # nothing here is worth keeping twice; Beam warns of a bucket that does
+    retention_duration_seconds = 0 # staged files need no soft delete, and Beam warns about buckets that have it
   }
 }

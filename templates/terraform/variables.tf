@@ -1,5 +1,5 @@
 variable "project" {
-  description = "Project of everything here, by its id."
+  description = "The project's id."
   type        = string
 
   validation {
@@ -9,7 +9,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Region of the job and of the staging bucket. Best the region of the (nearest) Bigtable cluster."
+  description = "Region of the job and of the staging bucket, preferably that of the nearest Bigtable cluster."
   type        = string
 
   validation {
@@ -19,24 +19,24 @@ variable "region" {
 }
 
 variable "name" {
-  description = "What every name here begins with. The dashboard and the alerts find their resources by it."
+  description = "Prefix of all resource names. The dashboard and the alerts find their resources by it."
   type        = string
   default     = "tidetable"
 
   validation {
     condition     = can(regex("^[a-z][-a-z0-9]{0,20}[a-z0-9]$", var.name))
-    error_message = "name must be 2 to 22 lower-case letters, digits and hyphens, beginning with a letter."
+    error_message = "name must be 2 to 22 lower-case letters, digits and hyphens, and start with a letter."
   }
 }
 
 variable "labels" {
-  description = "Labels on everything that can carry them."
+  description = "Labels of all resources that can have them."
   type        = map(string)
   default     = {}
 
   validation {
     condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][-_a-z0-9]{0,62}$", key)) && can(regex("^[-_a-z0-9]{0,63}$", value))])
-    error_message = "labels must be lower-case letters, digits, hyphens and underscores, at most 63 of them."
+    error_message = "labels must be at most 63 lower-case letters, digits, hyphens and underscores."
   }
 }
 
@@ -44,9 +44,9 @@ variable "labels" {
 
 variable "inputs" {
   description = <<-EOT
-    The topics to read; each has a subscription and a job of its own. "events" has the schema and takes single events
-    only. "batches" has none and takes single events and batches alike. A sensor publishes to one of them, always the
-    same: each job knows only what it reads itself, and would replace the other's aggregates of that sensor.
+    The topics to read; each gets its own subscription and job. "events" has a schema and accepts only single events.
+    "batches" has none and accepts single events and batches. A sensor must always publish to the same topic: each job
+    knows only what it reads itself, and would replace the other job's aggregates of that sensor.
   EOT
   type        = set(string)
   default     = ["events"]
@@ -58,7 +58,7 @@ variable "inputs" {
 }
 
 variable "ack_deadline_seconds" {
-  description = "How long Pub/Sub waits for an acknowledgement. Dataflow extends it as long as a message is in work."
+  description = "How long Pub/Sub waits for an acknowledgement. Dataflow extends this while it processes a message."
   type        = number
   default     = 60
 
@@ -69,7 +69,7 @@ variable "ack_deadline_seconds" {
 }
 
 variable "retention_seconds" {
-  description = "How long an unread message is kept: the longest time that the job may be away without a loss."
+  description = "How long Pub/Sub keeps an unread message: the longest time without a job before messages are lost."
   type        = number
   default     = 604800 # 7 days
 
@@ -80,20 +80,20 @@ variable "retention_seconds" {
 }
 
 variable "dead_letter_retention_seconds" {
-  description = "How long an unread dead letter is kept: the time to look at it and to publish it again."
+  description = "How long Pub/Sub keeps an unread dead letter: the time to look at it and to replay it."
   type        = number
   default     = 1209600 # 14 days
 
   validation {
     condition     = var.dead_letter_retention_seconds >= 604800 && var.dead_letter_retention_seconds <= 2678400
-    error_message = "dead_letter_retention_seconds must be from 604800 (7 days; an alert speaks at 5) to 2678400 (31 days)."
+    error_message = "dead_letter_retention_seconds must be from 604800 (7 days; an alert fires at 5) to 2678400 (31 days)."
   }
 }
 
 # Bigtable
 
 variable "storage_type" {
-  description = "SSD, or HDD for archives: a hundredth of the reads a second. It cannot be changed later."
+  description = "SSD, or HDD for archives, with a hundredth of the reads per second. It can't be changed later."
   type        = string
   default     = "SSD"
 
@@ -105,8 +105,9 @@ variable "storage_type" {
 
 variable "clusters" {
   description = <<-EOT
-    Clusters of the instance, by id; a second one is a replica. A node takes about 14,000 rows of 1 KB a second on SSD.
-    cpu_target: at most 70 for one cluster; with multi-cluster routing at most 35, so that one can carry both.
+    Clusters of the instance, by id; a second one is a replica. A node with SSD writes about 14,000 rows of 1 KB per
+    second. cpu_target: at most 70 for one cluster. With multi-cluster routing at most 35: one must be able to carry the
+    load of both.
   EOT
   type = map(object({
     zone       = string
@@ -117,7 +118,7 @@ variable "clusters" {
 
   validation {
     condition     = length(var.clusters) > 0 && alltrue([for id in keys(var.clusters) : can(regex("^[a-z][-a-z0-9]{4,28}[a-z0-9]$", id))])
-    error_message = "clusters must hold one cluster at least; an id is 6 to 30 lower-case letters, digits and hyphens."
+    error_message = "clusters needs at least one cluster; an id is 6 to 30 lower-case letters, digits and hyphens."
   }
 
   validation {
@@ -138,8 +139,8 @@ variable "clusters" {
 
 variable "app_profiles" {
   description = <<-EOT
-    Application profiles for readers, by id. With a cluster: all traffic goes there (reads see the writes before them).
-    Without one: to the nearest cluster that answers. The job itself writes through the instance's default profile.
+    App profiles for readers, by id. With a cluster, all requests go there, so reads see the writes before them. Without
+    one, they go to the nearest available cluster. The job itself writes through the instance's default profile.
   EOT
   type = map(object({
     cluster = optional(string)
@@ -208,77 +209,76 @@ variable "meta_family" {
 
 variable "more_families" {
   description = <<-EOT
-    Further column families of the table, for a schema that is not the default one. Whoever stores that schema, with
-    tidetable table create --apply, sets their policies too. A family that is not named here or above is dropped.
+    Further column families of the table, for another schema than the default. tidetable table create --apply, which
+    stores that schema, also sets their policies. Terraform drops families that are not listed here or above.
   EOT
   type        = set(string)
   default     = []
 
   validation {
     condition     = alltrue([for family in var.more_families : can(regex("^[-_.A-Za-z0-9]{1,64}$", family)) && !contains([var.raw_family, var.stats_family, var.meta_family, "tidetable"], family)])
-    error_message = "more_families must be 1 to 64 letters, digits, hyphens, underscores and dots each, and not the families that there are."
+    error_message = "more_families must be 1 to 64 letters, digits, hyphens, underscores and dots each, and differ from the other families."
   }
 }
 
 variable "more_tables" {
   description = <<-EOT
-    Further tables of the instance, each with its own schema, to which the same events go. They are made beforehand,
-    with tidetable table create --schema; and default_schema is then false.
+    Further tables of the instance, each with its own schema, to which the job writes the same events. Create them first
+    with tidetable table create --schema, and set default_schema to false.
   EOT
   type        = set(string)
   default     = []
 
   validation {
     condition     = alltrue([for table in var.more_tables : can(regex("^[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}$", table)) && table != var.table])
-    error_message = "more_tables must be 1 to 50 letters, digits, hyphens, underscores and dots each, and not the table."
+    error_message = "more_tables must be 1 to 50 letters, digits, hyphens, underscores and dots each, and differ from table."
   }
 }
 
 variable "default_schema" {
   description = <<-EOT
-    true: the table has the default schema, with the families above. This module makes a table that does not say its
-    schema itself, so that it has to be said for it. false: it says it itself, since somebody has stored its schema with
-    tidetable table create --apply.
+    true: declare to the job that the table has the default schema, with the families above. The table that this module
+    creates stores no schema. false: the job uses the schema that tidetable table create --apply stored in the table.
   EOT
   type        = bool
   default     = true
 }
 
 variable "raw_max_age_days" {
-  description = "Age in days, by the reading's own time, at which a reading is collected."
+  description = "Age in days, by event time, at which Bigtable collects readings."
   type        = number
   default     = 90
 
   validation {
     condition     = var.raw_max_age_days >= 1 && floor(var.raw_max_age_days) == var.raw_max_age_days
-    error_message = "raw_max_age_days must be a whole number of days, 1 at least."
+    error_message = "raw_max_age_days must be a whole number of days, at least 1."
   }
 }
 
 variable "stats_max_age_days" {
-  description = "Age in days, by the window's start, at which an aggregate is collected."
+  description = "Age in days, by the window's start, at which Bigtable collects aggregates."
   type        = number
   default     = 730
 
   validation {
     condition     = var.stats_max_age_days >= 1 && floor(var.stats_max_age_days) == var.stats_max_age_days
-    error_message = "stats_max_age_days must be a whole number of days, 1 at least."
+    error_message = "stats_max_age_days must be a whole number of days, at least 1."
   }
 }
 
 variable "meta_max_age_days" {
-  description = "Age in days, by the reading's own time, at which metadata is collected."
+  description = "Age in days, by event time, at which Bigtable collects metadata."
   type        = number
   default     = 90
 
   validation {
     condition     = var.meta_max_age_days >= 1 && floor(var.meta_max_age_days) == var.meta_max_age_days
-    error_message = "meta_max_age_days must be a whole number of days, 1 at least."
+    error_message = "meta_max_age_days must be a whole number of days, at least 1."
   }
 }
 
 variable "deletion_protection" {
-  description = "Whether the instance and the table refuse to be deleted. Apply false before a destroy that is meant."
+  description = "Whether to protect the instance and the table from deletion. Apply false before you destroy them."
   type        = bool
   default     = true
 }
@@ -286,7 +286,7 @@ variable "deletion_protection" {
 # The job
 
 variable "template_path" {
-  description = "The Flex Template's spec, gs://BUCKET/PATH.json. Without it everything but the job is made."
+  description = "The Flex Template's spec, gs://BUCKET/PATH.json. If it is not set, no job is created."
   type        = string
   default     = null
 
@@ -297,7 +297,7 @@ variable "template_path" {
 }
 
 variable "image" {
-  description = "The image of launcher and workers, in Artifact Registry: REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
+  description = "The image of the launcher and the workers, in Artifact Registry: REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
   type        = string
   default     = null
 
@@ -308,13 +308,13 @@ variable "image" {
 
   validation {
     condition     = (var.image == null) == (var.template_path == null)
-    error_message = "image and template_path belong together: the spec starts that image, and the workers run it too."
+    error_message = "set image and template_path together: the launcher in the spec and the workers run the same image."
   }
 }
 
 variable "timestamp_attribute" {
   description = <<-EOT
-    Message attribute whose time drives the watermark, like event_time; without it the time of publishing does. With it,
+    Message attribute with the time that drives the watermark, like event_time. Default: the publish time. If it is set,
     Dataflow keeps a tracking subscription, for which the job's account gets a role on the project.
   EOT
   type        = string
@@ -327,7 +327,7 @@ variable "timestamp_attribute" {
 }
 
 variable "id_attribute" {
-  description = "Message attribute by which Dataflow removes redelivered messages, like event_id; without it Pub/Sub's message id."
+  description = "Message attribute by which Dataflow removes redelivered messages, like event_id. Default: Pub/Sub's message id."
   type        = string
   default     = null
 
@@ -338,7 +338,7 @@ variable "id_attribute" {
 }
 
 variable "window" {
-  description = "Length of the shortest windows that are aggregated; divides a day. Without it: 1h, or as the table's schema says."
+  description = "Length of the shortest aggregated windows; must divide a day. Default: as in the table's schema, 1h in the default schema."
   type        = string
   default     = null
 
@@ -349,7 +349,7 @@ variable "window" {
 }
 
 variable "early_firing" {
-  description = "An early pane this often; 0 for none."
+  description = "Interval of early panes of an open window; 0 disables them."
   type        = string
   default     = "60s"
 
@@ -360,7 +360,7 @@ variable "early_firing" {
 }
 
 variable "late_firing" {
-  description = "A late pane this often; 0 for one with each late event."
+  description = "Interval of panes for late events; 0 fires a pane for every late event."
   type        = string
   default     = "60s"
 
@@ -371,7 +371,7 @@ variable "late_firing" {
 }
 
 variable "allowed_lateness" {
-  description = "How long behind the watermark a window is kept. State in flight grows with it."
+  description = "How long a window is kept for late events after the watermark passes its end. The job's state grows with it."
   type        = string
   default     = "1d"
 
@@ -382,7 +382,7 @@ variable "allowed_lateness" {
 }
 
 variable "max_future" {
-  description = "How far ahead of now an event's time may be."
+  description = "How far an event time may lie in the future."
   type        = string
   default     = "1h"
 
@@ -393,7 +393,7 @@ variable "max_future" {
 }
 
 variable "deduplicate" {
-  description = "on: a reading that comes again counts once in its aggregate; or off."
+  description = "on: a reading that is received again counts once in its aggregate. off: it counts each time."
   type        = string
   default     = "on"
 
@@ -404,7 +404,7 @@ variable "deduplicate" {
 }
 
 variable "bigtable_writer" {
-  description = "connector: Beam's own; or bulk: faster, and what Bigtable refuses for good becomes a dead letter."
+  description = "connector: Beam's connector. bulk: a faster writer, which turns a row that Bigtable refuses permanently into a dead letter."
   type        = string
   default     = "connector"
 
@@ -415,7 +415,7 @@ variable "bigtable_writer" {
 }
 
 variable "app_profile" {
-  description = "The app profile that rows are written by, with bigtable_writer = bulk; null for the instance's default one."
+  description = "App profile for writes; only with bigtable_writer = bulk. Default: the instance's default profile."
   type        = string
   default     = null
 
@@ -426,7 +426,7 @@ variable "app_profile" {
 }
 
 variable "launch_checks" {
-  description = "on: the launcher asks for the tables, their schemas and the subscription before there is a job; or off."
+  description = "on: the launcher checks the tables, their schemas, the subscription and the topics before the job starts. off: no checks."
   type        = string
   default     = "on"
 
@@ -437,7 +437,7 @@ variable "launch_checks" {
 }
 
 variable "at_least_once" {
-  description = "At-least-once streaming mode: cheaper; with deduplicate off, a redelivered event may count twice in an aggregate."
+  description = "Whether to use at-least-once streaming mode: cheaper, but if deduplicate is off, a redelivered event may count twice in an aggregate."
   type        = bool
   default     = false
 }
@@ -465,7 +465,7 @@ variable "max_workers" {
 }
 
 variable "subnetwork" {
-  description = "The workers' subnetwork, regions/REGION/subnetworks/NAME; without it, the network default. It needs Private Google Access."
+  description = "The workers' subnetwork, regions/REGION/subnetworks/NAME, with Private Google Access. Default: that of the network default."
   type        = string
   default     = null
 
@@ -476,7 +476,7 @@ variable "subnetwork" {
 }
 
 variable "launchers" {
-  description = "Who may start jobs as the job's account, like user:a@example.com or serviceAccount:ci@….iam.gserviceaccount.com."
+  description = "IAM members that may start jobs as the job's account, like user:a@example.com or serviceAccount:ci@….iam.gserviceaccount.com."
   type        = set(string)
   default     = []
 
@@ -489,13 +489,13 @@ variable "launchers" {
 # Monitoring
 
 variable "monitoring" {
-  description = "Whether to make the dashboard and the alert policies."
+  description = "Whether to create the dashboard and the alert policies."
   type        = bool
   default     = true
 }
 
 variable "notification_channels" {
-  description = "Where alerts go, projects/P/notificationChannels/N. Without one they are incidents in the console only."
+  description = "Notification channels of the alerts, projects/P/notificationChannels/N. Without any, alerts appear only in the console."
   type        = list(string)
   default     = []
 

@@ -142,9 +142,7 @@ def test_expired_events_need_a_flag(bigtable: str, tmp_path: Path) -> None:
     result = backfill(table, path)
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith(
-        f"Error: 2 of 3 events are older than the readings that table {table} keeps (raw: maxage=90d): "
-    )
+    assert result.stderr.startswith(f"Error: 2 of 3 events are too old for table {table} (raw: maxage=90d): ")
     assert "--accept-expired" in result.stderr
     assert keys(table) == []
 
@@ -161,7 +159,7 @@ def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable:
     table = table_of(TableSchema.default())
     result = backfill(table, path)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"{path}: can't be read beyond record 1: the next has ")
+    assert result.stderr.startswith(f"{path}: can't be read beyond record 1: the next record is cut off after ")
     assert result.stderr.endswith("Error: 1 file could not be read to the end, and nothing was written\n")
     assert keys(table) == []
 
@@ -289,7 +287,9 @@ def test_missing_parts_are_reported_before_anything_is_read(table: TableName, tm
 
     nowhere = TableName(table.project, table.instance, "nowhere")
     assert problem(nowhere) == f"Error: table {nowhere} does not exist\n"
-    assert problem(table, "--sensor-column", "device").startswith(f"Error: {path}: no column 'device'; there are ")
+    assert problem(table, "--sensor-column", "device").startswith(
+        f"Error: {path}: no column 'device'; the columns are "
+    )
     bare = TableName(table.project, table.instance, f"t-{uuid.uuid4().hex}")
     tables.create_bare(bare, {"raw": TableSchema.default().policies["raw"]})
     assert problem(bare).startswith(f"Error: table {bare} has no family meta, stats (it has raw); ")

@@ -125,7 +125,7 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
         events=[EVENT, EVENT],
         alone=[("a.csv", "4")],
         refused=[("a.csv", "3", "'event_time' 'soon' is not an ISO 8601 time")],
-        remarks=[("a.csv", 2, "'room' is metadata, since 'k\\xfcche' is no number")],
+        remarks=[("a.csv", 2, "'room' is metadata because 'k\\xfcche' is not a number")],
     )
 
 
@@ -214,7 +214,7 @@ def test_a_truncated_file_gives_its_records_and_a_remark(tmp_path: Path) -> None
     path = write_delimited(tmp_path / "a.pb", [EVENT, EVENT])
     path.write_bytes(path.read_bytes()[:-3])
     size = len(sensor_event(*EVENT[:4]).SerializeToString())
-    problem = f"can't be read beyond record 1: the next has {size - 3} bytes of {size}"
+    problem = f"can't be read beyond record 1: the next record is cut off after {size - 3} of {size} bytes"
     check(path, events=[EVENT], remarks=[("a.pb", 0, problem)])
 
 
@@ -264,7 +264,7 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a.txt", b"", "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"),
         ("a.avro.gz", b"", "its name ends in none of "),
         ("a.csv", b"", "it is empty"),
-        ("a.csv", b"sensor_id,a\n", "no column 'event_time'; there are 'sensor_id', 'a'"),
+        ("a.csv", b"sensor_id,a\n", "no column 'event_time'; the columns are 'sensor_id', 'a'"),
         ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
         ("a.ndjson", b"\n", "it is empty"),
         ("a.avro", b"sensor_id", "can't be read: "),
@@ -284,4 +284,4 @@ def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
     for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
         with pytest.raises(UnreadableFile) as raised:
             check_file(str(path), EventMaker(FileColumns(sensor="device")))
-        assert str(raised.value) == "no column 'device'; there are 'sensor_id', 'event_time', 'a', 'room'"
+        assert str(raised.value) == "no column 'device'; the columns are 'sensor_id', 'event_time', 'a', 'room'"

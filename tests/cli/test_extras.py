@@ -35,7 +35,9 @@ def test_a_missing_package(package, arguments):
     script = f"sys.argv[1:] = {arguments!r}\nfrom pipeline.cli.extras import main\nmain()"
     ran = run_without([package], script)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == f"tidetable: {package} is not installed; install tidetable[cli]\n"
+    assert ran.stderr == (
+        f"tidetable: {package} is not installed; install the extra \"cli\" from the checkout: pip install '.[cli]'\n"
+    )
 
 
 @pytest.mark.parametrize("package", ["plotext", "matplotlib"])
@@ -47,7 +49,8 @@ def test_a_missing_package_that_a_command_loads_late(monkeypatch, package):
 
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(root, "main", draw)
-    with pytest.raises(SystemExit, match=rf"^tidetable: {package} is not installed; install tidetable\[charts\]$"):
+    instructions = re.escape("install the extra \"charts\" from the checkout: pip install '.[charts]'")
+    with pytest.raises(SystemExit, match=rf"^tidetable: {package} is not installed; {instructions}$"):
         extras.main()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the record readers share: a clock that stands still, and the two halves of what was read."""
+"""Helpers for the tests of record readers: a fixed clock, and the events and refusals among records."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ def maker(limit: int = MAX_RECORD_BYTES, **columns: str) -> EventMaker:
 
 
 def too_long(limit: int) -> str:
-    """Why a longer record is refused."""
+    """Returns the reason to refuse a longer record."""
     return f"longer than {limit:,} bytes, the most that a record may have (--max-record-bytes)"
 
 
@@ -28,11 +28,11 @@ def events(records: Iterable[Record]) -> list[Event]:
 
 
 def read_until_damage(records: Iterable[Record]) -> tuple[list[Record], str]:
-    """The records before UnreadableFile, and what that says; nothing where all can be read."""
+    """Returns the records before UnreadableFile and its message; an empty message if the whole file can be read."""
     found: list[Record] = []
     try:
         for record in records:
-            found.append(record)  # noqa: PERF402 (those before the failure are wanted)
+            found.append(record)  # noqa: PERF402 (keeps the records before a failure)
     except UnreadableFile as problem:
         return found, str(problem)
     return found, ""

@@ -22,7 +22,7 @@ EVENT = Event("A-1", MORNING_US, {"a": 1.5}, {})
 
 
 def avro(*records: dict[str, Any], more: Any = None, written: Any = None, codec: str = "null", **options: Any) -> bytes:
-    """A file of records whose last field has the type ``more``; ``written`` in what is below the header."""
+    """Returns a file of records whose last field has the type ``more``, encoded as ``written`` if it is set."""
 
     def content(last: Any, *below: dict[str, Any]) -> bytes:
         fields = [SENSOR, TIME, VALUE, *([{"name": "more", "type": last}] if last else [])]
@@ -63,8 +63,8 @@ def logical(kind: str, called: str, **more: Any) -> dict[str, Any]:
         (logical("string", "nobody-knows"), "string", "x", "x"),
     ],
 )
-def test_each_type_has_its_text(kind: Any, written: Any, value: Any, metadata: str) -> None:
-    """In a union, too."""
+def test_each_type_becomes_its_text(kind: Any, written: Any, value: Any, metadata: str) -> None:
+    """A value of each type becomes the same metadata, also in a union with null."""
     expected = [EVENT._replace(metadata={"more": metadata})]
     record = GOOD | {"more": value}
     assert events(read(avro(record, more=kind, written=written))) == expected
@@ -87,15 +87,15 @@ def test_each_type_has_its_text(kind: Any, written: Any, value: Any, metadata: s
             10**16,
             "is outside the years 1 to 9999: a timestamp-millis of 10,000,000,000,000,000,000 µs since 1970",
         ),
-        (logical("long", "time-micros"), "long", -1, "is no time of a day: a time-micros of -1 µs since midnight"),
-        (logical("string", "uuid"), "string", "x", "'x' is no uuid"),
-        (logical("string", "uuid"), "bytes", b"\xff", r"'\udcff' is no uuid"),
-        ("string", "bytes", b"x\xfe", "is not UTF-8: byte 0xfe is no part of a character"),
+        (logical("long", "time-micros"), "long", -1, "is not a time of day: a time-micros of -1 µs since midnight"),
+        (logical("string", "uuid"), "string", "x", "'x' is not a UUID"),
+        (logical("string", "uuid"), "bytes", b"\xff", r"'\udcff' is not a UUID"),
+        ("string", "bytes", b"x\xfe", "is not UTF-8: invalid byte 0xfe"),
         (
             logical("bytes", "decimal", precision=4, scale=2),
             "bytes",
             b"\x01" * 600,
-            "is a decimal of 600 bytes and a scale of 2, beyond what a double can hold",
+            "is a decimal of 600 bytes with scale 2, which exceeds the range of a double",
         ),
         (
             logical("fixed", "duration", name="d", size=12),
@@ -113,8 +113,8 @@ def test_each_type_has_its_text(kind: Any, written: Any, value: Any, metadata: s
         ("bytes", None, b"x", "is bytes, neither a number nor text"),
     ],
 )
-def test_a_bad_value_is_its_records_own_problem(kind: Any, written: Any, value: Any, reason: str) -> None:
-    """The records around it are read; the refusal has the record's number and what is wrong."""
+def test_a_bad_value_refuses_only_its_record(kind: Any, written: Any, value: Any, reason: str) -> None:
+    """The records around it are read. The refusal has the record's number and the problem."""
 
     def optional(each: Any) -> Any:
         return each and ["null", each]
@@ -126,8 +126,8 @@ def test_a_bad_value_is_its_records_own_problem(kind: Any, written: Any, value: 
     assert (refusal.line, refusal.reason, refusal.data) == (3, f"'more' {reason}", None)
 
 
-def test_a_time_out_of_range_is_its_records_own_problem() -> None:
-    """That of the event as well; a decimal is a reading."""
+def test_an_event_time_out_of_range_refuses_only_its_record() -> None:
+    """The next record is read, and its decimal is a reading."""
     far, near = GOOD | {"event_time": 2**62}, GOOD | {"more": Decimal("12.50")}
     decimal = ["null", logical("bytes", "decimal", precision=4, scale=2)]
     records = read(avro(far, near, more=decimal))
@@ -136,8 +136,8 @@ def test_a_time_out_of_range_is_its_records_own_problem() -> None:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
-def test_a_record_that_is_too_long_is_passed_over(codec: str) -> None:
-    """Whatever else is in its block, nested or not, is read; so is the next block."""
+def test_a_record_that_is_too_long_is_skipped(codec: str) -> None:
+    """The other records of its block are read, nested or not, and so is the next block."""
     more = ["null", "string", {"type": "array", "items": {"type": "map", "values": "double"}}]
     long = GOOD | {"more": "x" * 3000}
     nested = GOOD | {"more": [{"key": 1.0}] * 300}
@@ -150,7 +150,7 @@ def test_a_record_that_is_too_long_is_passed_over(codec: str) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Of a block of 200 MB that deflate made a few kilobytes of, no more is held than the limit."""
+    """Reading a block of 200 MB, compressed to a few kilobytes, keeps no more in memory than the limit."""
     content = avro(GOOD | {"more": "x" * 200_000_000}, GOOD | {"more": "y"}, more="string", codec="deflate")
     tracemalloc.start()
     try:
@@ -164,8 +164,8 @@ def test_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 500, 4096])
-def test_ranges_part_a_file(size: int) -> None:
-    """Every record is in exactly one of them, with the number that it has in the file."""
+def test_ranges_divide_a_file(size: int) -> None:
+    """Every record is in exactly one range, with its number in the file."""
     sent = [GOOD | {"event_time": MORNING_US + n if n % 50 else 2**62} for n in range(400)]
     content = avro(*sent, sync_interval=300)
     ranges = range(0, len(content), size if size > 1 else 97)
@@ -178,8 +178,8 @@ def test_ranges_part_a_file(size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
-def test_a_damaged_file_gives_what_is_in_front_of_the_damage(codec: str) -> None:
-    """Wherever a byte is wrong or missing, reading ends with an event or with UnreadableFile, never otherwise."""
+def test_a_damaged_file_yields_the_records_before_the_damage(codec: str) -> None:
+    """Wherever a byte is wrong or missing, reading ends normally or with UnreadableFile, never with another error."""
     more = ["null", "string", {"type": "enum", "name": "color", "symbols": ["RED"]}]
     content = avro(
         *[GOOD | {"more": each} for each in ("text", "RED", None) * 3], more=more, codec=codec, sync_interval=60
@@ -191,8 +191,8 @@ def test_a_damaged_file_gives_what_is_in_front_of_the_damage(codec: str) -> None
                 assert "\n" not in problem
 
 
-def test_where_the_damage_is_is_told() -> None:
-    """By the record in front of it."""
+def test_the_error_locates_the_damage() -> None:
+    """The message names the last record before it."""
     content = avro(*[GOOD] * 10)
     with pytest.raises(UnreadableFile, match=r"^can't be read beyond record 9: "):
         read(content[:-20])
@@ -203,12 +203,15 @@ def test_where_the_damage_is_is_told() -> None:
     [
         (b"", "can't be read: its header is not that of an Avro file: "),
         (b"Obj\x01", "can't be read: its header is not that of an Avro file: "),
-        (avro(codec="deflate").replace(b"deflate", b"snappie"), "can't be read: its codec is 'snappie'; it has to be "),
-        (avro().replace(b'"sensor_id"', b'"sensorXid"'), "no column 'sensor_id'; there are 'sensorXid', "),
+        (
+            avro(codec="deflate").replace(b"deflate", b"snappie"),
+            "can't be read: unknown codec 'snappie'; supported are ",
+        ),
+        (avro().replace(b'"sensor_id"', b'"sensorXid"'), "no column 'sensor_id'; the columns are 'sensorXid', "),
     ],
 )
-def test_a_header_that_will_not_do(content: bytes, problem: str) -> None:
-    """It is told before any record is asked for."""
+def test_an_invalid_header_is_an_error_at_once(content: bytes, problem: str) -> None:
+    """Opening the file raises it, before any record is read."""
     with pytest.raises(UnreadableFile) as raised:
         AvroFile(io.BytesIO(content), maker())
     assert str(raised.value).startswith(problem)

@@ -25,15 +25,15 @@ def test_numeric_columns_are_readings_and_the_others_metadata() -> None:
     ]
 
 
-def test_the_columns_can_be_called_and_ordered_otherwise() -> None:
-    """Sensor and time are found by the names given, wherever they stand; blanks around a name do not matter."""
+def test_columns_can_have_other_names_and_another_order() -> None:
+    """Sensor and time are found by the configured names, in any position; blanks around a name do not matter."""
     records = read("co2, when ,device\n400,1000000000,A-1\n", sensor="device", time="when", time_unit="s")
     assert events(records) == [Event("A-1", 1_000_000_000_000_000, {"co2": 400.0}, {})]
 
 
 @pytest.mark.parametrize("marker", ["", " ", "NA", "n/a", "NaN", "nan", "NULL", "null", "None", " none "])
 def test_a_missing_value_is_left_out(marker: str) -> None:
-    """Each marker means that the event lacks the value, and does not make its column textual."""
+    """Each marker means that the event lacks the value. It does not make its column metadata."""
     records = read(f"sensor_id,event_time,a,b,room\nA-1,{MORNING},{marker},1,{marker}\nA-1,{MORNING},2,3,attic\n")
     assert events(records) == [
         Event("A-1", MORNING_US, {"b": 1.0}, {}),
@@ -43,7 +43,7 @@ def test_a_missing_value_is_left_out(marker: str) -> None:
 
 @pytest.mark.parametrize("marker", ["", "NA", "null"])
 def test_a_missing_sensor_or_time_is_refused(marker: str) -> None:
-    """What marks a missing value is neither a sensor's name nor a time."""
+    """A marker of a missing value is neither a sensor id nor a time."""
     assert read(f"sensor_id,event_time,a\n{marker},{MORNING},1\nA-1,{marker},1\n") == [
         Refusal(2, "'sensor_id' is missing"),
         Refusal(3, "'event_time' is missing"),
@@ -62,10 +62,10 @@ def test_the_first_thousand_records_decide_what_is_numeric() -> None:
     assert events(late)[-1] == Event("A-1", MORNING_US, {"a": 1.0, "b": 6.0}, {})
 
 
-def test_a_column_of_numbers_that_is_metadata_is_remarked_upon() -> None:
-    """One value that is no finite number makes its column metadata: that is told, with the line of the value."""
+def test_a_metadata_column_with_numbers_yields_a_remark() -> None:
+    """One value that is not a finite number makes its column metadata; the remark has the line of that value."""
     records = read(f"sensor_id,event_time,a,b\nA-1,{MORNING},1,2\nA-1,{MORNING},1,\nA-1,{MORNING},1,-inf\n")
-    assert records[0] == Remark(4, "'b' is metadata, since '-inf' is no number")
+    assert records[0] == Remark(4, "'b' is metadata because '-inf' is not a number")
     assert [event.metadata for event in events(records)] == [{"b": "2"}, {}, {"b": "-inf"}]
 
 
@@ -76,15 +76,15 @@ def test_a_broken_record_does_not_decide_what_is_numeric() -> None:
     assert events(records) == [Event("A-1", MORNING_US, {"a": 1.0}, {})]
 
 
-def test_quoted_fields_hold_commas_quotes_and_line_breaks() -> None:
-    """A quoted value is taken as it is, over several lines too."""
+def test_quoted_fields_can_contain_commas_quotes_and_line_breaks() -> None:
+    """A quoted value is kept unchanged, also over several lines."""
     records = read(f'{HEADER}A-1,{MORNING},1,"the ""long"", dark\r\nroom"\n"A-2","{MORNING}","2",attic')
     assert [event.metadata["room"] for event in events(records)] == ['the "long", dark\r\nroom', "attic"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), min_size=1, max_size=5))
-def test_any_text_that_a_csv_can_hold_comes_back(texts: list[str]) -> None:
-    """What a CSV writer wrote is read again, character for character."""
+def test_any_text_survives_a_round_trip(texts: list[str]) -> None:
+    """Text written by a CSV writer is read again, character for character."""
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(["sensor_id", "event_time", "n", "text"])
@@ -93,32 +93,32 @@ def test_any_text_that_a_csv_can_hold_comes_back(texts: list[str]) -> None:
 
 
 def test_refusals_name_the_line_that_an_editor_shows() -> None:
-    """Blank lines and line breaks in quotes count; a record is named by the line where it starts."""
+    """Blank lines and line breaks in quotes count; a refusal has the line on which its record starts."""
     records = read(
         f'{HEADER}\r\nA-1,{MORNING},1,"two\nlines"\r\n   \nA-1,yesterday,2,x\n\nA-1,never,3,"over\r\nthree\r\nlines"\n'
         f"A-1,{MORNING},4,y"
     )
     assert refusals(records) == [
         Refusal(6, "'event_time' 'yesterday' is not an ISO 8601 time"),
-        Refusal(8, "'event_time' 'never' is not an ISO 8601 time; the record ends in line 10"),
+        Refusal(8, "'event_time' 'never' is not an ISO 8601 time; the record ends on line 10"),
     ]
     assert [event.readings["temperature"] for event in events(records)] == [1.0, 4.0]
 
 
 def test_a_wrong_number_of_fields_is_refused() -> None:
-    """Too few and too many are told with the number that there should be."""
+    """The refusal of a record with too few or too many fields has both numbers."""
     records = read(f"{HEADER}A-1,{MORNING},1\nA-1,{MORNING},1,x,\nA-1\nA-1,{MORNING},1,x\n")
     assert refusals(records) == [
-        Refusal(2, "3 fields, where the header has 4"),
-        Refusal(3, "5 fields, where the header has 4"),
-        Refusal(4, "1 fields, where the header has 4"),
+        Refusal(2, "3 fields, but the header has 4"),
+        Refusal(3, "5 fields, but the header has 4"),
+        Refusal(4, "1 fields, but the header has 4"),
     ]
     assert len(events(records)) == 1
 
 
 @pytest.mark.parametrize("below", ["", f'A-9,{MORNING},9,"quoted"\n'])
-def test_a_quote_that_is_never_closed_takes_only_its_own_line(below: str) -> None:
-    """The lines below an open quote are read as if it were not there, to the end or to the next quote."""
+def test_an_unclosed_quote_refuses_only_its_own_line(below: str) -> None:
+    """The lines below an unclosed quote are read as if it were not there, to the end or to the next quote."""
     records = read(f'{HEADER}A-1,{MORNING},1,"open\nA-2,{MORNING},2,x\nA-3,{MORNING},3,y\n{below}')
     [refusal] = refusals(records)
     assert refusal.line == 2
@@ -126,8 +126,8 @@ def test_a_quote_that_is_never_closed_takes_only_its_own_line(below: str) -> Non
     assert [event.sensor_id for event in events(records)] == ["A-2", "A-3", "A-9"][: 2 + bool(below)]
 
 
-def test_a_quote_left_open_above_a_long_file_takes_only_its_own_line() -> None:
-    """However much would be inside the quote, every line below it is read, and counted right."""
+def test_an_unclosed_quote_above_a_long_file_refuses_only_its_own_line() -> None:
+    """However much the quote would contain, every line below it is read and numbered correctly."""
     below = "".join(f"A-2,{MORNING},{n},some room or other\n" for n in range(5000))
     records = read(f'{HEADER}A-1,{MORNING},1,"open\n{below}A-3,lost,1,x\n')
     assert [refusal.line for refusal in refusals(records)] == [2, 5003]
@@ -139,28 +139,31 @@ def test_a_quote_left_open_above_a_long_file_takes_only_its_own_line() -> None:
     [
         ("", "it is empty"),
         ("\n \r\n\n", "it is empty"),
-        ("sensor,event_time,a\n", "no column 'sensor_id'; there are 'sensor', 'event_time', 'a'"),
-        ("sensor_id;event_time;a\n", "no column 'sensor_id'; there are 'sensor_id;event_time;a'"),
-        ("sensor_id,time,a\n", "no column 'event_time'; there are 'sensor_id', 'time', 'a'"),
-        ("sensor_id,event_time,a, a\n", "two columns have one name; there are 'sensor_id', 'event_time', 'a', 'a'"),
-        ("sensor_id,event_time,k\udcfcche\n", "the header is not UTF-8: byte 0xfc is no part of a character"),
+        ("sensor,event_time,a\n", "no column 'sensor_id'; the columns are 'sensor', 'event_time', 'a'"),
+        ("sensor_id;event_time;a\n", "no column 'sensor_id'; the columns are 'sensor_id;event_time;a'"),
+        ("sensor_id,time,a\n", "no column 'event_time'; the columns are 'sensor_id', 'time', 'a'"),
+        (
+            "sensor_id,event_time,a, a\n",
+            "two columns have the same name; the columns are 'sensor_id', 'event_time', 'a', 'a'",
+        ),
+        ("sensor_id,event_time,k\udcfcche\n", "the header is not UTF-8: invalid byte 0xfc"),
         ('sensor_id,event_time,"a\n', "the header is not CSV: unexpected end of data"),
     ],
 )
-def test_a_header_that_will_not_do_is_an_error_at_once(text: str, problem: str) -> None:
-    """Where the header does not name both columns, there is one error, before any record is asked for."""
+def test_an_invalid_header_is_an_error_at_once(text: str, problem: str) -> None:
+    """A header without both columns is one error, raised before any record is read."""
     with pytest.raises(UnreadableFile) as raised:
         csv_records(Lines(io.StringIO(text, newline="")), maker())
     assert str(raised.value) == problem
 
 
 def test_a_header_alone_has_no_records() -> None:
-    """A CSV that was never filled is read without a word."""
+    """A CSV with only a header is read without an error."""
     assert read(HEADER) == []
 
 
-def test_a_line_that_is_too_long_is_passed_over() -> None:
-    """Alone, or inside a quote that is open above it; the lines around it are read, and numbered right."""
+def test_a_line_that_is_too_long_is_skipped() -> None:
+    """The lines around it are read and numbered correctly, also below an unclosed quote."""
     good, long = f"A-1,{MORNING},1,x\n", "y" * 500 + "\n"
     records = read(f'{HEADER}{good}{long}{good}A-1,{MORNING},1,"open\n{good}{long}{good}bad\n', limit=100)
     assert len(events(records)) == 4
@@ -169,8 +172,8 @@ def test_a_line_that_is_too_long_is_passed_over() -> None:
     assert [line for line, _ in reasons[3:]] == [9]
 
 
-def test_a_record_of_many_lines_has_the_limit_of_one() -> None:
-    """However its quotes hang together; where it is too long to be read again, its lines are refused with it."""
+def test_the_limit_applies_to_records_of_many_lines() -> None:
+    """Quotes do not matter. If a record is too long to be read again, its lines are refused with it."""
     fields = '"a\na",' * 10
     [refusal] = refusals(read(f"{HEADER}{fields}x\n", limit=50))[:1]
     assert (refusal.line, refusal.reason) == (2, too_long(50))
@@ -179,18 +182,18 @@ def test_a_record_of_many_lines_has_the_limit_of_one() -> None:
     text = f'{HEADER}A-1,{MORNING},1,"{endless * 30_000}'
     [refusal, *_] = refusals(read(text, limit=2_000_000))
     assert refusal.line == 2
-    assert refusal.reason.startswith(f"{too_long(2_000_000)}; the record ends in line 19")
+    assert refusal.reason.startswith(f"{too_long(2_000_000)}; the record ends on line 19")
 
 
 def test_a_header_that_is_too_long_is_an_error() -> None:
-    """As is any other that will not do."""
+    """It raises UnreadableFile, as any invalid header does."""
     with pytest.raises(UnreadableFile) as raised:
         read(HEADER, limit=10)
     assert str(raised.value) == f"the header is {too_long(10)}"
 
 
-def test_long_records_tell_sooner_what_is_numeric() -> None:
-    """A thousand of them might not fit into memory: what comes behind those that do does not decide any more."""
+def test_fewer_long_records_decide_what_is_numeric() -> None:
+    """A thousand long records might not fit into memory, so a smaller sample decides; later records do not."""
     note = "z" * 900
     records = read(HEADER + f"A-1,{MORNING},1,{note}\n" * 50 + f"A-1,{MORNING},word,{note}\n", limit=1000)
     assert [refusal.line for refusal in refusals(records)] == [52]

@@ -10,7 +10,7 @@ from tests.formats.reading import MORNING_US, events, maker, refusals, too_long
 
 
 def delimited(*messages: bytes) -> bytes:
-    """As google.protobuf writes them, whatever the bytes are."""
+    """Returns messages as google.protobuf writes them, whatever bytes they contain."""
     return b"".join(bytes([len(message)]) + message for message in messages)
 
 
@@ -23,7 +23,7 @@ EVENT = Event("A-1", MORNING_US, {"a": 1.5}, {"room": "küche"}, "id-1")
 
 
 def test_what_protobuf_writes_is_read() -> None:
-    """Every message behind its length is an event, whole: with its event_id, and however long it is."""
+    """Every message after its length becomes an event, with its event_id, however long it is."""
     long = sensor_event("A-2", MORNING_US, {f"m{n}": n for n in range(900)}, {"note": "x" * 4000})
     file = io.BytesIO()
     for message in (sensor_event(*EVENT[:5]), long):
@@ -34,12 +34,12 @@ def test_what_protobuf_writes_is_read() -> None:
 
 
 def test_an_empty_file_has_no_records() -> None:
-    """As a program that had nothing to write leaves it."""
+    """It is read without an error."""
     assert read(b"") == []
 
 
-def test_a_record_that_is_no_event_is_refused_with_its_bytes() -> None:
-    """The records around it are read: where each ends is known."""
+def test_an_invalid_record_is_refused_with_its_bytes() -> None:
+    """The records around it are read, because their lengths are known."""
     invalid = sensor_event("", MORNING_US, {"a": 1.0}, {}).SerializeToString()
     records = read(delimited(GOOD, b"\xff\xff", invalid, b"", GOOD))
     assert events(records) == [EVENT, EVENT]
@@ -52,8 +52,8 @@ def test_a_record_that_is_no_event_is_refused_with_its_bytes() -> None:
     ]
 
 
-def test_a_record_that_is_too_long_is_passed_over() -> None:
-    """The records around it are read: where it ends is known."""
+def test_a_record_that_is_too_long_is_skipped() -> None:
+    """The records around it are read, because its length is known."""
     records = read(delimited(GOOD, b"x" * 100, GOOD), limit=99)
     assert events(records) == [EVENT, EVENT]
     assert refusals(records) == [Refusal(2, too_long(99))]
@@ -62,22 +62,22 @@ def test_a_record_that_is_too_long_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("rest", "problem"),
     [
-        (b"\x80", "the length of the next is cut off"),
-        (b"\x05ab", "the next has 2 bytes of 5"),
-        (b"\x05", "the next has 0 bytes of 5"),
-        (b"\xff" * 11, "the length of the next has more than ten bytes"),
-        (b"\x81\xad\xe2\x04abc", "the next has 3 bytes of 10,000,001"),
+        (b"\x80", "the length of the next record is cut off"),
+        (b"\x05ab", "the next record is cut off after 2 of 5 bytes"),
+        (b"\x05", "the next record is cut off after 0 of 5 bytes"),
+        (b"\xff" * 11, "the length of the next record has more than ten bytes"),
+        (b"\x81\xad\xe2\x04abc", "the next record is cut off after 3 of 10,000,001 bytes"),
     ],
 )
-def test_where_records_end_no_more_the_rest_is_told(rest: bytes, problem: str) -> None:
-    """What comes before is read, and the error says behind which record it was."""
+def test_a_truncated_record_is_an_error(rest: bytes, problem: str) -> None:
+    """The records before it are read, and the error names the last of them."""
     records: list[Record] = []
     with pytest.raises(UnreadableFile) as raised:
         records += delimited_records(io.BytesIO(delimited(GOOD) + rest), maker())
     assert str(raised.value) == f"can't be read beyond record 1: {problem}"
 
 
-def test_the_records_before_the_failure_are_given() -> None:
-    """One by one, as they are asked for."""
+def test_the_records_before_a_failure_are_yielded() -> None:
+    """They are read lazily, one by one."""
     records = delimited_records(io.BytesIO(delimited(GOOD) + b"\x05ab"), maker())
     assert events([next(records)]) == [EVENT]

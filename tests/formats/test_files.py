@@ -21,15 +21,15 @@ def read(path: Path, content: bytes) -> list[Record]:
 
 
 def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record], str]:
-    """The records before the failure, and what it says."""
+    """Returns the records before the failure, and its message."""
     records: list[Record] = []
     try:
         with open_records(path, FileColumns(time_unit=time_unit), lambda: NOW_US) as file:
             for record in file:
-                records.append(record)  # noqa: PERF402 (those before the failure are wanted)
+                records.append(record)  # noqa: PERF402 (keeps the records before a failure)
     except UnreadableFile as problem:
         return records, str(problem)
-    pytest.fail("it was read to its end")
+    pytest.fail("the file was read to its end")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record
         ("readings.NDJSON.gz", NDJSON),
     ],
 )
-def test_the_suffix_tells_the_format(tmp_path: Path, name: str, content: str) -> None:
+def test_the_suffix_determines_the_format(tmp_path: Path, name: str, content: str) -> None:
     """Names end in .csv or .ndjson, in capitals or not, with or without .gz."""
     stored = gzip.compress(content.encode()) if name.lower().endswith(".gz") else content.encode()
     assert events(read(tmp_path / name, stored)) == [EVENT]
@@ -49,36 +49,36 @@ def test_the_suffix_tells_the_format(tmp_path: Path, name: str, content: str) ->
 
 @pytest.mark.parametrize("name", ["readings", "readings.txt", "readings.gz", "csv", "readings.csv.bz2"])
 def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
-    """A format that its name does not tell is not guessed."""
+    """The content does not determine the format."""
     with pytest.raises(UnreadableFile) as raised:
         read(tmp_path / name, CSV.encode())
     assert str(raised.value) == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz"
 
 
 @pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])
-def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path, name: str, content: str) -> None:
-    """What a Windows program saves as UTF-8 is read like any other file."""
+def test_a_byte_order_mark_and_windows_line_ends_are_ignored(tmp_path: Path, name: str, content: str) -> None:
+    """A UTF-8 file saved by a Windows program is read like any other file."""
     assert events(read(tmp_path / name, content.replace("\n", "\r\n").encode("utf-8-sig"))) == [EVENT]
 
 
 @pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])
-def test_a_byte_that_is_not_utf8_refuses_its_line_alone(tmp_path: Path, name: str, content: str) -> None:
+def test_a_byte_that_is_not_utf8_refuses_only_its_line(tmp_path: Path, name: str, content: str) -> None:
     """A line in Latin-1 is refused, the lines around it are not."""
     line = content.splitlines(keepends=True)[-1]
     records = read(tmp_path / name, content.encode() + line.encode("latin-1") + line.encode())
     number = len(content.splitlines()) + 1
-    assert refusals(records) == [Refusal(number, "not UTF-8: byte 0xfc is no part of a character")]
+    assert refusals(records) == [Refusal(number, "not UTF-8: invalid byte 0xfc")]
     assert events(records) == [EVENT, EVENT]
 
 
-def test_utf16_is_told_as_what_it_is_not(tmp_path: Path) -> None:
+def test_utf16_is_one_error(tmp_path: Path) -> None:
     """A whole file in another encoding is one error, not one for every line."""
-    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: byte 0xff"):
+    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: invalid byte 0xff"):
         read(tmp_path / "readings.csv", CSV.encode("utf-16"))
 
 
-def test_records_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
-    """The file is not read as a whole before its first record is there."""
+def test_records_are_read_lazily(tmp_path: Path) -> None:
+    """The first record is available before the whole file is read."""
     path = tmp_path / "readings.csv"
     path.write_text(CSV + f"A-1,{MORNING},1,x\n" * 100_000)
     with open_records(path, FileColumns(), lambda: NOW_US) as records:
@@ -90,8 +90,8 @@ def test_records_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".ndjson.gz"])
-def test_a_truncated_gzip_gives_what_is_in_it_and_then_an_error(tmp_path: Path, suffix: str) -> None:
-    """Every whole line before the cut is read, and the error says behind which line that was."""
+def test_a_truncated_gzip_yields_its_records_and_then_an_error(tmp_path: Path, suffix: str) -> None:
+    """Every complete line before the cut is read, and the error names the last of them."""
     times = [1_700_000_000_000_000 + n * 1_234_567 for n in range(30_000)]
     header = "sensor_id,event_time,a\n" if suffix == ".csv.gz" else ""
     line = "A,{0},{0}\n" if suffix == ".csv.gz" else '{{"sensor_id":"A","event_time":{0},"a":{0}}}\n'
@@ -106,8 +106,8 @@ def test_a_truncated_gzip_gives_what_is_in_it_and_then_an_error(tmp_path: Path, 
     assert problem.startswith(f"can't be read beyond line {behind}: Compressed file ended")
 
 
-def test_an_open_quote_before_the_cut_costs_no_other_line(tmp_path: Path) -> None:
-    """A quote that is open where a truncated file ends does not take the lines above the cut with it."""
+def test_an_unclosed_quote_before_the_cut_refuses_no_other_line(tmp_path: Path) -> None:
+    """If a truncated file ends within a quote, the lines above the cut are still read."""
     open_quote = CSV + f'A-1,{MORNING},1,"open\n' + CSV.splitlines(keepends=True)[1] * 1000
     stored = gzip.compress(open_quote.encode(), compresslevel=0)
     path = tmp_path / "readings.csv.gz"
@@ -118,8 +118,8 @@ def test_an_open_quote_before_the_cut_costs_no_other_line(tmp_path: Path) -> Non
     assert problem.startswith("can't be read beyond line ")
 
 
-def test_what_is_no_gzip_is_an_error(tmp_path: Path) -> None:
-    """A plain file with .gz behind its name, and one whose checksum is wrong, are told."""
+def test_an_invalid_gzip_is_an_error(tmp_path: Path) -> None:
+    """A plain file with the suffix .gz is refused; one with a wrong checksum raises an error after its records."""
     path = tmp_path / "readings.csv.gz"
     path.write_bytes(CSV.encode())
     assert read_until_it_fails(path) == ([], "can't be read: Not a gzipped file (b'se')")
@@ -144,7 +144,7 @@ DELIMITED = delimited(EVENT)
     ],
 )
 def test_memory_is_bounded(tmp_path: Path, name: str, above: bytes, below: bytes) -> None:
-    """Of a line or record of 200 MB, in a file of one, no more is held than the limit; what is around it is read."""
+    """A line or record of 200 MB is not read into memory; the records around it are read."""
     with gzip.open(path := tmp_path / name, "wb", compresslevel=1) as file:
         file.write(above)
         for _ in range(200):

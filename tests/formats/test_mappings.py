@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from pipeline.core.events import Event
-from pipeline.formats.mappings import Bad, event_of
+from pipeline.formats.mappings import BadValue, event_of
 from pipeline.formats.values import InvalidEvent, Malformed
 from tests.formats.reading import MORNING, MORNING_US, events, maker
 
@@ -17,8 +17,8 @@ def event(record: dict[str, Any], **columns: str) -> Event:
     return made
 
 
-def test_each_type_has_its_meaning() -> None:
-    """Numbers of any kind are readings; strings, booleans and times metadata; None is missing."""
+def test_each_type_is_a_reading_or_metadata() -> None:
+    """Numbers of any type are readings; strings, booleans, times and UUIDs are metadata; None is missing."""
     made = event(
         {
             "a": 1,
@@ -49,12 +49,12 @@ def test_each_type_has_its_meaning() -> None:
     ],
 )
 def test_a_time_is_a_time_or_a_number_in_its_unit(time: Any, unit: str) -> None:
-    """A time says its unit itself; a naive one is UTC."""
+    """The unit applies only to numbers; a datetime without an offset is UTC."""
     assert event({"event_time": time, "a": 1}, time_unit=unit).event_time_us == MORNING_US
 
 
-def test_a_number_can_name_a_sensor() -> None:
-    """It is called as it is written."""
+def test_a_number_can_be_a_sensor_id() -> None:
+    """The id is the number as it is written."""
     assert event({"sensor_id": 17, "a": 1}).sensor_id == "17"
 
 
@@ -64,19 +64,19 @@ def test_a_number_can_name_a_sensor() -> None:
         ({"a": {"b": 1}}, "'a' is nested"),
         ({"a": [1]}, "'a' is nested"),
         ({"a": b"x"}, "'a' is bytes, neither a number nor text"),
-        ({"a": Bad("is no uuid")}, "'a' is no uuid"),
+        ({"a": BadValue("is not a UUID")}, "'a' is not a UUID"),
         ({"a": timedelta(1)}, "'a' is a timedelta, neither a number nor text"),
-        ({"event_time": Bad("is no time")}, "'event_time' is no time"),
-        ({"sensor_id": Bad("is no text")}, "'sensor_id' is no text"),
-        ({"a": 10**400}, "'a' is beyond what a double can hold"),
-        ({"a": Decimal("1e400")}, "'a' is beyond what a double can hold"),
+        ({"event_time": BadValue("is not a time")}, "'event_time' is not a time"),
+        ({"sensor_id": BadValue("is not text")}, "'sensor_id' is not text"),
+        ({"a": 10**400}, "'a' exceeds the range of a double"),
+        ({"a": Decimal("1e400")}, "'a' exceeds the range of a double"),
         ({"sensor_id": None}, "'sensor_id' is missing"),
         ({"sensor_id": True}, "'sensor_id' is neither a string nor a number"),
         ({"event_time": None}, "'event_time' is missing"),
         ({"event_time": [1]}, "'event_time' is neither a string nor a number"),
     ],
 )
-def test_what_makes_no_event_is_malformed(record: dict[str, Any], reason: str) -> None:
+def test_an_unreadable_value_is_malformed(record: dict[str, Any], reason: str) -> None:
     """The reason names the field."""
     with pytest.raises(Malformed) as raised:
         event({"a": 1, **record})
@@ -84,8 +84,8 @@ def test_what_makes_no_event_is_malformed(record: dict[str, Any], reason: str) -
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_is_an_invalid_event(value: float) -> None:
-    """It is not taken for a missing value, and the event comes with the refusal."""
+def test_a_value_that_is_not_finite_makes_the_event_invalid(value: float) -> None:
+    """It does not count as missing, and the error contains the event."""
     with pytest.raises(InvalidEvent, match=r"^NON_FINITE_VALUE") as raised:
         event({"a": value})
     assert b"A-1" in raised.value.data

@@ -15,7 +15,7 @@ def read(text: str, limit: int = 10_000_000, **columns: str) -> list[Record]:
 
 
 def test_a_json_object_becomes_an_event() -> None:
-    """Numbers are readings, strings and booleans metadata, null nothing; blank lines are skipped."""
+    """Numbers are readings, strings and booleans metadata, null is missing; blank lines are skipped."""
     records = read(
         f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "b": -2.5e1, "on": true, "off": false, '
         f'"room": "NA", "gone": null, "none": ""}}\r\n\n  \n{{"a": 2, "event_time": "{MORNING}", "sensor_id": 17}}'
@@ -29,13 +29,13 @@ def test_a_json_object_becomes_an_event() -> None:
 
 @pytest.mark.parametrize("time", ["1458031648.545123", '"1458031648.545123"', "1458031648545123e-6"])
 def test_a_json_number_keeps_its_microseconds(time: str) -> None:
-    """A time that is written as a JSON number is as exact as one in a string."""
+    """A time written as a JSON number is as exact as one in a string."""
     [event] = events(read(f'{{"who": "A-1", "t": {time}, "a": 1}}', sensor="who", time="t", time_unit="s"))
     assert event == Event("A-1", 1458031648_545123, {"a": 1.0}, {})
 
 
-def test_digits_of_a_time_or_sensor_are_as_they_are_written() -> None:
-    """Also where a double would not hold them, whatever the lines before were like."""
+def test_times_and_sensors_keep_all_their_digits() -> None:
+    """They do so even if a double would lose digits, whatever the lines before contain."""
     times = ["1458031648545", "1458031648545.1239", "1458031648546"]
     records = read(
         "\n".join(f'{{"sensor_id": 1.50, "event_time": {time}, "a": 0.10}}' for time in times), time_unit="ms"
@@ -52,22 +52,22 @@ def test_digits_of_a_time_or_sensor_are_as_they_are_written() -> None:
     [
         ('"a": {"b": 1}', "'a' is nested"),
         ('"a": [1]', "'a' is nested"),
-        ('"a": 1, "a": 2', "two values have one name"),
-        ('"a": NaN', "not JSON: NaN is no number"),
-        ('"a": -Infinity', "not JSON: -Infinity is no number"),
-        ('"a": 1e400', "'a' is beyond what a double can hold"),
-        ('"a": -1' + "0" * 400, "'a' is beyond what a double can hold"),
+        ('"a": 1, "a": 2', "two values have the same name"),
+        ('"a": NaN', "not JSON: NaN is not a number"),
+        ('"a": -Infinity', "not JSON: -Infinity is not a number"),
+        ('"a": 1e400', "'a' exceeds the range of a double"),
+        ('"a": -1' + "0" * 400, "'a' exceeds the range of a double"),
         ('"a": ' + "9" * 5000, "not JSON: Exceeds the limit"),
         ('"a": 1,', "not JSON: "),
         ('"a": ' + "[" * 100_000, "not JSON: maximum recursion depth exceeded"),
-        ('"a": 1, "room": "\\ud800"', "half of a surrogate pair is no text"),
-        ('"a": 1, "room": "k\udcfcche"', "not UTF-8: byte 0xfc is no part of a character"),
+        ('"a": 1, "room": "\\ud800"', "text contains an unpaired surrogate"),
+        ('"a": 1, "room": "k\udcfcche"', "not UTF-8: invalid byte 0xfc"),
         ('"a": null', "NO_READINGS: "),
         ('"a b": 1', "INVALID_METRIC_NAME: "),
     ],
 )
-def test_json_that_makes_no_event_is_refused(values: str, reason: str) -> None:
-    """Each line stands for itself: a bad one is refused with its number, the next one is read."""
+def test_invalid_json_is_refused(values: str, reason: str) -> None:
+    """A bad line is refused with its number, and the next one is read."""
     bad = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", {values}}}'
     records = read(f"{GOOD}\n{bad}\n{GOOD}\n")
     [refusal] = refusals(records)
@@ -91,21 +91,21 @@ def test_json_that_makes_no_event_is_refused(values: str, reason: str) -> None:
     ],
 )
 def test_json_without_sensor_or_time_is_refused(line: str, reason: str) -> None:
-    """A line that is no object, or whose sensor or time is missing or of another kind, is refused."""
+    """A line that is not an object, or whose sensor or time is missing or of another type, is refused."""
     assert read(f"\n{line}\n") == [Refusal(2, reason)]
 
 
 @pytest.mark.parametrize("text", ["", "\n \r\n"])
-def test_nothing_at_all_is_an_error_at_once(text: str) -> None:
-    """A text without a record is told before any record is asked for."""
+def test_an_empty_file_is_an_error_at_once(text: str) -> None:
+    """The error is raised before any record is read."""
     with pytest.raises(UnreadableFile, match=r"^it is empty$"):
         ndjson_records(Lines(io.StringIO(text, newline="")), maker())
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("more", [1, 2, 3, 100, 70_000, 200_000])
-def test_a_line_that_is_too_long_is_passed_over(end: str, more: int) -> None:
-    """It is refused with its number, wherever reading it is cut; the others are read, up to the very limit."""
+def test_a_line_that_is_too_long_is_skipped(end: str, more: int) -> None:
+    """It is refused with its number, whatever its length and line end; lines up to exactly the limit are read."""
     limit = len(GOOD) + len(end) + 10
     longest = GOOD + " " * 10
     records = read(end.join([GOOD, "x" * (limit + more), longest, "x" * (limit + more + 1), longest, "bad"]), limit)
@@ -114,8 +114,8 @@ def test_a_line_that_is_too_long_is_passed_over(end: str, more: int) -> None:
     assert refusals(records)[2].line == 6
 
 
-def test_the_limit_is_one_of_bytes() -> None:
-    """Not of characters; and it is one of the first line and the last, too."""
+def test_the_limit_counts_bytes() -> None:
+    """It counts bytes, not characters, and also applies to the first and the last line."""
     line = GOOD.replace("A-1", "é" * 40)
     size = len(line.encode())
     assert len(line) < size - 1

@@ -34,7 +34,7 @@ def read(content: bytes, limit: int = 10_000_000, **columns: str) -> list[Record
 
 
 def texts(*values: bytes) -> pyarrow.Array:
-    """Strings, whether they are UTF-8 or not."""
+    """Returns a column of strings, whether they are UTF-8 or not."""
     offsets = pyarrow.array([sum(map(len, values[:n])) for n in range(len(values) + 1)], pyarrow.int32())
     return pyarrow.StringArray.from_buffers(len(values), offsets.buffers()[1], pyarrow.py_buffer(b"".join(values)))
 
@@ -44,7 +44,7 @@ def of(values: list[Any], kind: pyarrow.DataType, stored: pyarrow.DataType | Non
 
 
 def typed() -> Iterator[tuple[pyarrow.Array, float | str]]:
-    """One value of each type, and what it is in an event: a reading or metadata."""
+    """Yields a column with one value of each type, and the reading or metadata that it becomes."""
     yield of([7], pyarrow.int8()), 7.0
     yield of([2**64 - 1], pyarrow.uint64()), 2.0**64
     yield of([1.5], pyarrow.float16()), 1.5
@@ -69,7 +69,7 @@ def typed() -> Iterator[tuple[pyarrow.Array, float | str]]:
 
 @pytest.mark.parametrize(("column", "value"), list(typed()), ids=lambda each: str(getattr(each, "type", "")))
 def test_each_type_is_a_number_or_text(column: pyarrow.Array, value: float | str) -> None:
-    """A duration is a number of seconds."""
+    """Numbers and durations, in seconds, are readings; all else is metadata."""
     number = isinstance(value, float)
     expected = EVENT._replace(
         readings={"a": 1.5, **({"more": value} if number else {})}, metadata={} if number else {"more": value}
@@ -94,17 +94,17 @@ def test_each_type_is_a_number_or_text(column: pyarrow.Array, value: float | str
         ),
         (
             of([0], pyarrow.timestamp("us", "Mars/Phobos")),
-            "is a timestamp[us, tz=Mars/Phobos], whose time zone is unknown: 'Mars/Phobos'",
+            "is a timestamp[us, tz=Mars/Phobos] with an unknown time zone: 'Mars/Phobos'",
         ),
         (
             of([-5], pyarrow.time32("s"), pyarrow.int32()),
-            "is no time of a day: a time32[ms] of -5,000,000 µs since midnight",
+            "is not a time of day: a time32[ms] of -5,000,000 µs since midnight",
         ),
         (
             of([2**60], pyarrow.time64("us"), pyarrow.int64()),
-            "is no time of a day: a time64[us] of 1,152,921,504,606,846,976 µs since midnight",
+            "is not a time of day: a time64[us] of 1,152,921,504,606,846,976 µs since midnight",
         ),
-        (texts(b"\xff\xfe"), "is not UTF-8: byte 0xff is no part of a character"),
+        (texts(b"\xff\xfe"), "is not UTF-8: invalid byte 0xff"),
         (of([b"x"], pyarrow.binary()), "is bytes, neither a number nor text"),
         (of([b"x"], pyarrow.binary(1)), "is bytes, neither a number nor text"),
         (of([[1]], pyarrow.list_(pyarrow.int8())), "is nested"),
@@ -117,8 +117,8 @@ def test_each_type_is_a_number_or_text(column: pyarrow.Array, value: float | str
     ],
 )
 @pytest.mark.parametrize("use_dictionary", [False, True])
-def test_a_bad_value_is_its_records_own_problem(column: pyarrow.Array, reason: str, use_dictionary: bool) -> None:
-    """The records around it are read, in its row group and others; the refusal has the record's number."""
+def test_a_bad_value_refuses_only_its_record(column: pyarrow.Array, reason: str, use_dictionary: bool) -> None:
+    """The records around it are read, in its row group and in others. The refusal has the record's number."""
     missing = pyarrow.nulls(1, column.type)
     table = pyarrow.concat_arrays([missing, missing, column, missing])
     records = read(parquet(table, 4, row_group_size=3, use_dictionary=use_dictionary), limit=1000)
@@ -127,13 +127,13 @@ def test_a_bad_value_is_its_records_own_problem(column: pyarrow.Array, reason: s
     assert (refusal.line, refusal.reason, refusal.data) == (3, f"'more' {reason}", None)
 
 
-def test_a_column_of_nothing_is_no_matter() -> None:
-    """It has a type of its own."""
+def test_a_column_of_nulls_is_ignored() -> None:
+    """Parquet has a type of its own for it."""
     assert events(read(parquet(pyarrow.nulls(1)))) == [EVENT]
 
 
-def test_times_of_events_are_judged_alone() -> None:
-    """One that is out of range is refused; so is a sensor that is no text."""
+def test_a_bad_sensor_or_time_refuses_only_its_record() -> None:
+    """A time out of range is refused, and so is a sensor that is not UTF-8."""
     times = pyarrow.array([MORNING_US // 1000, MORNING_US], pyarrow.timestamp("ms"))
     records = read(parquet(None, 2, times))
     assert events(records) == [EVENT]
@@ -145,15 +145,15 @@ def test_times_of_events_are_judged_alone() -> None:
     assert [each.line for each in refusals(sensors)] == [2]
 
 
-def test_old_timestamps_keep_their_year() -> None:
-    """In nanoseconds, as most readers take them, those of 96 bits would run over."""
+def test_timestamps_of_96_bits_keep_their_year() -> None:
+    """In nanoseconds, as most readers convert them, they would overflow."""
     late = pyarrow.array([253_370_764_800_000_000], pyarrow.timestamp("us"))  # the year 9999
     [event] = events(read(parquet(late, use_deprecated_int96_timestamps=True)))
     assert event.metadata == {"more": "9999-01-01T00:00:00"}
 
 
-def test_ranges_part_a_file() -> None:
-    """Every row group is in exactly one of them; records have the numbers that they have in the file."""
+def test_ranges_divide_a_file() -> None:
+    """Every row group is in exactly one range, and records have their numbers in the file."""
     times = pyarrow.array([MORNING_US + n if n % 50 else 2**62 for n in range(400)], pyarrow.timestamp("us"))
     content = parquet(None, 400, times, row_group_size=30)
     records: list[Record] = []
@@ -164,8 +164,8 @@ def test_ranges_part_a_file() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_text_that_many_records_share_is_held_once(nested: bool) -> None:
-    """So many records of a megabyte each are one megabyte."""
+def test_a_text_that_many_records_share_is_in_memory_once(nested: bool) -> None:
+    """Three hundred records that share a text of a megabyte take little more than a megabyte."""
     shared = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 300, pyarrow.int32()), ["x" * 1_000_000])
     content = parquet(pyarrow.ListArray.from_arrays(list(range(301)), shared) if nested else shared, 300)
     before = pyarrow.total_allocated_bytes()
@@ -179,27 +179,26 @@ def test_a_text_that_many_records_share_is_held_once(nested: bool) -> None:
     assert most < 20_000_000
 
 
-def test_values_of_a_type_too_wide_are_not_read() -> None:
-    """A thousand of them would be, for one that the file holds once."""
+def test_a_type_with_large_fixed_size_values_is_refused() -> None:
+    """A batch would contain a thousand copies of a value that the file stores once."""
     with pytest.raises(UnreadableFile, match="can't be read: a value of 'more' has 100,000 bytes"):
         read(parquet(of([b"x" * 100_000], pyarrow.binary(100_000))))
 
 
-def test_a_row_group_of_giants_is_refused_unread() -> None:
-    """With the numbers of its records; the others are read."""
+def test_a_row_group_with_an_oversized_column_is_refused_unread() -> None:
+    """The refusal has the numbers of its records; the other row groups are read."""
     giant = pyarrow.array(["x", "y" * 200_000, None, "z"])
     records = read(parquet(giant, 4, row_group_size=2, use_dictionary=False), limit=10_000)
     assert [event.metadata.get("more") for event in events(records)] == [None, "z"]
     [refusal] = refusals(records)
     assert refusal.line == 1
     assert refusal.reason == (
-        "this record and all to number 2: they are a row group in which 'more' has more than 160,000 bytes, 16 times "
-        "--max-record-bytes"
+        "all records of this row group, up to number 2: 'more' has more than 160,000 bytes, 16 times --max-record-bytes"
     )
 
 
-def test_a_damaged_row_group_costs_no_other() -> None:
-    """What can be read is read, and then the damage is told."""
+def test_a_damaged_row_group_affects_no_other() -> None:
+    """The other row groups are read before the error is raised."""
     content = bytearray(parquet(texts(*[b"text %d" % n for n in range(9)]), 9, row_group_size=3))
     group = pyarrow.parquet.read_metadata(io.BytesIO(content)).row_group(1)
     begin = group.column(0).dictionary_page_offset
@@ -210,14 +209,14 @@ def test_a_damaged_row_group_costs_no_other() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff" * 40 + b"PAR1"])
-def test_what_is_no_parquet(content: bytes) -> None:
-    """It is told in one line."""
+def test_another_format_is_an_error(content: bytes) -> None:
+    """The message is one line."""
     with pytest.raises(UnreadableFile, match=r"^can't be read: .*$"):
         ParquetFile(io.BytesIO(content), maker())
 
 
 def test_any_byte_may_be_damaged() -> None:
-    """Reading ends with records or with UnreadableFile, never otherwise."""
+    """Reading ends normally or with UnreadableFile, never with another error."""
     content = parquet(texts(b"red", b"blue"), 2, compression="snappy")
     for place in range(4, len(content)):
         damaged = content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]

@@ -29,8 +29,8 @@ from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
         ("true", None),
     ],
 )
-def test_numbers_are_those_that_any_language_reads(text: str, value: float | None) -> None:
-    """Finite decimal numbers of any size are numbers; what Python alone takes for one is not."""
+def test_only_numbers_that_any_language_reads_are_accepted(text: str, value: float | None) -> None:
+    """Finite decimal numbers of any size are accepted; spellings that only Python accepts are not."""
     assert parse_number(text) == value
 
 
@@ -58,13 +58,13 @@ def test_numbers_are_those_that_any_language_reads(text: str, value: float | Non
     ],
 )
 def test_times_are_exact_to_the_microsecond(unit: str, text: str, time_us: int) -> None:
-    """No unit and no number of decimals loses a microsecond; what is finer is cut off."""
+    """No unit and no number of decimals loses a microsecond; finer digits are truncated."""
     [event] = events([maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})])
     assert event.event_time_us == time_us
 
 
 @pytest.mark.parametrize(
-    ("unit", "text", "wanted"),
+    ("unit", "text", "expected"),
     [
         ("s", "soon", "a number of seconds since the epoch"),
         ("s", "1_458_031_648", "a number of seconds since the epoch"),
@@ -76,16 +76,16 @@ def test_times_are_exact_to_the_microsecond(unit: str, text: str, time_us: int) 
         ("iso", "2016-03-15T24:61:00Z", "an ISO 8601 time"),
     ],
 )
-def test_a_text_that_is_no_time_is_malformed(unit: str, text: str, wanted: str) -> None:
-    """The refusal says what a time is in the unit that was named."""
+def test_an_invalid_time_is_malformed(unit: str, text: str, expected: str) -> None:
+    """The message says what is expected in the configured unit."""
     with pytest.raises(Malformed) as raised:
         maker(time="when", time_unit=unit).event("A-1", text, {"a": 1.0}, {})
-    assert str(raised.value) == f"'when' '{text}' is not {wanted}"
+    assert str(raised.value) == f"'when' '{text}' is not {expected}"
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "iso"])
-def test_foreign_text_is_told_in_short(unit: str) -> None:
-    """A field of any length and any characters makes a line of ours that can be read."""
+def test_messages_shorten_and_escape_text(unit: str) -> None:
+    """Whatever a field contains, the message is short and printable."""
     with pytest.raises(Malformed) as raised:
         maker(time_unit=unit).event("A-1", "9\x1b" * 5000, {"a": 1.0}, {})
     assert str(raised.value).isprintable()
@@ -94,7 +94,7 @@ def test_foreign_text_is_told_in_short(unit: str) -> None:
 
 @pytest.mark.parametrize(("unit", "text"), [("s", "1458031648545"), ("s", "-99999999999999"), ("us", "9" * 20)])
 def test_a_time_beyond_the_calendar_is_malformed(unit: str, text: str) -> None:
-    """Seconds that are really milliseconds, say, lie in a year that no protobuf Timestamp can hold."""
+    """A protobuf Timestamp has no such years. Milliseconds read as seconds are a common cause."""
     with pytest.raises(Malformed) as raised:
         maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})
     assert str(raised.value) == f"'event_time' '{text}' is outside the years 1 to 9999"
@@ -112,7 +112,7 @@ def test_a_time_beyond_the_calendar_is_malformed(unit: str, text: str) -> None:
     ],
 )
 def test_a_time_that_the_pipeline_refuses_is_refused(unit: str, text: str, reason: Reason) -> None:
-    """Before the year 2000, and later than an hour from now, is bad data at the door already."""
+    """Times before the year 2000, or later than an hour from now, are bad data."""
     with pytest.raises(BadData) as raised:
         maker(time_unit=unit).event("A-1", text, {"a": 1.0}, {})
     assert raised.value.reason is reason
@@ -122,7 +122,7 @@ def test_a_time_that_the_pipeline_refuses_is_refused(unit: str, text: str, reaso
     ("sensor", "time", "missing"), [("", MORNING, "who"), (" ", MORNING, "who"), ("A", "", "when")]
 )
 def test_a_record_needs_a_sensor_and_a_time(sensor: str, time: str, missing: str) -> None:
-    """Whichever is missing is named as the file names it."""
+    """The message has the file's own name of the missing column."""
     with pytest.raises(Malformed) as raised:
         maker(sensor="who", time="when").event(sensor, time, {"a": 1.0}, {})
     assert str(raised.value) == f"'{missing}' is missing"
@@ -140,7 +140,7 @@ def test_a_record_needs_a_sensor_and_a_time(sensor: str, time: str, missing: str
         ("A", {"a": 1.0}, {"room": "x" * 4097}, Reason.METADATA_TOO_LONG),
     ],
 )
-def test_every_rule_of_the_contract_holds_at_the_door(
+def test_events_are_checked_by_the_rules_of_the_pipeline(
     sensor: str, readings: dict[str, float], metadata: dict[str, str], reason: Reason
 ) -> None:
     """An event that the pipeline would refuse is refused with the pipeline's reason."""
@@ -150,14 +150,14 @@ def test_every_rule_of_the_contract_holds_at_the_door(
 
 
 def test_half_a_surrogate_pair_is_malformed() -> None:
-    """Text that UTF-8 can't hold, as JSON can escape it, is refused wherever it is."""
+    """JSON can escape it, but UTF-8 can't encode it: it is refused wherever it is."""
     for sensor, metric, value in (("\ud800", "a", "x"), ("A", "\ud800", "x"), ("A", "a", "\udfff")):
-        with pytest.raises(Malformed, match=r"^half of a surrogate pair is no text$"):
+        with pytest.raises(Malformed, match=r"^text contains an unpaired surrogate$"):
             maker().event(sensor, MORNING, {metric: 1.0}, {"room": value})
 
 
-def test_the_event_holds_what_the_record_said() -> None:
-    """Sensor, time, readings and metadata come out as they went in."""
+def test_the_event_has_the_values_of_the_record() -> None:
+    """Sensor, time, readings and metadata are unchanged."""
     event = maker().event("A-1", MORNING, {"a": 1.5, "b": -0.0}, {"room": "küche"})
     [(sensor_id, event_time_us, readings, metadata, *_)] = events([event])
     assert (sensor_id, event_time_us, readings, metadata) == (
@@ -168,8 +168,8 @@ def test_the_event_holds_what_the_record_said() -> None:
     )
 
 
-def test_bytes_that_were_not_utf8_are_found() -> None:
-    """Proper UTF-8 passes; the first byte that is not is told."""
+def test_bytes_that_were_not_utf8_are_malformed() -> None:
+    """Valid UTF-8 passes; the message has the first invalid byte."""
     check_utf8("küche \N{SNOWMAN}")
-    with pytest.raises(Malformed, match=r"^not UTF-8: byte 0xfc is no part of a character$"):
+    with pytest.raises(Malformed, match=r"^not UTF-8: invalid byte 0xfc$"):
         check_utf8("küche".encode("latin-1").decode(errors="surrogateescape"))

@@ -182,7 +182,7 @@ def test_a_column_that_became_metadata_is_reported(inbox: Inbox, tmp_path: Path)
     file.write_text("sensor_id,event_time,n,b\nA-1,1714550400,0,1\nA-1,1714550401,1,broken\n")
     result = publish(file, inbox.topic)
     assert result.exit_code == 0
-    assert result.stderr == f"{file}:3: 'b' is metadata, since 'broken' is no number\n"
+    assert result.stderr == f"{file}:3: 'b' is metadata because 'broken' is not a number\n"
 
 
 def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
@@ -206,7 +206,7 @@ def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
     file = numbered(3)
     result = publish(file, inbox.topic, "--time-column", "when")
     assert result.exit_code == 1
-    assert result.output == f"Error: {file}: no column 'when'; there are 'sensor_id', 'event_time', 'n'\n"
+    assert result.output == f"Error: {file}: no column 'when'; the columns are 'sensor_id', 'event_time', 'n'\n"
     assert publish(file, inbox.topic, "--batch", "3").exit_code == 0
     assert numbers(inbox.take(1)) == [[0, 1, 2]]
 
@@ -327,8 +327,8 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     result = publish(file, NO_TOPIC, *of_table)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"Error: 1 of 2 events are older than the readings that table {table} keeps (raw: maxage=90d): Bigtable "
-        "collects them soon after they are written; nothing was published; set "
+        f"Error: 1 of 2 events are too old for table {table} (raw: maxage=90d): Bigtable would "
+        "collect them soon after they are written; nothing was published; set "
         "--accept-expired to publish them anyway\n"
     )
     result = publish(file, inbox.topic, *of_table, "--accept-expired")

@@ -48,7 +48,7 @@ def test_pulls_are_put_together(pull):
 
 def test_enough_messages(pull, monkeypatch):
     """A pull never returns more messages than the gate asks for."""
-    monkeypatch.setattr(direct_runner, "_MESSAGES_A_PULL", 3)
+    monkeypatch.setattr(direct_runner, "_MESSAGES_PER_PULL", 3)
     assert pull(response(b"1", b"2"), response(b"3")) == ([b"1", b"2", b"3"], [3, 1])
 
 

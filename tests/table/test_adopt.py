@@ -220,11 +220,11 @@ MISFITS = {
     ),
     "a reading among aggregates": (
         {"s1#8228676000000000": {("stats", "t"): ("1", EPOCH)}},
-        "cell stats:t is not one that this schema writes there",
+        "the schema would not write cell stats:t",
     ),
     "a part of an aggregate": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(0)), ("stats", "sum_t"): ("1", at(0))}},
-        "it has no avg_t, count_t, max_t …",
+        "it lacks avg_t, count_t, max_t …",
     ),
     "an aggregate with the time of writing": (
         {"agg#hourly#s9#2026-02-17T12": {("stats", "reading_count"): ("1", at(90))}},

@@ -1,4 +1,4 @@
-# A replicated instance, event time from an attribute, and the job. Make the template first:
+# A replicated instance, event time from an attribute, and the job. Publish the template first:
 #
 #     make template PROJECT=my-project REGION=europe-west4 REPOSITORY=tidetable
 #     terraform -chdir=templates/terraform/example init
@@ -20,24 +20,24 @@ terraform {
 }
 
 variable "project" {
-  description = "Project of everything here, by its id."
+  description = "The project's id."
   type        = string
 }
 
 variable "template_path" {
-  description = "The Flex Template's spec, gs://BUCKET/PATH.json. Without it everything but the job is made."
+  description = "The Flex Template's spec, gs://BUCKET/PATH.json. If it is not set, no job is created."
   type        = string
   default     = null
 }
 
 variable "image" {
-  description = "The image of launcher and workers, REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
+  description = "The image of the launcher and the workers, REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
   type        = string
   default     = null
 }
 
 variable "notification_channels" {
-  description = "Where alerts go, projects/P/notificationChannels/N."
+  description = "Notification channels of the alerts, projects/P/notificationChannels/N."
   type        = list(string)
   default     = []
 }
@@ -70,20 +70,20 @@ module "tidetable" {
   }
 
   app_profiles = {
-    dashboards = {}                        # the nearest cluster that answers
-    repair     = { cluster = "sensors-a" } # reads what it has just written
+    dashboards = {}                        # the nearest available cluster
+    repair     = { cluster = "sensors-a" } # one cluster, so that reads see the writes before them
   }
 
   notification_channels = var.notification_channels
 }
 
 output "topics" {
-  description = "Where to publish, by input."
+  description = "The topics to publish to, by input."
   value       = module.tidetable.topics
 }
 
 output "dead_letter_subscription" {
-  description = "Where dead letters wait."
+  description = "The subscription that stores dead letters."
   value       = module.tidetable.dead_letter_subscription
 }
 
