@@ -1,7 +1,10 @@
-"""Puts into a published template spec what gcloud leaves out of the metadata: the streaming modes.
+"""Adds to a published template spec what gcloud leaves out: the streaming modes and the image of the workers.
 
 ``gcloud dataflow flex-template build`` (seen in release 528) copies name, description and parameters of its
 ``--metadata-file`` and nothing else; without the rest the console does not offer at-least-once mode.
+
+The image in the spec is the launcher's. The workers run it only if the launch says so, which the console cannot; hence
+it is the default of ``FlexTemplateRuntimeEnvironment.sdkContainerImage`` as well.
 
     python3 complete_spec.py SPEC METADATA
 """
@@ -15,6 +18,7 @@ def main(spec_file: str, metadata_file: str) -> None:
     """Completes the spec in its place."""
     spec = json.loads(Path(spec_file).read_text())
     spec["metadata"] = json.loads(Path(metadata_file).read_text())
+    spec.setdefault("defaultEnvironment", {}).setdefault("sdkContainerImage", spec["image"])
     Path(spec_file).write_text(json.dumps(spec, indent=4, sort_keys=True) + "\n")
 
 
