@@ -330,3 +330,23 @@ def test_monitoring_finds_what_is_made():
     looked_for = set(re.findall(r'\\"(tidetable-[a-z-]*[a-z])\\"', files))
     assert looked_for == made
     assert all(json.loads(path.read_text()) for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
+
+
+def test_the_manual_enables_what_terraform_calls():
+    """The list of APIs has those of every kind of resource, and the one that grants roles on a project."""
+    apis = {
+        "artifact_registry": {"artifactregistry"},
+        "bigtable": {"bigtable", "bigtableadmin"},
+        "dataflow": {"dataflow", "compute"},
+        "monitoring": {"monitoring"},
+        "project_iam": {"cloudresourcemanager", "iam"},
+        "pubsub": {"pubsub"},
+        "service_account": {"iam"},
+        "storage": {"storage"},
+    }
+    of_kinds = [
+        next(names for part, names in apis.items() if kind.startswith(f"google_{part}")) for kind, _ in RESOURCES
+    ]
+    manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
+    enabled = re.search(r"gcloud services enable (.*?) --project", manual, re.DOTALL)[1]
+    assert set().union(*of_kinds) <= set(re.findall(r"(\w+)\.googleapis\.com", enabled))
