@@ -1,7 +1,10 @@
-"""Adds the metadata that gcloud leaves out of a published template spec: the streaming modes.
+"""Adds to a published template spec what gcloud leaves out: the streaming modes and the image of the workers.
 
 ``gcloud dataflow flex-template build`` (seen in release 528) copies only the name, description and parameters from its
 ``--metadata-file``. Without the rest, the console does not offer at-least-once mode.
+
+The image in the spec is the launcher's. The workers run it only if the launch says so, which the console cannot; hence
+it is the default of ``FlexTemplateRuntimeEnvironment.sdkContainerImage`` as well.
 
     python3 complete_spec.py SPEC METADATA
 """
@@ -15,6 +18,7 @@ def main(spec_file: str, metadata_file: str) -> None:
     """Replaces the metadata in the spec file by that of the metadata file."""
     spec = json.loads(Path(spec_file).read_text())
     spec["metadata"] = json.loads(Path(metadata_file).read_text())
+    spec.setdefault("defaultEnvironment", {}).setdefault("sdkContainerImage", spec["image"])
     Path(spec_file).write_text(json.dumps(spec, indent=4, sort_keys=True) + "\n")
 
 

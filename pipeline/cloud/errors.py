@@ -49,7 +49,7 @@ def explained(what: str) -> Iterator[None]:
         raise ServerProblem(f"{what}: signing in to Google failed: {_one_line(error)}") from error
     except exceptions.NotFound as error:
         raise ServerProblem(f"{what} does not exist") from error
-    except (exceptions.PermissionDenied, exceptions.Unauthenticated) as error:
+    except (exceptions.Forbidden, exceptions.Unauthorized) as error:  # by gRPC or by REST
         raise ServerProblem(f"{what}: permission denied: {_one_line(error)}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
         raise ServerProblem(f"{what}: the server cannot be reached: {_one_line(error)}") from error

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 from apache_beam.runners.runner import PipelineResult
-from google.api_core.exceptions import ClientError
+from google.api_core.exceptions import ClientError, Forbidden
 from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
@@ -30,8 +30,15 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.events import LATEST_US
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.job.settings import BadFlag, Settings, Target
-from pipeline.private_apis.dataflow_client import JobAlreadyExists, cancel, jobs_client, silence_loggers, staged_job
+from pipeline.job.settings import BadFlag, Settings, Target, is_flex_launch
+from pipeline.private_apis.dataflow_client import (
+    JobAlreadyExists,
+    cancel,
+    jobs_client,
+    silence_loggers,
+    staged_job,
+    unlisted_update,
+)
 from pipeline.private_apis.graph_steps import steps_of
 
 # Labels of the job: the schemas of its tables, a hash of its graph, the launch, and when its state begins.
@@ -141,17 +148,19 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
 def began_at_us(options: PipelineOptions) -> int:
     """Returns when the job about to be submitted begins to see events, in microseconds since the epoch.
 
-    An update keeps the state of the job that it replaces, and so its beginning. A staged template may run at any time:
-    every window counts as begun before it.
+    An update keeps the state of the job that it replaces, and so its beginning. If that is unknown, it is now, the
+    latest that it can be. A Flex Template's job starts at once, like one that is submitted from a shell. A classic
+    template may be started at any time, so every window counts as begun before its job.
 
     Raises:
         ServerProblem: no job of that name runs that could be updated.
     """
     cloud = options.view_as(GoogleCloudOptions)
-    if cloud.template_location:
+    if cloud.template_location and not is_flex_launch(cloud.template_location):
         return LATEST_US
-    if cloud.update:
-        began = dict(_running_job(options).labels).get(_BEGAN, "")
+    running = _running_job(options) if cloud.update else None
+    if running is not None:
+        began = dict(running.labels).get(_BEGAN, "")
         if began.isdigit():
             return int(began)
     return time.time_ns() // 1000
@@ -188,11 +197,10 @@ def submit(
         f"{_LAUNCH}={launch}",
         *([] if began_us is None else [f"{_BEGAN}={began_us}"]),
     ]
-    if cloud.update and not cloud.transform_name_mapping:
-        _check_update(options, graph)
+    unlisted = cloud.update and not _check_update(options, graph)
     for ending in (signal.SIGINT, signal.SIGTERM):  # both interrupt the submission, which is then taken back
         signal.signal(ending, signal.default_int_handler)
-    with _cleaned_up(pipeline, launch), _refusals_explained(cloud):
+    with _cleaned_up(pipeline, launch), _refusals_explained(cloud), unlisted_update() if unlisted else nullcontext():
         result = pipeline.run()
     _report(result, cloud)
     return result
@@ -206,23 +214,46 @@ def _report(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
     _say(f"submitted {cloud.job_name}; see {page}")
 
 
-def _check_update(options: PipelineOptions, graph: str) -> None:
-    """Compares this graph with the running job's. Dataflow would do so only after starting workers."""
+def _check_update(options: PipelineOptions, graph: str) -> bool:
+    """Compares this graph with the running job's. Dataflow would do so only after starting workers.
+
+    A mapping of steps says that the graphs differ, so it skips the comparison.
+
+    Returns:
+        Whether the running job is known; if not, Dataflow alone decides whether it can be updated.
+    """
     cloud = options.view_as(GoogleCloudOptions)
-    running = dict(_running_job(options).labels).get(_GRAPH)
-    if running != graph:
+    job = _running_job(options)
+    if job is None:
+        _say(
+            f"listing the jobs of {cloud.project} is denied, so Dataflow alone checks whether {cloud.job_name} can be "
+            "updated; grant roles/dataflow.viewer to the launcher's account to have it checked here"
+        )
+        return False
+    running = dict(job.labels).get(_GRAPH)
+    if running != graph and not cloud.transform_name_mapping:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or has "
             "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
             "a new job, or map the steps with --transform_name_mapping; docs/operations.md explains both"
         )
+    return True
 
 
-def _running_job(options: PipelineOptions) -> dataflow.Job:
-    """Returns the job to update."""
-    running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
+def _running_job(options: PipelineOptions) -> dataflow.Job | None:
+    """Returns the job to update; None if a Flex Template's launcher may not list jobs.
+
+    Raises:
+        ServerProblem: there is no such job, or Dataflow could not be asked.
+    """
+    cloud = options.view_as(GoogleCloudOptions)
+    try:
+        running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
+    except ServerProblem as problem:
+        if isinstance(problem.__cause__, Forbidden) and is_flex_launch(cloud.template_location):
+            return None
+        raise
     if running is None:
-        cloud = options.view_as(GoogleCloudOptions)
         raise ServerProblem(
             f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
             "leave out --update to start one"

@@ -2,7 +2,9 @@
 
 import argparse
 import difflib
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,8 +17,9 @@ from pipeline.core.durations import parse_duration
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
+from pipeline.core.text import plain
 from pipeline.core.windows import Window
-from pipeline.private_apis.beam_flags import UnreadableFlag, checked_flags
+from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _T = TypeVar("_T")
 
@@ -40,6 +43,12 @@ _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts t
 STREAMING_RUNNER = "BundleBasedDirectRunner"
 BOUNDED_RUNNER = "FnApiRunner"
 _DATAFLOW_RUNNER = "DataflowRunner"
+
+# Where a Flex Template's launcher stages its job: gs://BUCKET/staging/template_launches/JOB_ID/job_object.
+_LAUNCHES = "/template_launches/"
+# Names the file that the launcher runs. templates/Dockerfile sets it for every process of the image, workers included.
+_LAUNCHED_FILE = "FLEX_TEMPLATE_PYTHON_PY_FILE"
+_EMPTY_FLAG = re.compile(r"--\w+=")
 
 
 class BadFlag(Exception):
@@ -137,10 +146,16 @@ class Settings:
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     """Parses a command line into Beam's options for a streaming job, with the runner set.
 
+    In a Flex Template's launcher, unknown flags are ignored with a warning, since a later launcher may pass flags of
+    its own. There, a flag with an empty value counts as not set: that is how an empty optional parameter arrives.
+
     Raises:
         BadFlag: a flag is unknown to us and to Beam, or has a value that Beam's parser refuses.
     """
-    refuse_unknown(argv)
+    if is_flex_launch(_template_location(argv)):
+        argv = _without_unknown([argument for argument in argv if not _EMPTY_FLAG.fullmatch(argument)])
+    else:
+        refuse_unknown(argv)
     options = PipelineOptions(list(argv))
     options.view_as(StandardOptions).streaming = True
     choose_runner(options, STREAMING_RUNNER)
@@ -176,6 +191,24 @@ def runs_here(options: PipelineOptions) -> bool:
     return options.view_as(StandardOptions).runner != _DATAFLOW_RUNNER
 
 
+def is_flex_launch(template_location: str | None) -> bool:
+    """Returns whether a Flex Template's launcher runs this process. Dataflow then starts the job at once.
+
+    A classic template, which also has a ``--template_location``, may be started at any time.
+    """
+    launched = os.environ.get(_LAUNCHED_FILE)
+    return _LAUNCHES in (template_location or "") or (
+        launched is not None and os.path.realpath(launched) == os.path.realpath(sys.argv[0])
+    )
+
+
+def _template_location(argv: Sequence[str]) -> str | None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--template_location", nargs="?")
+    location: str | None = parser.parse_known_args(list(argv))[0].template_location
+    return location
+
+
 def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
     """Refuses unknown flags, which Beam itself only logs.
 
@@ -186,13 +219,30 @@ def refuse_unknown(argv: Sequence[str], *, ours: bool = True) -> None:
     Raises:
         BadFlag: a flag is unknown, or has a value that Beam's parser refuses.
     """
+    unknown, declared = _checked(argv, ours=ours)
+    if unknown:
+        raise BadFlag(_unknown_argument(unknown[0], declared))
+
+
+def _without_unknown(argv: Sequence[str]) -> list[str]:
+    """Returns the command line without unknown flags, after a warning for each."""
+    unknown, declared = _checked(argv, ours=True)
+    for argument in unknown:
+        print(plain(f"tidetable: {_unknown_argument(argument, declared)}; ignored"), file=sys.stderr)
+    # A value behind an unknown flag stays: it may equal the value of another flag, and Beam skips it.
+    return [argument for argument in argv if not (argument.startswith("--") and argument in unknown)]
+
+
+def _checked(argv: Sequence[str], *, ours: bool) -> CheckedFlags:
     try:
-        unknown, declared = checked_flags(argv, TidetableOptions, accept_own=ours)
+        return checked_flags(argv, TidetableOptions, accept_own=ours)
     except UnreadableFlag as error:
         raise BadFlag(str(error)) from error
-    if unknown:
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], declared, n=1)
-        raise BadFlag(f"unknown argument {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _unknown_argument(argument: str, declared: Sequence[str]) -> str:
+    near = difflib.get_close_matches(argument.partition("=")[0], declared, n=1)
+    return f"unknown argument {argument}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def settings_of(options: PipelineOptions) -> Settings:

@@ -7,19 +7,32 @@ Relies on, in ``apache-beam``:
 - ``submit_job_description``, in the same class, raises ``DataflowJobAlreadyExistsError`` if a job of that name runs.
 - ``DataflowRunner.run_pipeline`` in apache_beam/runners/dataflow/dataflow_runner.py sets ``job``, an ``apiclient.Job``,
   before it stages anything. ``Job.__init__`` sets ``staging_location`` to a folder of this job alone.
+- ``Job.__init__`` asks ``Job.job_id_for_name`` for the job to update, which lists jobs.
 - The loggers of the modules in ``_LOGGERS`` log every failed attempt with a traceback.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import Pipeline
-from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient, Job
 from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError as JobAlreadyExists
 from google.cloud.dataflow_v1beta3 import JobsV1Beta3Client
 
-__all__ = ["JobAlreadyExists", "StagedJob", "cancel", "jobs_client", "silence_loggers", "staged_job"]
+from pipeline.private_apis.replace import replaced
+
+__all__ = [
+    "JobAlreadyExists",
+    "StagedJob",
+    "cancel",
+    "jobs_client",
+    "silence_loggers",
+    "staged_job",
+    "unlisted_update",
+]
 
 _LOGGERS = (
     "google.auth._default",
@@ -51,6 +64,13 @@ def staged_job(pipeline: Pipeline) -> StagedJob | None:
     """Returns the job of a pipeline that was run; None if the run ended before staging began."""
     job = getattr(pipeline.runner, "job", None)
     return None if job is None else StagedJob(job.options, job.google_cloud_options.staging_location)
+
+
+@contextmanager
+def unlisted_update() -> Iterator[None]:
+    """Stages an update without listing jobs and without the id of the job to update, which is left to Dataflow."""
+    with replaced(Job, "job_id_for_name", lambda *_: ""):
+        yield
 
 
 def silence_loggers() -> None:

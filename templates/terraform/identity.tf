@@ -14,6 +14,14 @@ resource "google_project_iam_member" "worker" {
   member  = google_service_account.job.member
 }
 
+# dataflow.jobs.list, which the worker's role lacks: a launcher that updates a job looks up the running one, to compare
+# the graphs and to learn when it began. Dataflow has no resource but the project to grant it on.
+resource "google_project_iam_member" "viewer" {
+  project = var.project
+  role    = "roles/dataflow.viewer"
+  member  = google_service_account.job.member
+}
+
 # To read and acknowledge messages.
 resource "google_pubsub_subscription_iam_member" "subscriber" {
   for_each = var.inputs
@@ -107,10 +115,8 @@ resource "google_storage_bucket_iam_member" "staging" {
   member = google_service_account.job.member
 }
 
-# To pull the image.
+# To pull the image that launcher and workers run. Also without an image here: "make launch" starts jobs too.
 resource "google_artifact_registry_repository_iam_member" "image" {
-  count = var.image == null ? 0 : 1
-
   project    = local.image.project
   location   = local.image.location
   repository = local.image.repository
@@ -128,5 +134,9 @@ resource "google_service_account_iam_member" "launcher" {
 }
 
 locals {
-  image = var.image == null ? null : regex("^(?P<location>[-a-z0-9]+)-docker[.]pkg[.]dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/", var.image)
+  image = var.image == null ? {
+    project    = var.project
+    location   = var.region
+    repository = var.repository
+  } : regex("^(?P<location>[-a-z0-9]+)-docker[.]pkg[.]dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/", var.image)
 }

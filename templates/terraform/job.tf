@@ -61,6 +61,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_bigtable_table_iam_member.more,
     google_bigtable_table_iam_member.user,
     google_project_iam_member.tracking_subscription,
+    google_project_iam_member.viewer,
     google_project_iam_member.worker,
     google_pubsub_subscription.dead_letters,
     google_pubsub_subscription_iam_member.subscriber,

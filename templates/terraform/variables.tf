@@ -296,6 +296,17 @@ variable "template_path" {
   }
 }
 
+variable "repository" {
+  description = "The Artifact Registry repository of the image, in the job's project and region, as long as image is not set."
+  type        = string
+  default     = "tidetable"
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", var.repository))
+    error_message = "repository must be 1 to 63 lower-case letters, digits and hyphens, beginning with a letter."
+  }
+}
+
 variable "image" {
   description = "The image of the launcher and the workers, in Artifact Registry: REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
   type        = string

@@ -32,6 +32,10 @@ class Storage:
     def write(self, name: str, content: bytes) -> None:
         self._bucket.blob(name).upload_from_string(content)
 
+    def clear(self) -> None:
+        for blob in self._bucket.list_blobs():
+            blob.delete()
+
 
 @contextmanager
 def running_storage() -> Iterator[Storage]:
@@ -51,6 +55,7 @@ class Dataflow:
         self.jobs: list[dict] = []
         self.refusal: tuple[int, str] | None = None
         self.keeps = True  # what it is sent; else it only listens
+        self.may_list = True  # whether jobs may be listed and read
         self.taken = False  # the name: it answers with the job that has it
         self.answer = threading.Event()  # clear it, and a job that was made is not confirmed
         self.answer.set()
@@ -85,6 +90,11 @@ def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
                 self._send(200, dataflow.create(body))
 
         def do_GET(self) -> None:
+            if not dataflow.may_list:
+                self._send(
+                    403, {"error": {"code": 403, "message": "dataflow.jobs.list", "status": "PERMISSION_DENIED"}}
+                )
+                return
             path = urlsplit(self.path).path
             job_id = path.partition("/jobs/")[2]
             self._send(200, dataflow.find(job_id) if job_id else {"jobs": dataflow.jobs})

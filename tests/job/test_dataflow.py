@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
+from pipeline.core.events import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -347,7 +348,26 @@ def test_a_refused_job_leaves_no_files(capsys, storage, dataflow):
     assert storage.names() == before
 
 
+@pytest.mark.parametrize(("folder", "known"), [("templates", False), ("template_launches/1", True)])
+def test_when_the_job_of_a_template_began(storage, folder, known):
+    """A Flex Template starts its job now; a classic one at any time, so every window counts as begun before it."""
+    before_us = time.time_ns() // 1000
+    assert main(flags(template_location=f"gs://{BUCKET}/{folder}/job")) == 0
+    began_us = int(json.loads(storage.read(f"{folder}/job"))["labels"]["tidetable-began"])
+    if known:
+        assert before_us <= began_us <= time.time_ns() // 1000
+    else:
+        assert began_us == LATEST_US
+
+
 class TestUpdate:
+    def test_listing_is_denied(self, capsys, dataflow):
+        """From a shell, an update without the permission to list jobs is refused."""
+        dataflow.may_list = False
+        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])
+        assert code == 1
+        assert "permission denied" in line
+
     @pytest.mark.parametrize("changes", [{"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}])
     def test_state_that_would_be_misread(self, capsys, dataflow, changes):
         """What is in the state of a job depends on these flags, so that a job of others can't take it over."""

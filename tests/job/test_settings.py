@@ -1,3 +1,4 @@
+import sys
 from datetime import timedelta
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
-from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
+from pipeline.job.settings import BadFlag, is_flex_launch, parse_flags, runs_here, settings_of
 from tests.streams import flags
 
 
@@ -145,6 +146,46 @@ def test_refused(changes, says):
 def test_unknown_flags(argument, says):
     """An unknown flag is refused with the nearest known one, not ignored; so are abbreviations."""
     assert says in refusal([*flags(), argument])
+
+
+FLEX_LAUNCH = "--template_location=gs://bucket/staging/template_launches/2026-01-01_00_00_00-1/job_object"
+
+
+class TestFlexLaunch:
+    def test_unknown_flags_are_a_warning(self, capsys):
+        """A Flex Template's launcher may pass flags that this release does not know."""
+        settings = settings_of(parse_flags([FLEX_LAUNCH, *flags(), "--windows=15m", "--zzz", "word"]))
+        assert settings == parsed()
+        assert capsys.readouterr().err.splitlines() == [
+            "tidetable: unknown argument --windows=15m; did you mean --window?; ignored",
+            "tidetable: unknown argument --zzz; ignored",
+            "tidetable: unknown argument word; ignored",
+        ]
+
+    def test_empty_optional_parameters_are_absent(self, capsys):
+        """``--name=`` leaves a flag to its default, also a flag of Beam whose value is a number."""
+        empty = ["--window=", "--timestamp_attribute=", "--id_attribute=", "--max_future=", "--num_workers="]
+        assert settings_of(parse_flags([*flags(), *empty, FLEX_LAUNCH])) == parsed()
+        assert capsys.readouterr().err == ""
+
+    def test_empty_required_parameters_are_missing(self):
+        """A required parameter cannot be empty."""
+        assert "--bigtable_instance is needed" in refusal([FLEX_LAUNCH, *flags(bigtable_instance="")])
+
+    @pytest.mark.parametrize("location", ["gs://bucket/templates/mine", "gs://bucket/template_launches", None])
+    def test_a_classic_template_is_none(self, location):
+        """Elsewhere, unknown flags and empty values are refused."""
+        arguments = [*flags(), *([] if location is None else [f"--template_location={location}"])]
+        assert not is_flex_launch(location)
+        assert "unknown argument --zzz" in refusal([*arguments, "--zzz"])
+        assert "--window" in refusal([*arguments, "--window="])
+
+    def test_the_launched_file(self, monkeypatch, tmp_path):
+        """The launcher is recognized by the file that it runs; the image sets its name for every process."""
+        monkeypatch.setenv("FLEX_TEMPLATE_PYTHON_PY_FILE", str(tmp_path / "main.py"))
+        assert not is_flex_launch("gs://bucket/templates/mine")
+        monkeypatch.setattr(sys, "argv", [str(tmp_path / "main.py")])
+        assert is_flex_launch("gs://bucket/templates/mine")
 
 
 def test_beams_own_flags_pass_through():

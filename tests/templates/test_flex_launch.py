@@ -5,14 +5,19 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import venv
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from apache_beam.internal import pickler
+from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
 from packaging.requirements import Requirement
 
-from tests.job.google_cloud import BUCKET, running_storage
+from tests.job.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
 from tests.templates.dockerfile import ROOT, environment, instructions
 from tests.templates.metadata_server import ACCOUNT, running_metadata_server
 
@@ -117,7 +122,7 @@ def image(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-def launch(image, storage, parameters):
+def launch(image, storage, parameters, *more):
     """Runs the file of the image as the launcher does: with its flags, its machine's account and no way elsewhere."""
     arguments = {
         "runner": "DataflowRunner",
@@ -136,7 +141,8 @@ def launch(image, storage, parameters):
         "labels": '{"team": "weather"}',
         "launch_checks": "off",
     }
-    flags = [f"--{name}={value}" for name, value in (parameters | arguments).items()] + ["--enable_streaming_engine"]
+    flags = [f"--{name}={value}" for name, value in (parameters | arguments).items()]
+    flags += ["--enable_streaming_engine", *more]
     nowhere = "http://127.0.0.1:9"
     empty = image.root / "empty"
     empty.mkdir(exist_ok=True)
@@ -169,6 +175,40 @@ def parameters():
     } | {"bigtable_writer": "bulk"}  # which alone has an app profile
 
 
+JOB_OBJECT = "staging/template_launches/1/job_object"
+HOUR_US = 3_600_000_000
+
+
+def said(launched):
+    """Our own lines: Google's clients also report that there is no way to their servers."""
+    return [line for line in launched.stderr.splitlines() if line.startswith("tidetable: ")]
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def began_at_us(storage):
+    """The label of the staged job that says when it began."""
+    return int(json.loads(storage.read(JOB_OBJECT))["labels"]["tidetable-began"])
+
+
+def restores(storage, start_us):
+    """Whether the staged job reads back what the table stores of a sensor's window, for each of its aggregations."""
+    (graph,) = [name for name in storage.names() if name.endswith("/pipeline.pb")]
+    steps = beam_proto.Pipeline.FromString(storage.read(graph)).components.transforms.values()
+    payloads = [step.spec.payload for step in steps if step.unique_name.endswith("OnceABundle")]
+    assert payloads
+    window = IntervalWindow(Timestamp(micros=start_us), Timestamp(micros=start_us + HOUR_US))
+    answers = set()
+    for payload in payloads:
+        fn, *_ = pickler.loads(beam_proto.ParDoPayload.FromString(payload).do_fn.payload)
+        fn.start_bundle()
+        answers.add(bool(list(fn.process(("sensor", 1), window))))
+    (answer,) = answers
+    return answer
+
+
 def test_a_launch_stages_the_job(image):
     """The installed image, run by the launcher's command with every parameter, stages a job for that image."""
     with running_storage() as storage:
@@ -199,3 +239,64 @@ def test_a_launch_refuses(image):
     assert (
         launched.stderr == "tidetable: --window: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d\n"
     )
+
+
+def test_a_launched_job_begins_now(image):
+    """The job restores windows that began before the launch, and reads nothing for later ones."""
+    with running_storage() as storage:
+        before_us = now_us()
+        assert launch(image, storage, parameters()).returncode == 0
+        assert before_us <= began_at_us(storage) <= now_us()
+        assert restores(storage, before_us)
+        assert restores(storage, now_us() - HOUR_US)
+        # --max_future is an hour: a job before this one may have written windows up to an hour ahead.
+        assert not restores(storage, now_us() + HOUR_US + 1)
+
+
+def update(image, storage, endpoint):
+    return launch(image, storage, parameters() | {"dataflow_endpoint": endpoint}, "--update")
+
+
+def test_an_updated_job_began_with_the_running_one(image):
+    """An update takes over the beginning of the job that it replaces."""
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
+        assert launch(image, storage, parameters()).returncode == 0
+        began_us = began_at_us(storage) - 24 * HOUR_US
+        labels = json.loads(storage.read(JOB_OBJECT))["labels"] | {"tidetable-began": str(began_us)}
+        dataflow.jobs.append({"id": "job-0", "name": "tidetable-test", "currentState": RUNNING, "labels": labels})
+        storage.clear()
+        launched = update(image, storage, endpoint)
+        assert launched.returncode == 0, launched.stderr
+        assert began_at_us(storage) == began_us
+        assert restores(storage, began_us)
+        assert not restores(storage, began_us + HOUR_US + 1)
+        assert json.loads(storage.read(JOB_OBJECT))["replaceJobId"] == "job-0"
+
+
+def test_an_update_without_permission_to_list_jobs(image):
+    """A launcher that may not list jobs says so in one line, and leaves it to Dataflow whether the job is updated."""
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
+        dataflow.may_list = False
+        before_us = now_us()
+        launched = update(image, storage, endpoint)
+        assert launched.returncode == 0, launched.stderr
+        warning, staged = said(launched)
+        assert "grant roles/dataflow.viewer to the launcher's account" in warning
+        assert staged.startswith("tidetable: staged as gs://")
+        assert before_us <= began_at_us(storage) <= now_us()  # the latest that the running job can have begun
+        assert restores(storage, before_us)
+        assert "replaceJobId" not in json.loads(storage.read(JOB_OBJECT))
+
+
+def test_flags_of_a_later_launcher(image):
+    """A flag that nobody knows is a warning and not the end of the launch; an empty parameter is none."""
+    with running_storage() as storage:
+        empty = {"timestamp_attribute": "", "early_firing": "", "app_profile": "", "window": ""}
+        launched = launch(image, storage, parameters() | empty, "--windows=1h", "--zzz", "me")
+        assert launched.returncode == 0, launched.stderr
+        assert said(launched)[:-1] == [
+            "tidetable: unknown argument --windows=1h; did you mean --window?; ignored",
+            "tidetable: unknown argument --zzz; ignored",
+            "tidetable: unknown argument me; ignored",
+        ]
+        assert began_at_us(storage)

@@ -269,11 +269,12 @@ def test_the_template():
 
 @pytest.fixture(scope="module")
 def spec():
-    """The template's spec as the real gcloud makes it of the metadata."""
+    """The template's spec as the real gcloud makes it of the metadata, with the options of ``flex.sh``."""
     printed = subprocess.run(
         shlex.split(
             "gcloud dataflow flex-template build gs://bucket/spec.json --image=image --project=test-project "
-            "--sdk-language=PYTHON --metadata-file=templates/metadata.json --print-only '--format=value(.)'"
+            "--sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine --print-only "
+            "'--format=value(.)'"
         ),
         cwd=ROOT,
         capture_output=True,
@@ -289,9 +290,26 @@ def test_gcloud_takes_every_parameter(spec):
     assert spec["sdkInfo"] == {"language": "PYTHON"}
 
 
-def test_the_published_spec_has_all_of_the_metadata(spec, tmp_path):
-    """What gcloud leaves out is put back, and what it made stays."""
+def completed(spec, tmp_path):
+    """The spec as ``flex.sh`` publishes it."""
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec))
     subprocess.run(["python3", "templates/complete_spec.py", file, "templates/metadata.json"], cwd=ROOT, check=True)
-    assert json.loads(file.read_text()) == spec | {"metadata": METADATA}
+    return json.loads(file.read_text())
+
+
+def test_the_published_spec_has_all_of_the_metadata(spec, tmp_path):
+    """What gcloud leaves out is put back, and what it made stays."""
+    published = completed(spec, tmp_path)
+    assert published["metadata"] == METADATA
+    assert {key: published[key] for key in spec if key not in ("metadata", "defaultEnvironment")} == {
+        key: spec[key] for key in spec if key not in ("metadata", "defaultEnvironment")
+    }
+    assert spec["defaultEnvironment"].items() <= published["defaultEnvironment"].items()
+
+
+def test_workers_run_the_image_of_the_launcher(spec, tmp_path):
+    """A launch that does not name an image, like one from the console, has the template's own for the workers."""
+    assert completed(spec, tmp_path)["defaultEnvironment"]["sdkContainerImage"] == spec["image"]
+    bare = {key: value for key, value in spec.items() if key != "defaultEnvironment"}
+    assert completed(bare, tmp_path)["defaultEnvironment"] == {"sdkContainerImage": spec["image"]}

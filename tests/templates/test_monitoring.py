@@ -162,6 +162,14 @@ def test_an_alert_says_what_to_do(path):
 
 
 @alerts
+def test_commands_name_the_region(path):
+    """A command for one job has the job's region, without which gcloud looks in us-central1."""
+    text = json.loads(path.read_text())["documentation"]["content"]
+    for command in re.findall(r"gcloud dataflow jobs (?!list)[^`]*", text):
+        assert "--region=REGION" in command
+
+
+@alerts
 def test_an_alert_has_every_field_that_terraform_reads(path):
     """The Terraform module names these fields, and would not plan without one."""
     alert = json.loads(path.read_text())

@@ -23,6 +23,7 @@ UNUSED_FLAGS = {"input_topic", "dead_letters"}
 # Every role that is granted, the resource that it is granted on, and whom it is for.
 ROLES = {
     ("google_project_iam_member", "worker", "roles/dataflow.worker"),
+    ("google_project_iam_member", "viewer", "roles/dataflow.viewer"),
     ("google_project_iam_member", "tracking_subscription", "custom"),
     ("google_pubsub_subscription_iam_member", "subscriber", "roles/pubsub.subscriber"),
     ("google_pubsub_subscription_iam_member", "viewer", "roles/pubsub.viewer"),
@@ -260,8 +261,29 @@ def test_roles_have_reasons():
 
 
 def test_the_project_gives_next_to_nothing():
-    """Of the roles only the worker's and the tracking subscription's are on the project; the others on one resource."""
-    assert set(of_kind("google_project_iam_member")) == {"worker", "tracking_subscription"}
+    """Dataflow's roles and the tracking subscription's are on the project, all others on one resource."""
+    assert set(of_kind("google_project_iam_member")) == {"worker", "viewer", "tracking_subscription"}
+
+
+def test_the_image_can_be_pulled_without_a_job():
+    """The first apply, which knows no image yet, grants the repository of the job's region."""
+    grant = RESOURCES["google_artifact_registry_repository_iam_member", "image"]
+    assert not {"count", "for_each"} & set(grant)
+    for place, value in (("project", "project"), ("location", "region"), ("repository", "repository")):
+        assert grant[place] == f"${{local.image.{place}}}"
+        assert re.search(rf"^    {place} += var\.{value}$", (TERRAFORM / "identity.tf").read_text(), re.MULTILINE)
+
+
+def test_the_manual_names_the_roles():
+    """The table of permissions has every role of Google's that the job's account is granted."""
+    manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
+    table = manual.partition("### Permissions")[2].partition("\n## ")[0]
+    named = {
+        f"roles/{name}"
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+        for name in row.replace("`", "").split(", ")
+    }
+    assert named == {role for _, name, role in ROLES if role != "custom" and name != "launcher"}
 
 
 def test_the_custom_role_manages_subscriptions_and_no_more():
@@ -308,3 +330,23 @@ def test_monitoring_finds_what_is_made():
     looked_for = set(re.findall(r'\\"(tidetable-[a-z-]*[a-z])\\"', files))
     assert looked_for == made
     assert all(json.loads(path.read_text()) for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
+
+
+def test_the_manual_enables_what_terraform_calls():
+    """The list of APIs has those of every kind of resource, and the one that grants roles on a project."""
+    apis = {
+        "artifact_registry": {"artifactregistry"},
+        "bigtable": {"bigtable", "bigtableadmin"},
+        "dataflow": {"dataflow", "compute"},
+        "monitoring": {"monitoring"},
+        "project_iam": {"cloudresourcemanager", "iam"},
+        "pubsub": {"pubsub"},
+        "service_account": {"iam"},
+        "storage": {"storage"},
+    }
+    of_kinds = [
+        next(names for part, names in apis.items() if kind.startswith(f"google_{part}")) for kind, _ in RESOURCES
+    ]
+    manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
+    enabled = re.search(r"gcloud services enable (.*?) --project", manual, re.DOTALL)[1]
+    assert set().union(*of_kinds) <= set(re.findall(r"(\w+)\.googleapis\.com", enabled))

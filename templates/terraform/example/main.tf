@@ -30,6 +30,12 @@ variable "template_path" {
   default     = null
 }
 
+variable "repository" {
+  description = "The Artifact Registry repository of the image, in this project and region."
+  type        = string
+  default     = "tidetable"
+}
+
 variable "image" {
   description = "The image of the launcher and the workers, REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
   type        = string
@@ -59,6 +65,7 @@ module "tidetable" {
   region        = "europe-west4"
   template_path = var.template_path
   image         = var.image
+  repository    = var.repository
   labels        = { team = "sensors" }
 
   timestamp_attribute = "event_time"
