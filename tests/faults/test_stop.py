@@ -22,7 +22,7 @@ def job_without_bigtable(pubsub, log, monkeypatch):
         job = closing.enter_context(running_job(resources.flags(), log))
         own_bigtable.close()
         resources.publish([message_of(series("a", now_us() - HOUR_US, 1))])
-        job.says("no progress for")
+        job.wait_for_output("no progress for")
         assert f"table {resources.table}: the server cannot be reached" in job.log
         yield job
 
@@ -36,6 +36,6 @@ def test_a_stop_while_bigtable_is_away(job_without_bigtable):
 def test_a_second_signal_stops_at_once(job_without_bigtable):
     """While a stop waits for a server, a second signal ends the job."""
     job_without_bigtable.process.send_signal(signal.SIGINT)
-    job_without_bigtable.says("stopping")
+    job_without_bigtable.wait_for_output("stopping")
     assert job_without_bigtable.stop(signal.SIGINT, seconds=5) == 128 + signal.SIGINT
     assert "stopped at once" in job_without_bigtable.log
