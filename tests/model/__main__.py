@@ -1,4 +1,4 @@
-"""``python -m tests.model --minutes 30``: tries sequences until the time is over, and tells how many there were."""
+"""``python -m tests.model --minutes 30``: tries random sequences until the time is over, and prints their number."""
 
 import argparse
 import sys
