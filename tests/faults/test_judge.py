@@ -44,7 +44,7 @@ def test_a_correct_table(resources, put):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "declared"),
+    ("wrong", "difference"),
     [
         ((RAW, "raw", {"t": "20.0"}, TIME), "20.0 is not the shortest text"),
         ((RAW, "raw", {"t": "21"}, TIME), "published 20"),
@@ -55,10 +55,10 @@ def test_a_correct_table(resources, put):
         (("a#8228675799998009", "raw", {"t": "1"}, TIME), "not published"),
     ],
 )
-def test_every_kind_of_difference(resources, put, wrong, declared):
+def test_every_kind_of_difference(resources, put, wrong, difference):
     """A wrong text, value, time, version or row is reported."""
     put(*wrong)
-    assert any(declared in line for line in judge.differences(resources.table, [EVENT]))
+    assert any(difference in line for line in judge.differences(resources.table, [EVENT]))
 
 
 def test_a_missing_row(resources, put):

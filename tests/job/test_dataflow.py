@@ -242,9 +242,11 @@ def test_further_tables_and_windows_add_steps():
     """Steps of the first table's shortest window keep their labels; steps of other tables and windows get a suffix."""
     days = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
     odd = parse_schema('[tiers]\n40m = "forty"\n1d = "days"')
-    alone, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
-    assert {step: coders for step, coders in alone.items() if "ProcessMessages" not in step}.items() <= further.items()
-    assert [label for label in top_level(further) if label not in alone] == [
+    one_table, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
+    assert {
+        step: coders for step, coders in one_table.items() if "ProcessMessages" not in step
+    }.items() <= further.items()
+    assert [label for label in top_level(further) if label not in one_table] == [
         "AggregateReadings[1d]",
         "FormatAggregateRows[1d, window 1d]",
         "FormatAggregateRows[1d]",

@@ -87,7 +87,7 @@ class Judge:
             for each, metrics in truth.accepted.items()
             if truth.held.get(each, set()) != metrics and each[1] >= from_us
         ]
-        assert not gone, f"{name}: {gone} are gone, and said to be there"
+        assert not gone, f"{name}: {gone} are gone, but promised by the retention"
 
     def _check_aggregates(self, name):
         rows, listed = self.rows(name), self._listed_soon(name)
@@ -108,7 +108,7 @@ class Judge:
                     or any(each == sensor_id and start_us <= at_us < start_us + length_us for each, at_us in listed)
                     or self._excused(mark, row, counted)
                 )
-                assert known, f"{_shown(mark)} is {row}, not {counted}, and nobody knows"
+                assert known, f"{_shown(mark)} is {row}, not {counted}, and neither listed nor excused"
 
     def _excused(self, mark, row, counted):
         """Returns whether the contract allows an unlisted window to be wrong."""

@@ -213,7 +213,7 @@ def test_gcloud_reads_the_commands(tmp_path):
         words,
         env=environment()
         | {
-            "CLOUDSDK_CONFIG": str(tmp_path),  # nobody is logged in there
+            "CLOUDSDK_CONFIG": str(tmp_path),  # nobody is logged in here
             "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
         },

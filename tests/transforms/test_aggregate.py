@@ -54,7 +54,7 @@ def test_windows_of_windows_are_kept_longer_each():
     assert (days.early, days.late) == (HOURS.early, HOURS.late)
 
 
-def test_what_has_gone_out_stays_as_it_is():
+def test_output_panes_do_not_change():
     """A pane that was output does not change with later inputs."""
     combine = RollUpFn()
     accumulator = combine.add_input(combine.create_accumulator(), (0, stats_of(1.0)))

@@ -10,8 +10,8 @@ INSTEAD = (
 )
 
 
-def found_changes(actual, wanted):
-    return [(str(change), change.safe) for change in changes(parse_schema(actual), parse_schema(wanted))]
+def found_changes(stored, requested):
+    return [(str(change), change.safe) for change in changes(parse_schema(stored), parse_schema(requested))]
 
 
 def test_nothing_changes():
@@ -28,7 +28,7 @@ def test_nothing_changes():
 
 
 @pytest.mark.parametrize(
-    ("actual", "wanted", "changed"),
+    ("stored", "requested", "changed"),
     [
         ("", '[policies]\nraw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
         ("", '[policies]\nstats = "never"', ["policies.stats is 'maxage=730d', wanted 'never'"]),
@@ -57,13 +57,13 @@ def test_nothing_changes():
         ('[rate]\nevery = "1s"', "", ["rate is {'every': '1s', 'metrics': 1, 'metadata': 0}, wanted absent"]),
     ],
 )
-def test_safe(actual, wanted, changed):
+def test_safe(stored, requested, changed):
     """Changes of policies, of a family's globs and of the rate are safe, and so are new families and tiers."""
-    assert found_changes(actual, wanted) == [(change, True) for change in changed]
+    assert found_changes(stored, requested) == [(change, True) for change in changed]
 
 
 @pytest.mark.parametrize(
-    ("actual", "wanted", "change", "why"),
+    ("stored", "requested", "change", "why"),
     [
         (
             "",
@@ -115,14 +115,14 @@ def test_safe(actual, wanted, changed):
         ),
     ],
 )
-def test_unsafe(actual, wanted, change, why):
+def test_unsafe(stored, requested, change, why):
     """Changes that would lose rows are refused with the reason and an alternative."""
-    (unsafe,) = (each for each in changes(parse_schema(actual), parse_schema(wanted)) if not each.safe)
+    (unsafe,) = (each for each in changes(parse_schema(stored), parse_schema(requested)) if not each.safe)
     assert str(unsafe) == change
     assert unsafe.refusal == f"{change}: {why}; {INSTEAD}"
 
 
 def test_a_family_that_moves():
     """A family of readings can't become a family of metadata."""
-    wanted = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
-    assert [change.key for change in changes(DEFAULT, wanted) if not change.safe] == ["metrics.raw", "metadata.meta"]
+    requested = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
+    assert [change.key for change in changes(DEFAULT, requested) if not change.safe] == ["metrics.raw", "metadata.meta"]

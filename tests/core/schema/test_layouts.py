@@ -161,8 +161,8 @@ def test_promoted_metadata_is_in_the_key_alone(layout, key):
 def test_sparse_columns_are_absent(layout):
     """An event has cells for its own metrics and metadata only."""
     event = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
-    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
-    (row,) = LAYOUTS[layout].rows(shape, event)
+    context = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(context, event)
     assert len(row.cells) == (1 if LAYOUTS[layout].serializes else 2)
 
 
@@ -177,10 +177,10 @@ def test_rewriting_an_event_changes_nothing(layout, random):
         return dict(items)
 
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, KEYS[layout.name][0])
+    context = layout_context_of(layout, KEYS[layout.name][0])
     again = EVENT._replace(readings=shuffled(EVENT.readings), metadata=shuffled(EVENT.metadata))
     written, rewritten = (
-        {(row.key, cell) for row in layout.rows(shape, event) for cell in row.cells} for event in (EVENT, again)
+        {(row.key, cell) for row in layout.rows(context, event) for cell in row.cells} for event in (EVENT, again)
     )
     assert written == rewritten
 
@@ -190,8 +190,8 @@ def test_unknown_fields_survive(layout):
     """Fields that only a newer publisher knows are stored too."""
     message = sensor_event(*EVENT[:5])
     message.MergeFromString(b"\xf8\x07\x2a")  # field 127, varint 42
-    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
-    (row,) = LAYOUTS[layout].rows(shape, EVENT._replace(message=message))
+    context = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(context, EVENT._replace(message=message))
     assert row.cells[0].value.endswith(b"\xf8\x07\x2a")
     assert deserialized(row.cells[0].value).message == message
 
@@ -202,13 +202,13 @@ def test_unknown_fields_survive(layout):
 def test_events_of_one_millisecond(layout, key):
     """Serialized events are distinguished by the microsecond, whatever the key."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
+    context = layout_context_of(layout, key)
     feed = [EVENT._replace(event_time_us=TEN_THIRTY + us) for us in (0, 1, -456)]
-    (one,), (other,), _ = written = [layout.rows(shape, event) for event in feed]
+    (one,), (other,), _ = written = [layout.rows(context, event) for event in feed]
     assert one.key == other.key
     assert one.cells[0].qualifier < other.cells[0].qualifier
     assert one.cells[0].timestamp_us == other.cells[0].timestamp_us
-    records = read(layout, shape, stored(row for rows in written for row in rows))
+    records = read(layout, context, stored(row for rows in written for row in rows))
     assert [record.event_time_us - TEN_THIRTY for record in records] == [1, 0, -456]
 
 
@@ -219,17 +219,17 @@ SERIALIZED = [(layout, key) for layout in ("serialized", "bucket_serialized") fo
 def test_parts_of_a_serialized_event(layout, key):
     """Metrics from several messages form one event; if a reading is repeated, the first cell wins."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
+    context = layout_context_of(layout, key)
     parts = [
         EVENT._replace(readings={"t": 1.0}, metadata={"location": "x", "model": "y"}),
         EVENT._replace(readings={"h": 2.0}, metadata={"location": "x", "place": "z"}, event_id="e-2"),
         EVENT._replace(readings={"h": 2.0, "t": 3.0}, metadata={"location": "x"}),
     ]
-    table = stored(row for part in parts for row in layout.rows(shape, part))
+    table = stored(row for part in parts for row in layout.rows(context, part))
     ((row_key, cells),) = table.items()
     assert len(cells) == 3
     by_name = sorted(cells)
-    (record,) = layout.records(shape, shape.key.parse_key(row_key), by_name)
+    (record,) = layout.records(context, context.key.parse_key(row_key), by_name)
     first = next(readings for cell in by_name if "t" in (readings := deserialized(cell.value).readings))
     assert record.event_time_us == TEN_THIRTY
     assert list(record.readings.items()) == [("h", 2.0), ("t", first["t"])]
@@ -240,14 +240,14 @@ def test_parts_of_a_serialized_event(layout, key):
 def test_cells_of_an_earlier_release(layout, key):
     """Columns without the metrics' digest and without microseconds are read beside those of this release."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
-    (row,) = layout.rows(shape, EVENT._replace(readings={"t": 1.0}))
+    context = layout_context_of(layout, key)
+    (row,) = layout.rows(context, EVENT._replace(readings={"t": 1.0}))
     qualifier = b"2026-02-17T10:30:00.123456" if layout.bucketed else b"event"
-    (older,) = layout.rows(shape, EVENT._replace(readings={"h": 2.0}))
+    (older,) = layout.rows(context, EVENT._replace(readings={"h": 2.0}))
     cells = [older.cells[0]._replace(qualifier=qualifier), *row.cells]
-    (record,) = layout.records(shape, shape.key.parse_key(row.key), cells)
+    (record,) = layout.records(context, context.key.parse_key(row.key), cells)
     assert record.readings == {"h": 2.0, "t": 1.0}
-    selection = layout.selection(shape, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
+    selection = layout.selection(context, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
     if selection.qualifier_range:
         assert all(selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1] for cell in cells)
 
@@ -255,10 +255,10 @@ def test_cells_of_an_earlier_release(layout, key):
 def test_two_values_in_a_bucket_of_columns():
     """If a reading has two values, the first column wins, as wherever parts are merged."""
     layout = LAYOUTS["bucket_columns"]
-    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
-    table = stored(row for x in (2.5, 1.5) for row in layout.rows(shape, EVENT._replace(readings={"t": x})))
+    context = layout_context("{sensor_id}#{metric}#{bucket:1w}")
+    table = stored(row for x in (2.5, 1.5) for row in layout.rows(context, EVENT._replace(readings={"t": x})))
     ((row_key, cells),) = table.items()
-    (record,) = layout.records(shape, shape.key.parse_key(row_key), sorted(cells))
+    (record,) = layout.records(context, context.key.parse_key(row_key), sorted(cells))
     assert record.readings == {"t": 1.5}
 
 
@@ -274,11 +274,11 @@ def stored(written):
     return {key: list(cells.values()) for key, cells in table.items()}
 
 
-def read(layout, shape, table):
+def read(layout, context, table):
     parts = [
-        record for key, cells in table.items() for record in layout.records(shape, shape.key.parse_key(key), cells)
+        record for key, cells in table.items() for record in layout.records(context, context.key.parse_key(key), cells)
     ]
-    return layout.identity(shape).merged(parts)
+    return layout.identity(context).merged(parts)
 
 
 @st.composite
@@ -311,10 +311,10 @@ CASES = [
 @given(st.lists(events(), max_size=3))
 def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
     """Encoded rows equal encoded plain rows, byte for byte, also after the layout was pickled."""
-    shape = layout_context_of(layout, key, encoding)
-    expected = [encoded(row) for event in of_message for row in layout.rows(shape, event)]
-    assert layout.encoded_rows(shape, of_message) == expected
-    assert layout.encoded_rows(pickle.loads(pickle.dumps(shape)), of_message) == expected  # noqa: S301 (our own)
+    context = layout_context_of(layout, key, encoding)
+    expected = [encoded(row) for event in of_message for row in layout.rows(context, event)]
+    assert layout.encoded_rows(context, of_message) == expected
+    assert layout.encoded_rows(pickle.loads(pickle.dumps(context)), of_message) == expected  # noqa: S301 (our own)
 
 
 @pytest.mark.exhaustive
@@ -323,16 +323,16 @@ def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
 @given(feeds())
 def test_round_trip(layout, key, encoding, feed):
     """Rows read back as their events, with times at the table's grain, names sorted, and the newest first."""
-    shape = layout_context_of(layout, key, encoding)
-    exact = layout.serializes or layout.selected_by_key_only(shape)
-    records = read(layout, shape, stored(row for event in feed for row in layout.rows(shape, event)))
+    context = layout_context_of(layout, key, encoding)
+    exact = layout.serializes or layout.selected_by_key_only(context)
+    records = read(layout, context, stored(row for event in feed for row in layout.rows(context, event)))
     assert records == [
         RawRecord(
             event.sensor_id,
             event.event_time_us if exact else event.event_time_us // 1000 * 1000,
             event.readings,
             event.metadata,
-            event.event_id if layout.serializes or shape.key.distinguishes_events else "",
+            event.event_id if layout.serializes or context.key.distinguishes_events else "",
         )
         for event in sorted(feed, key=lambda event: -event.event_time_us)
     ]
@@ -349,9 +349,9 @@ def test_round_trip(layout, key, encoding, feed):
 def test_values_keep_their_bits(layout, encoding, value):
     """A value is read back bit for bit, including the sign of zero, whatever the layout and encoding."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, KEYS[layout.name][0], encoding)
-    table = stored(layout.rows(shape, EVENT._replace(readings={"t": value})))
-    (record,) = read(layout, shape, table)
+    context = layout_context_of(layout, KEYS[layout.name][0], encoding)
+    table = stored(layout.rows(context, EVENT._replace(readings={"t": value})))
+    (record,) = read(layout, context, table)
     assert record.readings["t"] == value
     assert math.copysign(1, record.readings["t"]) == math.copysign(1, value)
 
@@ -359,11 +359,11 @@ def test_values_keep_their_bits(layout, encoding, value):
 def test_a_value_twice_in_a_bucket_of_columns():
     """The same value at two times is one column with two cells, and two events."""
     layout = LAYOUTS["bucket_columns"]
-    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
+    context = layout_context("{sensor_id}#{metric}#{bucket:1w}")
     feed = [Event("a", AT + offset, {"t": 1.5}, {}) for offset in (0, 60_000_000)]
-    table = stored(row for event in feed for row in layout.rows(shape, event))
+    table = stored(row for event in feed for row in layout.rows(context, event))
     assert table == {b"a#t#2026-W08": [Cell("raw", b"1.5", AT, b""), Cell("raw", b"1.5", AT + 60_000_000, b"")]}
-    assert [record.event_time_us for record in read(layout, shape, table)] == [AT + 60_000_000, AT]
+    assert [record.event_time_us for record in read(layout, context, table)] == [AT + 60_000_000, AT]
 
 
 @pytest.mark.parametrize(
@@ -447,11 +447,11 @@ def test_selection(layout, key, metrics, selection):
 @given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
 def test_selected_cells_are_enough(layout, key, feed, offset_us, length_us, some):
     """The selected cells suffice to read all events between the times, with the requested metrics."""
-    shape = layout_context_of(layout, key)
+    context = layout_context_of(layout, key)
     start_us, end_us = TEN_THIRTY + offset_us, TEN_THIRTY + offset_us + length_us
     metrics = ["t", "sum"] if some else None
-    selection = layout.selection(shape, metrics, start_us, end_us, None)
-    table = stored(row for event in feed for row in layout.rows(shape, event))
+    selection = layout.selection(context, metrics, start_us, end_us, None)
+    table = stored(row for event in feed for row in layout.rows(context, event))
 
     def selected(cell):
         return (
@@ -467,7 +467,7 @@ def test_selected_cells_are_enough(layout, key, feed, offset_us, length_us, some
     def answer(table):
         return [
             (record.event_time_us, name, value)
-            for record in read(layout, shape, table)
+            for record in read(layout, context, table)
             if start_us <= record.event_time_us < end_us
             for name, value in record.readings.items()
             if metrics is None or name in metrics

@@ -297,7 +297,7 @@ def test_accepted_formats_sort(time_format, data):
 
 @pytest.mark.parametrize("length", ["0", "0s", "7s", "7m", "5h", "25h", "2d", "7d"])
 def test_buckets_that_do_not_divide_a_day(length):
-    """A bucket must divide a day or be an ISO week, so that buckets begin with days and weeks."""
+    """A bucket must divide a day or be an ISO week, so buckets begin with days and weeks."""
     with pytest.raises(TemplateError) as caught:
         parse_token(f"bucket:{length}")
     assert str(caught.value) == (
