@@ -99,7 +99,7 @@ def test_a_call_fails_or_breaks(bigtable, table):
     assert proxy.failed == {StatusCode.RESOURCE_EXHAUSTED: 1, StatusCode.UNAVAILABLE: 1}
 
 
-def test_an_answer_is_late(bigtable, table):
+def test_a_delayed_answer(bigtable, table):
     """A client that stops waiting does not learn what was written."""
     with BigtableProxy(bigtable) as proxy, client_of(proxy.address) as client:
         proxy.mutations = first(1, lambda entries: MutationsAction(answer_delay_s=30))

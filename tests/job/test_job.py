@@ -119,7 +119,7 @@ def test_several_tables(resources, log):
     assert len(hours) == 4 * 2
 
 
-def test_odd_messages_through_the_real_servers(resources, log):
+def test_unusual_messages(resources, log):
     """Any message that Pub/Sub delivers becomes rows, or a dead letter with its reason, attributes and payload."""
     event = some_event(t=21.5)
     huge = some_event(2 * HOUR_US, t=1.0, u=math.nan)

@@ -93,7 +93,7 @@ def test_keys_that_find_a_sensor(table, key):
 
 
 @pytest.mark.parametrize("key", ["{metadata.place}#{sensor_id}#{reverse_us}", "{iso_us}#{sensor_id}"])
-def test_keys_that_do_not(table, key):
+def test_keys_that_do_not_find_a_sensor(table, key):
     """The aggregate row is restored. It may lack events after its last pane, so the window is listed."""
     schema = lasting(parse_schema(f'key = "{key}"'))
     left_behind(table, schema, counted=8)

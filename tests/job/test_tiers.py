@@ -36,7 +36,7 @@ def test_a_day_of_its_hours():
     )
 
 
-def test_panes_replace_the_ones_before():
+def test_panes_replace_previous_ones():
     """Panes of an hour repeat their events, but each pane of the day contains every event once."""
     (
         Script()

@@ -290,7 +290,7 @@ def test_an_event_at_the_limit_of_the_future():
     state.teardown()
 
 
-def test_a_shorter_tier_that_a_job_without_deduplication_begins():
+def test_a_shorter_tier_started_without_deduplication():
     """Its windows have no rows yet; the longer window, computed from them, keeps its counts."""
     kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
     policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))

@@ -22,7 +22,7 @@ def test_lint():
     assert not list(ROOT.glob(".hadolint.y*ml"))
 
 
-def test_beam_is_the_pinned_one():
+def test_beam_and_python_match_the_base_image():
     """The workers' entry point has the versions of Beam and Python that the image installs."""
     (pinned,) = re.findall(r"^apache-beam(?:\[.+\])?==([^ ]+)", REQUIREMENTS, re.MULTILINE)
     version = re.search(r"python:([\d.]+)-slim", texts("FROM")[-1])[1]

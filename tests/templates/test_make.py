@@ -118,7 +118,7 @@ def test_launch_options(variables, option):
     assert launch_command(**variables) == [*plain, option]
 
 
-def test_switched_off():
+def test_switches_with_zero_are_off():
     """A switch with the value 0 is off."""
     assert launch_command(PRIVATE="0", AT_LEAST_ONCE="0", UPDATE="0") == launch_command()
 
@@ -143,7 +143,7 @@ def test_parameters_over_lines():
     assert launch_command(PARAMETERS="\n    " + FLAGS.replace(" ", "\n    ")) == launch_command()
 
 
-def test_each_version_has_an_image_of_its_own():
+def test_default_image_names():
     """Without a tag, image and spec are named after version and commit, the same in both targets."""
     publish = commands("template", PLACE)[1]
     (run,) = commands("launch", PLACE | {"PARAMETERS": FLAGS, "JOB": "tide"})
@@ -152,7 +152,7 @@ def test_each_version_has_an_image_of_its_own():
     assert f"sdk_container_image={image}'" in run
 
 
-def test_jobs_have_names_of_their_own():
+def test_default_job_names():
     """The default job name is valid and contains the start time."""
     words = shlex.split(commands("launch", TAGGED | {"PARAMETERS": FLAGS})[0])
     assert re.fullmatch(r"tidetable-\d{8}-\d{6}", words[words.index("run") + 1])

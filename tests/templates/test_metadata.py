@@ -246,7 +246,7 @@ def test_regexes_are_portable(name):
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_what_the_console_shows(name):
+def test_texts_for_the_console(name):
     """Each parameter has a label, a help text of whole sentences, a valid type and a place in a group."""
     parameter = PARAMETERS[name]
     assert parameter["label"]
@@ -283,7 +283,7 @@ def spec():
     return json.loads(printed.stdout)
 
 
-def test_gcloud_takes_every_parameter(spec):
+def test_gcloud_accepts_every_parameter(spec):
     """Gcloud accepts and keeps every field of every parameter."""
     assert spec["metadata"]["parameters"] == METADATA["parameters"]
     assert spec["sdkInfo"] == {"language": "PYTHON"}

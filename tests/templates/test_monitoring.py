@@ -111,7 +111,7 @@ def test_the_dashboard_shows_every_counter():
     assert {counter for counter in emitted() if not any(re.fullmatch(name, counter) for name in patterns)} == set()
 
 
-def test_the_dashboard_shows_every_reason_by_itself():
+def test_the_dashboard_has_a_line_for_each_reason():
     """One chart has a line for each reason of dead letters, and only for reasons."""
     chart = [query for query in queries(DASHBOARD) if "dead_letters_" in query]
     assert len(chart) == 1

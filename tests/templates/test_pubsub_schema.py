@@ -67,7 +67,7 @@ def test_the_schema_is_what_the_generator_makes(tmp_path):
     assert made.read_text() == SCHEMA.read_text(), "run templates/terraform/generate_schema.py"
 
 
-def test_pubsub_takes_it(schema):
+def test_pubsub_accepts_it(schema):
     """It has one top-level message, no imports, top-level enums or extensions, and is far below 300 KB."""
     assert [message.name for message in schema.message_type] == ["SensorEvent"]
     assert not schema.dependency

@@ -136,7 +136,7 @@ def test_variables_of_flags_have_the_defaults_of_the_flags():
             assert default_of(value) == getattr(options, flag), flag
 
 
-def test_the_pipeline_takes_the_parameters():
+def test_the_job_accepts_the_parameters():
     """With its defaults, the job's parameters are valid settings."""
     families = {f"{kind}_family": VARIABLES[f"{kind}_family"]["default"] for kind in ("raw", "stats", "meta")}
     known = families | {
@@ -237,7 +237,7 @@ def test_data_is_protected():
     assert RESOURCES["google_storage_bucket", "staging"]["force_destroy"] in (False, "false")
 
 
-def test_roles_are_the_least():
+def test_roles_are_minimal():
     """Exactly these roles are granted, each on its resource; none is a basic or administrative role."""
     assert granted() == ROLES
     for _, _, role in ROLES:

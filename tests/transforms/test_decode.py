@@ -72,7 +72,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("reason", UNFIT)
-def test_what_a_table_can_t_hold(reason):
+def test_an_event_that_a_table_cannot_store(reason):
     """A valid event that one of the tables cannot store is a dead letter, and the rest of its batch is not."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"\n[metadata]\nmeta = ["model"]')
     metadata, detail = UNFIT[reason]
@@ -141,7 +141,7 @@ def test_counts():
     )
 
 
-def test_a_letter_that_comes_back_for_ever(caplog):
+def test_a_dead_letter_that_returns_too_often(caplog):
     """A dead letter that returned too often is dropped: counted, and logged event by event."""
     bad = event_at(1)
     bad.readings.clear()

@@ -35,11 +35,11 @@ err = Console(stderr=True, highlight=False)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench", description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULT, help="where the result goes, or is")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each program runs")
-    parser.add_argument("--events", type=int, default=EVENTS, help="of the feed; a multiple of 300")
+    parser.add_argument("--json", type=Path, default=RESULT, help="file of the result")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each program")
+    parser.add_argument("--events", type=int, default=EVENTS, help="number of events, a multiple of 300")
     parser.add_argument("--only", nargs="*", help="keys of the programs to run, besides the hand loop")
-    parser.add_argument("--check", action="store_true", help="measure nothing; hold the result against the floors")
+    parser.add_argument("--check", action="store_true", help="only compare an earlier result with the floors")
     arguments = parser.parse_args()
     if arguments.check:
         return _check(arguments.json)

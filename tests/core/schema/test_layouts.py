@@ -309,7 +309,7 @@ CASES = [
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
 @settings(max_examples=40)
 @given(st.lists(events(), max_size=3))
-def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
+def test_encoded_rows_equal_plain_rows(layout, key, encoding, of_message):
     """Encoded rows equal encoded plain rows, byte for byte, also after the layout was pickled."""
     context = layout_context_of(layout, key, encoding)
     expected = [encoded(row) for event in of_message for row in layout.rows(context, event)]

@@ -109,7 +109,7 @@ def test_reads_the_grammar(text: str, policy: Policy) -> None:
         ("never", "never"),
     ],
 )
-def test_reads_left_to_right_as_cbt_does_and_prints_it_plainly(text: str, plain: str) -> None:
+def test_parses_from_left_to_right_like_cbt(text: str, plain: str) -> None:
     """Operators have no precedence, as in cbt 1.23.2, and the printed text is unambiguous."""
     assert format_policy(parse_policy(text)) == plain
 
@@ -175,7 +175,7 @@ def test_a_chain_of_operators_is_read_from_left_to_right(first: Policy, others: 
 
 
 @given(policies)
-def test_what_is_printed_is_read_back_to_the_same_policy(policy: Policy) -> None:
+def test_printed_policies_are_parsed_back(policy: Policy) -> None:
     """Printing and parsing preserve the policy up to order and nesting, and printing again changes nothing."""
     read_back = parse_policy(format_policy(policy))
     assert same_policy(read_back, policy)
@@ -183,7 +183,7 @@ def test_what_is_printed_is_read_back_to_the_same_policy(policy: Policy) -> None
 
 
 @given(policies, ages, st.integers(0, 65_535))
-def test_what_is_printed_collects_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
+def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
     """The simplified form collects exactly the cells that the policy collects."""
     printed = parse_policy(format_policy(policy))
     assert collects(printed, age, newer_versions) == collects(policy, age, newer_versions)
@@ -281,7 +281,7 @@ def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
 
 
 @given(policies, ages)
-def test_a_cell_without_newer_ones_goes_after_that_age_and_not_before(policy: Policy, age: timedelta) -> None:
+def test_the_newest_cell_is_collected_after_that_age(policy: Policy, age: timedelta) -> None:
     """The newest cell of a column is collected as soon as it is older than that age, and never if there is none."""
     after = collected_after(policy)
     assert collects(policy, age, 0) == (after is not None and age > after)

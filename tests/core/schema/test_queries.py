@@ -270,7 +270,7 @@ def test_an_invalid_prefix(key, prefix, message):
         events_of_prefix(schema, Memory(), prefix, Query())
 
 
-def test_missing_metadata_is_asked_for():
+def test_missing_metadata_is_requested():
     """If keys begin with a location, a query without one is refused and asks for it."""
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
     with pytest.raises(ValueError, match=r"pass location too, as in metadata location=…"):

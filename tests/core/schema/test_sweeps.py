@@ -102,7 +102,7 @@ def make_feed(sensors, days, per_day=4):
         ("bucket_cells {sensor_id}#{bucket:1h} text", 3 * 2 + 3),
     ],
 )
-def test_what_a_sweep_costs(name, reads):
+def test_the_reads_of_a_sweep(name, reads):
     """A sweep takes a seek per key prefix and reads only the rows of its span, however many others there are."""
     schema = SCHEMAS[name]
     table = table_of(schema, make_feed(("a", "b", "c"), 365))

@@ -112,7 +112,7 @@ def test_tiers_are_sorted():
     assert three.tier(Window.parse("6h")) is None
 
 
-def test_an_hour_is_an_hour():
+def test_windows_of_equal_length_are_equal():
     """Row keys have their own names for an hour and a day, however the lengths were written."""
     assert schema(tiers=(Tier(Window.parse("60m"), "stats"),)) == schema()
     assert canonical(Window.parse("24h")) == DAILY
@@ -382,13 +382,13 @@ def growth(table, event):
     ("metrics", "entries", "value_bytes"),
     [(100, 1, 1000), (100, 10, 100), (100, 50, 20), (100, 100, 10), (1000, 10, 20), (1000, 1, 1000), (8, 100, 2000)],
 )
-def test_ordinary_metadata_of_many_metrics(table, metrics, entries, value_bytes):
+def test_metadata_repeated_for_many_metrics(table, metrics, entries, value_bytes):
     """Metadata that is repeated for each metric is accepted within reason, and always for a few metrics."""
     table.check(event_of(metrics, entries, value_bytes))
 
 
 @pytest.mark.parametrize("table", ROW_A_METRIC)
-def test_rows_many_times_as_large_as_their_event(table):
+def test_rows_much_larger_than_their_event(table):
     """An event whose rows would be many times larger is refused before they are built."""
     reason, detail = refusal(table, event_of(1000, 100, 3000))
     assert reason is Reason.ROWS_TOO_LARGE

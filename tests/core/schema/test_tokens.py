@@ -128,7 +128,7 @@ def test_from_the_epoch_to_the_last_instant(token, epoch, last):
         ((2021, 1, 3), "2020-W53"),
     ],
 )
-def test_weeks_are_of_iso(day, week):
+def test_iso_weeks(day, week):
     """Weeks are ISO weeks: they start on Monday and belong to the year of their Thursday."""
     token = parse_token("bucket:1w")
     assert token.render(at(*day)) == week

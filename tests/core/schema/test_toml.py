@@ -256,7 +256,7 @@ def test_invalid_schemas(text, problem):
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 10_000, "a = " + "9" * 10_000, "[" + "a." * 10_000 + "a]\n"])
-def test_monsters(text):
+def test_files_that_exceed_the_parser(text):
     """A file that exceeds the parser's limits is also refused in one line."""
     assert problem_with(text).startswith(("schema: it is not TOML: ", "a: there is no such key"))
 
