@@ -1,4 +1,4 @@
-"""The real emulators, one pair for each test process, and the SIGINT handler that tests of Ctrl-C need.
+"""The real emulators, one pair per test process, and the SIGINT handler that tests of Ctrl-C need.
 
 Every test creates its own topics and tables in the emulators.
 """

@@ -1,4 +1,4 @@
-"""Tables whose rows stay: the tests' readings are of a time long past, which Bigtable's emulator collects too."""
+"""Schemas without garbage collection: the tests' readings are old, and Bigtable's emulator collects too."""
 
 from dataclasses import replace
 
@@ -7,5 +7,5 @@ from pipeline.core.schema.table_schema import TableSchema
 
 
 def lasting(schema: TableSchema) -> TableSchema:
-    """The same schema, of which nothing is ever collected."""
+    """Returns the same schema with policies that never collect anything."""
     return replace(schema, policies=dict.fromkeys(schema.families, Never()))

@@ -1,4 +1,4 @@
-"""Files of records, as others write them."""
+"""Files of records in other programs' formats."""
 
 import io
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from pipeline.core.events import Event, sensor_event
 
 
 def delimited(*events: Event) -> bytes:
-    """Length-delimited protobuf."""
+    """Returns length-delimited protobuf."""
     file = io.BytesIO()
     for event in events:
         proto.serialize_length_prefixed(sensor_event(*event[:5]), file)
@@ -18,6 +18,6 @@ def delimited(*events: Event) -> bytes:
 
 
 def write_delimited(path: Path, events: Iterable[Event]) -> Path:
-    """Length-delimited protobuf, in a file."""
+    """Writes length-delimited protobuf to a file."""
     path.write_bytes(delimited(*events))
     return path

@@ -1,4 +1,4 @@
-"""The real graph on a scripted stream of messages, a watermark and a clock that stands still."""
+"""Runs the real graph on a scripted stream of messages, with a scripted watermark and a fixed clock."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,12 +27,12 @@ HOUR = 3600
 
 
 def clock() -> float:
-    """Four in the afternoon, whatever the time."""
+    """Returns a fixed time, four in the afternoon."""
     return NOON + 4 * HOUR
 
 
 def flags(**changes: str) -> list[str]:
-    """A command line that is complete, with no throttling of late panes, which TestStream can't bear."""
+    """Returns a complete command line without throttling of late panes, which TestStream can't handle."""
     parts = {
         "runner": "BundleBasedDirectRunner",
         "project": "test-project",
@@ -47,12 +47,12 @@ def flags(**changes: str) -> list[str]:
 
 
 def event_at(seconds: float, value: float = 1.0, sensor_id: str = "a", metric: str = "t") -> SensorEvent:
-    """An event so many seconds after noon."""
+    """Returns an event so many seconds after noon."""
     return sensor_event(sensor_id, round((NOON + seconds) * 1_000_000), {metric: value}, {})
 
 
 def key_at(seconds: float, sensor_id: str = "a") -> str:
-    """The key of the raw row of :func:`event_at` in the default schema."""
+    """Returns the key of the raw row of :func:`event_at` in the default schema."""
     return f"{sensor_id}#{9_999_999_999_999_999 - round((NOON + seconds) * 1_000_000)}"
 
 
@@ -63,7 +63,7 @@ def pubsub_message(message: Message) -> PubsubMessage:
 
 
 class Script:
-    """A TestStream in the words of this pipeline: what arrives, where the watermark is, how time passes."""
+    """A TestStream for this pipeline: arriving messages, the watermark and processing time."""
 
     def __init__(self) -> None:
         self._stream = TestStream().advance_watermark_to(NOON - 24 * HOUR)
@@ -76,7 +76,7 @@ class Script:
         return self
 
     def arrive(self, *events: SensorEvent) -> "Script":
-        """Each event in a message of its own, all in one bundle."""
+        """Adds each event in its own message, all in one bundle."""
         return self.arrive_messages(*(message_of([event]) for event in events))
 
     def arrive_messages(self, *messages: Message) -> "Script":
@@ -84,7 +84,7 @@ class Script:
         return self
 
     def pass_time(self, seconds: float) -> "Script":
-        """Lets processing time go by."""
+        """Advances processing time."""
         self._stream.advance_processing_time(seconds)
         return self
 
@@ -103,14 +103,14 @@ class Script:
         """Runs the real graph and checks its outputs.
 
         Args:
-            raw: keys of the raw rows, of several tables like ``other: a#…``.
-            aggregates: key, reading_count and sum of ``t`` of every aggregate row that went to the sinks.
-            dead_letters: their reasons.
-            schemas: of the tables, by their names; without it one table is as the flags say.
-            late: keys of the rows of the work list.
-            retention: what of the tables may be collected; without it, what their schemas say.
-            began: when the job began, in seconds after noon; without it, before everything.
-            changes: flags other than :func:`flags`.
+            raw: keys of the raw rows; if there are several tables, like ``other: a#…``.
+            aggregates: key, reading_count and sum of ``t`` of every aggregate row that reached the sinks.
+            dead_letters: reasons of the dead letters.
+            schemas: schemas by table name; by default there is one table as the flags declare.
+            late: keys of the work list rows.
+            retention: the tables' retention; by default as in their schemas.
+            began: start of the job in seconds after noon; by default before everything.
+            changes: flags that differ from :func:`flags`.
         """
         settings = settings_of(
             parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))

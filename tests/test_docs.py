@@ -1,4 +1,4 @@
-"""The documentation says what the code does: the README, docs/, and the pages beside them."""
+"""The documentation matches the code: the README, docs/, and the pages beside them."""
 
 import ast
 import re
@@ -101,7 +101,7 @@ def test_families_and_policies():
     }
 
 
-def test_every_guarantee_is_shown():
+def test_every_guarantee_has_a_test():
     """Each line of the table of guarantees names tests that exist."""
     written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for what, cells in rows_of("guarantees.md", "## What happens when").items():
@@ -114,14 +114,14 @@ def test_every_guarantee_is_shown():
 def test_costs_follow_from_sizes():
     """What a million events cost is computed from the sizes that the benchmark prints."""
     one, in_batch, raw, aggregate = sizes().values()
-    assert one < 1000  # what Pub/Sub charges at least
+    assert one < 1000  # Pub/Sub's minimum charge
     page = text("operations.md")
     assert f"2 × 1,000,000 × {in_batch} bytes = {2e6 * in_batch / 2**30:.2f} GiB" in page
     assert f"1,000,000 × {raw} bytes × 3 months = {3e6 * raw / 2**30:.2f} GiB-months" in page
     assert f"Aggregates add {aggregate} bytes" in page
 
 
-OF_OTHERS = ("Timeout in polling result file", "Errors in batch mutations", "an accumulator of another release")
+EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutations", "an accumulator of another release")
 
 
 def test_every_error_message():
@@ -129,7 +129,11 @@ def test_every_error_message():
     known = {literal.replace("\n", " ") for literal in literals()}
     for message in rows_of("operations.md", "## Failures and remedies"):
         for quoted in re.split(r"`, `", message.split("` (")[0]):
-            if quoted.startswith("data freshness") or quoted in OF_OTHERS or quoted.split("`")[0] in OF_OTHERS:
+            if (
+                quoted.startswith("data freshness")
+                or quoted in EXTERNAL_MESSAGES
+                or quoted.split("`")[0] in EXTERNAL_MESSAGES
+            ):
                 continue
             parts = [re.escape(part.strip()) for part in quoted.split("…") if part.strip(" :;")]
             assert any(re.search(".*".join(parts), literal) for literal in known) or all(
@@ -145,7 +149,7 @@ def test_every_package():
 
 
 def test_every_make_target():
-    """The page for developers lists the targets of the Makefile, but for those of other pages."""
+    """The page for developers lists the targets of the Makefile, except those of other pages."""
     targets = set(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split())
     listed = set(re.findall(r"`make ([\w-]+)`", text("developing.md")))
     assert targets - {"demo", "template", "launch", "clean"} == listed
@@ -171,7 +175,7 @@ def test_the_readme_is_short():
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_a_page_says_what_it_is_for(page):
+def test_pages_begin_with_their_purpose(page):
     """Each page starts with what the reader can do after it, and the list of pages has it."""
     title, empty, first = page.read_text().splitlines()[:3]
     assert title.startswith("# ")
@@ -198,7 +202,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @every_page
-def test_links_lead_somewhere(page):
+def test_links_are_valid(page):
     """Every file and every heading that a page links to exists."""
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", FENCE.sub("", page.read_text())):
         path = (page.parent / target).resolve() if target else page
@@ -227,13 +231,13 @@ def test_shell_is_shell(page):
     for line in command_lines(page):
         known.update(re.findall(r"\b(\w+)=", line))
         known.update(re.findall(r"\bfor (\w+) in", line))
-        if not line.startswith("    "):  # in awk, $ is something else
+        if not line.startswith("    "):  # in awk, $ has another meaning
             assert set(re.findall(r"\$(\w+)", line)) <= known, line
 
 
 @every_page
 def test_tidetable_commands_exist(page):
-    """Every ``tidetable`` command line names a command, and only options that it has."""
+    """Every ``tidetable`` command line names an existing command and its options."""
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/tidetable ([^|&)]+)", line):
             words = [word for word in shlex.split(part, comments=True) if word]
@@ -251,7 +255,7 @@ def test_tidetable_commands_exist(page):
 
 @every_page
 def test_the_jobs_flags_exist(page):
-    """Every command line of the job has flags that it takes."""
+    """Every command line of the job has valid flags."""
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
             parse_flags([word for word in shlex.split(part, comments=True) if word != "&"])

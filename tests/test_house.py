@@ -17,14 +17,14 @@ BIN = Path(sys.executable).parent
 
 
 def run(*command):
-    """What a tool printed; an assertion with it where the tool found something."""
+    """Returns a tool's output; raises an AssertionError with it if the tool failed."""
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
 
 
 def test_lint():
-    """Ruff finds nothing, and would format nothing anew."""
+    """Ruff finds nothing, and would reformat nothing."""
     run(BIN / "ruff", "check", ".")
     run(BIN / "ruff", "format", "--check", ".")
 
@@ -40,12 +40,12 @@ def test_import_directions():
 
 
 def test_proto_lint():
-    """The protobuf file is as buf would have it."""
+    """Buf finds nothing in the protobuf file."""
     run(BIN / "buf", "lint", "protos")
 
 
 def test_generated_code_matches_protos(tmp_path):
-    """The committed protobuf code is what the compiler makes of protos/ today."""
+    """The committed protobuf code is what the compiler generates from protos/."""
     run(
         sys.executable, "-m", "grpc_tools.protoc", "-Iprotos", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
         "tidetable/v1/sensor_event.proto",
@@ -58,7 +58,7 @@ def test_generated_code_matches_protos(tmp_path):
 
 @pytest.mark.parametrize("name", ["requirements.txt", "tests/requirements.txt"])
 def test_requirements_are_pinned_and_hashed(name):
-    """Every requirement has one version and hashes, and nothing says where to get it."""
+    """Every requirement has one version and hashes, and no index is set."""
     text = (ROOT / name).read_text()
     requirements = re.findall(r"^(?!#|\s)(.+?)(?: \\)?$", text, re.MULTILINE)
     assert requirements
@@ -78,7 +78,7 @@ def test_the_tests_run_on_the_pinned_requirements():
 
 
 def test_every_dependency_is_in_the_requirements():
-    """What pyproject.toml asks for has been compiled into the requirements."""
+    """Every requirement in pyproject.toml has been compiled into the requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     pinned = (ROOT / "tests/requirements.txt").read_text()
     groups = project["dependency-groups"]
@@ -89,7 +89,7 @@ def test_every_dependency_is_in_the_requirements():
 
 
 def test_every_import_is_declared():
-    """Each library that pipeline/ imports is a dependency, or in an extra: none is there only for another's sake."""
+    """Each library that pipeline/ imports is declared as a dependency or in an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     files = {
@@ -115,8 +115,8 @@ def test_every_import_is_declared():
     assert not undeclared
 
 
-def test_no_module_is_a_table_of_contents():
-    """A module that grows beyond a few screens is two modules."""
+def test_modules_are_short():
+    """A module of more than 400 lines should be two modules."""
     long = {
         str(path.relative_to(ROOT)): length
         for path in (ROOT / "pipeline").rglob("*.py")
@@ -126,5 +126,5 @@ def test_no_module_is_a_table_of_contents():
 
 
 def test_make_setup_does_nothing_twice():
-    """A set-up that is complete is left alone; asked only, for doing it would pull the ground from under the tests."""
+    """A complete set-up is left alone. It is only queried: running it would change the environment under the tests."""
     run("make", "--question", "setup")

@@ -1,4 +1,4 @@
-"""The tutorial works: its commands are run line by line, as they stand on the page."""
+"""Runs the tutorial's commands line by line, as they are on the page."""
 
 import os
 import re
@@ -12,16 +12,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_from_a_csv_to_a_chart(tmp_path):
-    """A shell that reads the page's commands draws the chart, and the audit finds nothing wrong."""
+    """A shell runs the page's commands: the chart is drawn, and the audit finds nothing wrong."""
     page = (ROOT / "docs/tutorial.md").read_text()
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
-    assert commands.startswith("make setup\n")  # which has been run where this test runs
+    assert commands.startswith("make setup\n")  # already run in this environment
     (tmp_path / ".venv").symlink_to(sys.prefix)
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_EMULATOR_HOST")}
     shell = subprocess.Popen(
         ["bash"],
         cwd=tmp_path,
-        # Any command that fails ends the shell that runs it, and so the test.
+        # Any failing command ends the shell, and fails the test.
         env=environment | {"PYTHONPATH": str(ROOT), "SHELLOPTS": "errexit"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

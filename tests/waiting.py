@@ -1,4 +1,4 @@
-"""Waiting for a state by asking for it, with a deadline."""
+"""Waits for a state by polling, with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def eventually(ask: Callable[[], T], seconds: float = 45.0) -> T:
-    """What ``ask`` returns, as soon as that is true; an AssertionError with its last answer when time is up."""
+    """Returns ``ask()`` as soon as it is true; raises an AssertionError with the last answer after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         answer = ask()

@@ -1,7 +1,7 @@
-"""Prints what de-duplication costs: throughput with it and without, in one sitting.
+"""Prints the cost of deduplication: throughput with and without it, measured together.
 
-Run with ``.venv/bin/python -m tests.benchmarks.deduplication``. The graph without its servers: batches of a hundred
-events of three metrics, decoded, formatted and aggregated.
+Run with ``.venv/bin/python -m tests.benchmarks.deduplication``. It runs the graph without servers, on batches of a
+hundred events of three metrics, which are decoded, formatted and aggregated.
 """
 
 import logging
@@ -22,7 +22,7 @@ EVENTS, BATCH, SENSORS, RUNS = 60_000, 100, 20, 5
 
 
 def feed() -> list[beam.io.PubsubMessage]:
-    """Three hours of some sensors, in batches."""
+    """Returns three hours of events of several sensors, in batches."""
     events = [
         sensor_event(f"sensor-{i % SENSORS}", NOON * 1_000_000 + i * 180_000, {"t": i / 7, "p": i / 3, "h": 0.5}, {})
         for i in range(EVENTS)
@@ -31,7 +31,7 @@ def feed() -> list[beam.io.PubsubMessage]:
 
 
 def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
-    """How long the graph takes."""
+    """Returns how long the graph takes."""
     settings = settings_of(parse_flags(flags(deduplicate=deduplicate)))
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     begin = time.perf_counter()
@@ -43,7 +43,7 @@ def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
 def main() -> None:
     logging.disable(logging.WARNING)
     messages = feed()
-    seconds(messages, "on")  # what is imported and compiled once
+    seconds(messages, "on")  # one-time imports and compilation
     rates: dict[str, list[float]] = {"on": [], "off": []}
     for _ in range(RUNS):
         for deduplicate, found in rates.items():

@@ -1,9 +1,9 @@
 """Prints how fast ``tidetable publish`` and ``tidetable simulate`` feed a topic, which must never be the bottleneck.
 
 Run with ``.venv/bin/python -m tests.benchmarks.feeding [RUNS]``, five by default; it starts Google's Pub/Sub emulator
-itself. Each run is a process of its own, as a user starts it, in batches of a hundred events and by turns. Events a
-second are by the command's own clock, as it prints them, and by a clock on the wall, which adds what Python takes to
-start and to import.
+itself. Each run is a process of its own, as a user starts it, in batches of a hundred events; commands take turns.
+Events per second are measured by the command's own clock, as it prints them, and by the wall clock, which includes
+Python's start and imports.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.records import write_delimited
 
 EVENTS, SENSORS, BATCH, RUNS = 200_000, 100, 100, 5
 START_US = parse_time("2024-05-01T08:00:00Z")
-STEP_US = 54_321  # some three hours in all, and times with decimals
+STEP_US = 54_321  # some three hours in all, with fractions of a second
 METRICS = ("temperature", "humidity", "pressure")
 TIDETABLE = Path(sys.executable).with_name("tidetable")
 
@@ -40,7 +40,7 @@ class _Command(NamedTuple):
 
 
 def _events(metrics: int) -> Iterator[Event]:
-    """Every sensor in turn."""
+    """Yields events, each sensor in turn."""
     names = METRICS[:metrics]
     for index in range(EVENTS):
         readings = {name: (index * 7 + place) % 1000 / 8 for place, name in enumerate(names)}
@@ -65,7 +65,7 @@ def _write_ndjson(path: Path, events: Iterator[Event]) -> Path:
 
 
 def _commands(directory: Path) -> list[_Command]:
-    """What is measured; writes the files for it."""
+    """Writes the files, and returns the commands to measure."""
     commands = []
     for metrics in (1, 3):
         of = f"{metrics} metric{'s' if metrics > 1 else ''}"
@@ -80,7 +80,7 @@ def _commands(directory: Path) -> list[_Command]:
 
 
 def _run(command: _Command, topic: str, environment: dict[str, str]) -> tuple[int, float, float]:
-    """The events that it published, seconds by its own clock, and seconds by ours."""
+    """Returns the number of published events, the seconds by the command's clock, and by ours."""
     begin = time.perf_counter()
     finished = subprocess.run(
         [TIDETABLE, *command.arguments, "--topic", topic, "--batch", str(BATCH), "--json"],

@@ -1,17 +1,16 @@
-"""Prints what an event costs as work grows: with the number of events, of sensors and of metrics.
+"""Prints the cost of an event as the number of events, of sensors and of metrics grows.
 
-Run with ``.venv/bin/python -m tests.benchmarks.growth``, or with the names of the tables that are wanted; all of them
-take some ten minutes. The graph without
-its servers, on batches of a hundred events that are made as they are read, so that no more of them are in memory than
-the graph keeps. Each line is a process of its own: what it takes to make the events, and what the same graph takes for
-a hundred events, is measured in it and left out. The goal is to be within 15 % of flat.
+Run with ``.venv/bin/python -m tests.benchmarks.growth``, optionally with the names of tables; all of them take some
+ten minutes. The graph runs without servers, on batches of a hundred events that are generated as they are read, so
+memory contains only the events that the graph keeps. Each line is measured in a process of its own, without the time
+to generate the events and the time that the graph takes for a hundred events. The goal is to be within 15 % of flat.
 
-What there is more of is what the line says: a sensor's hour has as many events in all lines of a table, and they come
-together, so that more events are more hours, and more sensors are more windows.
+Each line's title says what grows: a sensor's hour has as many events in all lines of a table, and they arrive
+together. More events are more hours, and more sensors are more windows.
 
-Of memory, what grows with the events is the readings of open windows, by which de-duplication knows them. FnApiRunner
-closes no window before the end, and keeps what is between its steps; so memory is told of the same windows with and
-without de-duplication.
+Memory grows with the readings of open windows, which deduplication needs. FnApiRunner closes no window before the
+end, and keeps everything between its steps; memory is therefore printed for the same windows with and without
+deduplication.
 """
 
 import argparse
@@ -43,20 +42,20 @@ from tests.streams import NOON, clock, flags, pubsub_message
 
 BATCH, MESSAGES_A_BUNDLE = 100, 50
 HOUR_US = 3_600_000_000
-SMALLEST = 100  # events of the run that tells what the graph takes without any to speak of
+SMALLEST = 100  # the run that shows the graph's fixed cost
 
 
 @dataclass(frozen=True)
 class Work:
-    """How much there is to do."""
+    """The amount of work."""
 
     events: int
     sensors: int
     metrics: int
-    in_an_hour: int  # events of a sensor
+    in_an_hour: int  # events per sensor
 
     def message(self, number: int) -> PubsubMessage:
-        """One of its messages: hour by hour until noon, sensor by sensor."""
+        """Returns a message: events are ordered by hour until noon, then by sensor."""
         hours = -(-self.events // (self.sensors * self.in_an_hour))
         events = []
         for index in range(number * BATCH, (number + 1) * BATCH):
@@ -76,14 +75,14 @@ class Work:
 STANDARD = Work(events=100_000, sensors=100, metrics=3, in_an_hour=100)
 SWEEPS = {
     "events": [replace(STANDARD, events=events) for events in (10_000, 100_000, 1_000_000)],
-    # Up to ten hours of each: a local runner, which closes none of them, has its own ways with a thousand.
+    # Up to ten hours each: a local runner, which closes no window, behaves differently with a thousand.
     "sensors": [
         replace(STANDARD, events=events, sensors=sensors, in_an_hour=3)
         for sensors, events in ((100, 3_000), (1_000, 30_000), (10_000, 300_000), (100_000, 300_000))
     ],
     "metrics": [replace(STANDARD, events=20_000, metrics=metrics) for metrics in (1, 3, 10, 50)],
 }
-LONG, MOST_RUNS = 300_000, 9  # events, that take a minute; fewer are measured more often
+LONG, MOST_RUNS = 300_000, 9  # events that take a minute; smaller runs are repeated
 IN_THE_SAME_WINDOWS = [
     replace(STANDARD, events=events, in_an_hour=events // 100) for events in (10_000, 100_000, 1_000_000)
 ]
@@ -110,12 +109,12 @@ class _MakeFn(beam.DoFn):
             if not tracker.try_claim(number):
                 return
             yield element.message(number)
-        tracker.defer_remainder()  # ends the bundle; the rest comes in the next
+        tracker.defer_remainder()  # ends the bundle; the rest follows in the next
 
 
 def seconds(work: Work, deduplicate: str = "on") -> float:
-    """How long the graph takes."""
-    # The clock is that of the events, and all of them are in time.
+    """Returns how long the graph takes."""
+    # The clock is the events' clock, and none is late.
     settings = settings_of(parse_flags(flags(allowed_lateness="2000h", deduplicate=deduplicate)))
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
@@ -127,10 +126,10 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
 
 
 def measure(work: Work, deduplicate: str = "on") -> None:
-    """Prints seconds of the work alone, and the most bytes that it had in memory beyond what Beam itself has."""
+    """Prints the seconds of the work alone, and its peak memory beyond what Beam itself takes."""
     logging.disable(logging.WARNING)
     smallest = replace(work, events=SMALLEST)
-    seconds(smallest, deduplicate)  # what is imported and compiled once
+    seconds(smallest, deduplicate)  # one-time imports and compilation
     without_events = min(seconds(smallest, deduplicate) for _ in range(3))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
@@ -143,19 +142,19 @@ def measure(work: Work, deduplicate: str = "on") -> None:
 
 
 def _measured(work: Work, deduplicate: str = "on") -> dict[str, float]:
-    # Imported and not run as a module, whose steps would be pickled with all that is in it.
+    # Imported instead of run as a module: Beam would pickle the steps of __main__ with everything in it.
     code = f"from tests.benchmarks.growth import Work, measure; measure({work!r}, {deduplicate!r})"
     output = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output)
 
 
 def main() -> None:
-    """Prints the tables: of events, of sensors, of metrics, and of memory."""
+    """Prints the tables for events, sensors, metrics and memory."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.growth")
     parser.add_argument("tables", nargs="*", default=[*SWEEPS, "memory"], help="events, sensors, metrics, memory")
-    wanted = parser.parse_args().tables
+    selected = parser.parse_args().tables
     console = Console()
-    for what in filter(wanted.__contains__, SWEEPS):
+    for what in filter(selected.__contains__, SWEEPS):
         per = "cell" if what == "metrics" else "event"
         grid = Table(what, f"µs {'a reading' if per == 'cell' else 'an event'}", "to the first")
         first = 0.0
@@ -167,7 +166,7 @@ def main() -> None:
             first = first or each_us
             grid.add_row(f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}")
         console.print(grid)
-    if "memory" in wanted:
+    if "memory" in selected:
         grid = Table("events in 100 windows", "peak memory, MB", "without de-duplication, MB")
         for work in IN_THE_SAME_WINDOWS:
             memory = (_measured(work, deduplicate)["bytes"] / 1e6 for deduplicate in ("on", "off"))

@@ -1,10 +1,10 @@
-"""Prints what readers cost: ``SensorTable.range`` beside a bare loop over Google's ``read_rows`` that builds nothing.
+"""Prints the cost of readers: ``SensorTable.range``, and a bare loop over Google's ``read_rows`` that builds nothing.
 
     .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.reading
 
-The same 100,000 rows of one sensor, three readings each, in one sitting and by turns. The bare loop
-goes through the rows of one request as Google's data client gives them; ``responses`` does not even put
-rows together, and is what the server and the wire allow.
+The same 100,000 rows of one sensor, three readings each, are read in turns. The bare loop iterates over the rows of
+one request from Google's data client; ``responses`` does not even assemble rows, and shows what the server and the
+connection allow.
 """
 
 import statistics
@@ -32,7 +32,7 @@ SENSOR = "sensor-000"
 
 
 def filled(start_us: int) -> TableName:
-    """A table with the rows."""
+    """Creates a table with the rows."""
     name = TableName("test-project", "instance", f"reading-{uuid.uuid4().hex[:8]}")
     tables.create(name, lasting(TableSchema.default()))
     hand_loop.prepare(Feed(start_us, ROWS, sensors=1, hours=24).messages(100))(name)

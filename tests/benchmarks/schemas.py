@@ -1,11 +1,11 @@
-"""What each layout costs to write, to keep and to read: the table of docs/schemas.md.
+"""Prints what each layout costs to write, store and read: the table of docs/schemas.md.
 
     .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.schemas
 
 The same 100,000 events, of 100 sensors and three metrics over a day, for every layout and encoding. Everything is
-counted and nothing is timed, so that the table is nearly the same on every machine: rows, cells, and the bytes of keys,
-qualifiers and values; requests as Beam's connector makes them, which flushes by the clock too; and what the server
-returned for four queries, as rows and cells. Bigtable's own compression is not in it.
+counted and nothing is timed, so the table is nearly the same on every machine: rows, cells, and the bytes of keys,
+qualifiers and values; requests of Beam's connector, which also flushes by the clock; and the rows and cells that the
+server returned for four queries. Bigtable's own compression is not included.
 """
 
 import random
@@ -63,7 +63,7 @@ QUERIES: dict[str, Query] = {
 
 
 def events() -> Iterator[Event]:
-    """The events, in the order of time."""
+    """Yields the events, ordered by time."""
     chance = random.Random(1)
     a_sensor = EVENTS // SENSORS
     for index in range(EVENTS):
@@ -74,7 +74,7 @@ def events() -> Iterator[Event]:
 
 
 def aggregates() -> Iterator[Row]:
-    """Their hourly rows, which are the same whatever the schema."""
+    """Yields their hourly rows, which are the same for every schema."""
     windows: dict[tuple[str, int], WindowStats] = defaultdict(WindowStats)
     for event in events():
         windows[event.sensor_id, HOURLY.start_of(event.event_time_us)].add(event.readings)
@@ -83,7 +83,7 @@ def aggregates() -> Iterator[Row]:
 
 
 def write(name: TableName, rows: Iterable[Row]) -> int:
-    """Writes the rows as Beam's connector does. Returns how many requests that took."""
+    """Writes the rows as Beam's connector does; returns the number of requests."""
     client = Client(project=name.project)
     table = client.instance(name.instance).table(name.table)
     call = BigtableClient.mutate_rows
@@ -100,7 +100,7 @@ def write(name: TableName, rows: Iterable[Row]) -> int:
 
 
 def measured(schema: TableSchema) -> list[str]:
-    """The figures of one schema, as text, in the order of the table's columns."""
+    """Returns one schema's figures as text, in the order of the table's columns."""
     rows: set[bytes] = set()
     cells: set[tuple[bytes, str, bytes, int]] = set()
     data_bytes = 0

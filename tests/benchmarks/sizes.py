@@ -1,4 +1,4 @@
-"""Prints what an event of three metrics and two metadata entries weighs, as a message and as rows.
+"""Prints the size of an event with three metrics and two metadata entries, as a message and as rows.
 
 Run with ``.venv/bin/python -m tests.benchmarks.sizes``.
 """
@@ -21,13 +21,13 @@ def _events(count: int) -> list:
 
 
 def _bytes(row: Row) -> int:
-    """Key, families, qualifiers, values, and eight bytes of timestamp a cell; before Bigtable compresses them."""
+    """Returns the bytes of key, families, qualifiers, values and timestamps (eight per cell), uncompressed."""
     cells = sum(len(cell.family) + len(cell.qualifier) + len(cell.value) + 8 for cell in row.cells)
     return len(row.key) + cells
 
 
 def sizes() -> dict[str, int]:
-    """What is printed, in bytes."""
+    """Returns the printed sizes in bytes."""
     event: Event = validate(_events(1)[0], _T)
     stats = WindowStats()
     for _ in range(360):
@@ -43,7 +43,7 @@ def sizes() -> dict[str, int]:
 
 
 def lines() -> list[str]:
-    """The table, a line each."""
+    """Returns the lines of the table."""
     return [f"{what:35}{size:6,} bytes" for what, size in sizes().items()]
 
 

@@ -1,7 +1,7 @@
-"""Writes at full speed for a while, and looks whether memory stays flat.
+"""Writes at full speed for a while, and checks that memory stays flat.
 
 Run with ``.venv/bin/python -m tests.benchmarks.soak [SECONDS] [PERCENT]``: 300 seconds by default, and 5 percent that
-memory may grow from the time when it is warm. Some of the requests fail on purpose, as in tests/faults.
+memory may grow after the warm-up. Some of the requests fail on purpose, as in tests/faults.
 """
 
 import gc
@@ -24,15 +24,15 @@ from pipeline.local.emulators import BIGTABLE, running_emulator
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsFault, breaking, failing, refusing
 
 _BUNDLE_ROWS = 25_000
-_KEYS = 50_000  # over and over again, so that the emulator's memory stays flat as well
+_KEYS = 50_000  # written repeatedly, to keep the emulator's memory flat as well
 _BEGAN_US = 1_771_329_600_000_000
-_WARM = 0.2  # of the time
+_WARM = 0.2  # share of the time
 _METRICS = (b"temperature", b"humidity", b"pressure")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
-    """Prints a line every few seconds; exits with 1 where memory has grown."""
+    """Prints a line every few seconds; exits with 1 if memory has grown."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 300.0
     percent = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
     with running_emulator(BIGTABLE) as address, BigtableProxy(address) as proxy:
@@ -55,9 +55,9 @@ def main() -> None:
 
 
 def _soak(name: TableName, seconds: float) -> tuple[float, float]:
-    """Memory in MB when it was warm, and at the end."""
+    """Returns memory in MB after the warm-up and at the end."""
     rows = [_row(number) for number in range(_KEYS)]
-    began = declared = time.monotonic()
+    began = reported = time.monotonic()
     written = requests = retries = 0
     warm = 0.0
     with BulkWriter.open(name) as writer:
@@ -74,8 +74,8 @@ def _soak(name: TableName, seconds: float) -> tuple[float, float]:
             now = time.monotonic()
             if not warm and now - began > _WARM * seconds:
                 warm = _memory_mb()
-            if now - declared > seconds / 30 or now - began > seconds:
-                declared = now
+            if now - reported > seconds / 30 or now - began > seconds:
+                reported = now
                 rate = written / (now - began)
                 print(
                     f"{now - began:6.0f} s  {_memory_mb():7.1f} MB  {written:10,} rows  {rate:8,.0f} rows/s  "
@@ -86,9 +86,9 @@ def _soak(name: TableName, seconds: float) -> tuple[float, float]:
                 break
         last = _memory_mb()
     with RowReader.open(name) as reader:
-        there = sum(1 for _ in reader.read(KeyRange(b"", b"")))
-    if there != min(written, _KEYS):
-        sys.exit(f"{there} rows are there of {min(written, _KEYS)}")
+        stored = sum(1 for _ in reader.read(KeyRange(b"", b"")))
+    if stored != min(written, _KEYS):
+        sys.exit(f"the table has {stored} rows instead of {min(written, _KEYS)}")
     return warm, last
 
 
@@ -98,7 +98,7 @@ def _row(number: int) -> Row:
 
 
 def _now_and_then() -> MutationsFault:
-    """In turn some entries, a stream, and a call."""
+    """Refuses some entries, breaks off a call and fails a call, in turn."""
     faults = itertools.cycle(
         (refusing(StatusCode.UNAVAILABLE, share=0.1), breaking(StatusCode.UNAVAILABLE), failing(StatusCode.ABORTED))
     )
@@ -107,7 +107,7 @@ def _now_and_then() -> MutationsFault:
 
 
 def _memory_mb() -> float:
-    """What this process holds of the machine's memory."""
+    """Returns this process's resident memory."""
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1])
     return resident * _PAGE / 1e6

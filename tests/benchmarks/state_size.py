@@ -13,12 +13,12 @@ METRICS = (1, 3, 10)
 
 
 def hour_bytes(metrics: int, hertz: int, *, deduplicate: bool = True) -> int:
-    """The bytes of an hour of so many events a second, each of so many metrics."""
+    """Returns the bytes of an hour of so many events per second, each with so many metrics."""
     return _encoded(_hour(metrics, hertz, deduplicate=deduplicate))
 
 
 def day_bytes(metrics: int) -> int:
-    """The bytes of a day that is computed from its hours."""
+    """Returns the bytes of a day that is computed from its hours."""
     day = ShorterWindows()
     for hour in range(24):
         day.put(hour * 3_600_000_000, _hour(metrics, 1, deduplicate=False).pane().stats)
@@ -38,7 +38,7 @@ def _encoded(state: WindowReadings | ShorterWindows) -> int:
 
 
 def lines() -> list[str]:
-    """The table, a line each."""
+    """Returns the lines of the table."""
     return [
         "metrics   an hour at 1 Hz   at 100 Hz   without de-duplication   a day, from hours",
         *(

@@ -1,4 +1,4 @@
-"""The real graph over one pulled batch at a time, acknowledged after it has succeeded.
+"""Runs the real graph on one pulled batch at a time, and acknowledges it after it has succeeded.
 
 What Dataflow does with bundles, small enough to be killed between any two steps: each step is printed, and the next
 one waits for a line on standard input. Run as a module, with the flags of the job; ends once nothing has come for a
@@ -25,7 +25,7 @@ from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Settings, parse_flags, settings_of
 
 MESSAGES = 12
-IDLE_S = 15.0  # longer than the subscription's deadline for acknowledging, after which messages come again
+IDLE_S = 15.0  # longer than the subscription's acknowledgement deadline, after which messages are redelivered
 
 
 def main() -> None:
@@ -50,21 +50,21 @@ def main() -> None:
 
 
 def run(received: list[ReceivedMessage], settings: Settings) -> None:
-    """The graph of the job, between these messages and its sinks."""
+    """Runs the job's graph between these messages and its sinks."""
     messages = [
         PubsubMessage(each.message.data, dict(each.message.attributes), each.message.message_id) for each in received
     ]
     targets = read_targets(settings)
     with beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
-        # Every batch is a job of its own, to which all windows are old.
+        # Every batch is a job of its own, which saw no window begin.
         outputs = build_graph(pipeline | beam.Create(messages), targets, settings, began_us=LATEST_US)
         write(outputs, targets, replace(settings, dead_letter_topic=None))
-        # Beam's own sink writes nothing in a job that ends.
+        # Beam's own sink writes nothing in a batch job.
         _ = outputs.dead_letters | beam.ParDo(PublishFn(settings.dead_letter_topic))
 
 
 class PublishFn(beam.DoFn):
-    """Publishes dead letters; a bundle has succeeded once each is confirmed."""
+    """Publishes dead letters; the bundle succeeds once each is confirmed."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic

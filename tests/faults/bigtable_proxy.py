@@ -1,12 +1,12 @@
-"""A gRPC server in front of Bigtable's emulator that fails on purpose, as a script of the test says.
+"""A gRPC server in front of Bigtable's emulator that fails on purpose, as scripted by a test.
 
     with BigtableProxy(address) as proxy:
         proxy.mutations = first(3, refusing(StatusCode.UNAVAILABLE, share=0.3))
         ...  # a client whose BIGTABLE_EMULATOR_HOST is proxy.address
         assert proxy.refused[StatusCode.UNAVAILABLE] > 0
 
-A fault is a function: it is given what a request asks for, and returns what becomes of it, ``None`` for nothing
-special. Every other call passes through, byte for byte, the admin API's too.
+A fault is a function that takes a request's content and returns an action, or ``None`` to forward the request
+unchanged. All other calls are forwarded byte for byte, including the admin API's.
 """
 
 import random
@@ -24,7 +24,7 @@ from grpc import StatusCode
 
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _THREADS = 32
-# On their way through, these are each connection's own.
+# These belong to one connection and are not forwarded.
 _HOP_BY_HOP = ("user-agent", "grpc-accept-encoding", "accept-encoding", "te", "content-type")
 
 _MutateRowsRequest = MutateRowsRequest.pb()
@@ -34,54 +34,54 @@ _ReadRowsRequest = ReadRowsRequest.pb()
 
 @dataclass(frozen=True)
 class MutationsAction:
-    """What becomes of one ``MutateRows``. With ``error``, only the entries that it says are applied or answered."""
+    """The outcome of one ``MutateRows``. With ``error``, only some entries are applied or answered."""
 
     refused: Mapping[int, StatusCode] = field(default_factory=dict)
-    """Entries that are answered with a status of their own instead of being applied, by their indexes."""
+    """Statuses of the entries, by index, that are refused instead of applied."""
     error: StatusCode | None = None
-    """How the call as a whole ends."""
+    """The status that ends the call."""
     applied: int = 0
     """Before the error: how many of the first entries are applied."""
     answered: int = 0
-    """Before the error: how many of the first entries are answered; the others' answers are lost."""
+    """Before the error: how many of the first entries are answered."""
     delay_s: float = 0.0
-    """How long the request is on its way."""
+    """Delay of the request."""
     answer_delay_s: float = 0.0
-    """How long the answer is on its way, of entries that are applied by then."""
+    """Delay of the answer, after the entries are applied."""
 
 
 @dataclass(frozen=True)
 class ReadAction:
-    """What becomes of one ``ReadRows``."""
+    """The outcome of one ``ReadRows``."""
 
     error: StatusCode | None = None
-    """How the call ends, after so many of its messages."""
+    """The status that ends the call after ``messages`` of its messages."""
     messages: int = 0
     delay_s: float = 0.0
 
 
 MutationsFault = Callable[[Sequence[Any]], MutationsAction | None]
-"""Of the entries of a ``MutateRowsRequest``."""
+"""Takes the entries of a ``MutateRowsRequest``."""
 ReadFault = Callable[[Any], ReadAction | None]
-"""Of a ``ReadRowsRequest``."""
+"""Takes a ``ReadRowsRequest``."""
 
 
 class BigtableProxy:
-    """See the module."""
+    """A proxy with scripted faults; see the module."""
 
     def __init__(self, target: str) -> None:
         self.mutations: MutationsFault | None = None
         self.reads: ReadFault | None = None
         self.calls: Counter[str] = Counter()
-        """By method, ``MutateRows`` for one."""
+        """Calls by method, such as ``MutateRows``."""
         self.entries = 0
-        """Of all ``MutateRows``."""
+        """Entries of all ``MutateRows`` calls."""
         self.refused: Counter[StatusCode] = Counter()
-        """Entries that got a status of their own."""
+        """Entries that were refused, by status."""
         self.failed: Counter[StatusCode] = Counter()
-        """Calls that ended in an error of ours."""
+        """Calls that the proxy ended with an error, by status."""
         self.delayed = 0
-        """Calls."""
+        """Delayed calls."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._channel = grpc.insecure_channel(target, options=_UNLIMITED)
@@ -157,7 +157,7 @@ class BigtableProxy:
         self._fail(context, action.error)
 
     def _forward(self, method: str, requests: Iterable[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """The target's answers; ends the call as the target does where that is in an error."""
+        """Yields the target's answers, and ends the call with the target's error if there is one."""
         metadata = [pair for pair in context.invocation_metadata() if pair[0] not in _HOP_BY_HOP]
         call = self._channel.stream_stream(method)(iter(requests), metadata=metadata, timeout=context.time_remaining())
         context.add_callback(call.cancel)
@@ -186,7 +186,7 @@ class BigtableProxy:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    """Every method as bytes in and bytes out: a unary call looks the same on the line as a stream of one."""
+    """Serves every method as bytes in and bytes out: on the wire a unary call is a stream of one message."""
 
     def __init__(self, serve: Callable[[str, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]) -> None:
         self._serve = serve
@@ -197,7 +197,7 @@ class _Handler(grpc.GenericRpcHandler):
 
 
 def refusing(code: StatusCode, *, share: float = 0.3, seed: int = 1) -> MutationsFault:
-    """Some entries of every request get a status of their own, at least one."""
+    """Refuses a share of the entries of every request, at least one."""
     rng = random.Random(seed)
 
     def fault(entries: Sequence[Any]) -> MutationsAction:
@@ -208,7 +208,7 @@ def refusing(code: StatusCode, *, share: float = 0.3, seed: int = 1) -> Mutation
 
 
 def refusing_rows(code: StatusCode, *, one_in: int = 3) -> MutationsFault:
-    """The same rows get a status of their own, as often as they are tried."""
+    """Refuses the same rows however often they are tried."""
 
     def fault(entries: Sequence[Any]) -> MutationsAction:
         chosen = [index for index, entry in enumerate(entries) if crc32(entry.row_key) % one_in == 0]
@@ -218,7 +218,7 @@ def refusing_rows(code: StatusCode, *, one_in: int = 3) -> MutationsFault:
 
 
 def breaking(code: StatusCode, *, applied: float = 0.5, answered: float = 0.25) -> MutationsFault:
-    """Every call ends in an error after such shares of its entries were applied, and answered."""
+    """Ends every call with an error, after these shares of its entries were applied and answered."""
 
     def fault(entries: Sequence[Any]) -> MutationsAction:
         return MutationsAction(
@@ -229,16 +229,16 @@ def breaking(code: StatusCode, *, applied: float = 0.5, answered: float = 0.25) 
 
 
 def failing(code: StatusCode) -> MutationsFault:
-    """Every call ends in an error, and nothing is applied."""
+    """Ends every call with an error before anything is applied."""
     return breaking(code, applied=0, answered=0)
 
 
 def slow(seconds: float) -> MutationsFault:
-    """Every answer takes its time."""
+    """Delays every answer."""
     return lambda _: MutationsAction(answer_delay_s=seconds)
 
 
 def first(requests: int, fault: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The fault for so many requests, and then none; of writes or of reads."""
+    """Applies the fault to the first requests only, writes or reads."""
     left = iter(range(requests))
     return lambda request: fault(request) if next(left, None) is not None else None

@@ -1,4 +1,4 @@
-"""What a case publishes, and what must become of it."""
+"""Publishes a test's events, and checks the table and the dead letters against them."""
 
 import os
 import random
@@ -25,18 +25,18 @@ DAY_US = 24 * HOUR_US
 
 
 class Feed:
-    """Publishes, and keeps the account of it that the table is held against."""
+    """Publishes messages, and records what the table must contain."""
 
     def __init__(self, resources: Resources) -> None:
         self.events: list[SensorEvent] = []
-        """The valid ones, each as often as it was published."""
+        """Valid events, each as often as it was published."""
         self.broken: Counter[str] = Counter()
-        """How many dead letters must become of messages, by their ``event_id``."""
+        """Expected number of dead letters, by the message's ``event_id``."""
         self.messages = 0
         self._resources = resources
 
     def publish(self, messages: Iterable[Simulated]) -> None:
-        """Publishes all, and waits until each is confirmed."""
+        """Publishes all messages, and waits until each is confirmed."""
         messages = list(messages)
         self._resources.publish(one.message for one in messages)
         self.messages += len(messages)
@@ -46,7 +46,7 @@ class Feed:
         self.events += [event for one in messages for event in one.events]
 
     def wait_counted(self, seconds: float = 45.0, but: Iterable[SensorEvent] = ()) -> None:
-        """Until every event but these is in its aggregate, counting each once."""
+        """Waits until every event but these counts once in its aggregate."""
         expected = Counter(map(judge.window_key, judge.distinct(self.events)))
         expected -= Counter(map(judge.window_key, judge.distinct(but)))
 
@@ -56,13 +56,13 @@ class Feed:
         eventually(lambda: not missing(), seconds)
 
     def wait_read(self, seconds: float = 45.0) -> None:
-        """Until the job has read everything; Pub/Sub's emulator delivers in the order of publishing."""
+        """Waits until the job has read everything: Pub/Sub's emulator delivers in publishing order."""
         last = sensor_event("last", now_us(), {"t": 1.0}, {})
         self.publish(batches([last], 1))
         eventually(lambda: judge.is_written(self._resources.table, last), seconds)
 
     def assert_exact(self, *, letters_once: bool = True) -> None:
-        """The table is exactly what was published, and every broken event or message is a dead letter.
+        """Asserts that the table matches what was published, and that everything broken is a dead letter.
 
         Args:
             letters_once: each is one dead letter; else it may have come several times.
@@ -79,7 +79,7 @@ class Feed:
 
 
 def _message_id(event_id: str) -> str:
-    """Of the message that a dead letter's event was in: it is made ``<original>/<index>``."""
+    """Returns the id of the dead letter's original message; ids of its events are ``<original>/<index>``."""
     return event_id.partition("/")[0]
 
 
@@ -88,18 +88,18 @@ def now_us() -> int:
 
 
 def fleet(hours: int = 4, *, sensors: int = 4, batch: int = 15, seed: int = 1, malformed: float = 0.02) -> Plan:
-    """A fleet that measured once a minute until a minute ago."""
+    """Returns a fleet that measured once a minute until a minute ago."""
     end_us = now_us() - MINUTE_US
     return Plan(sensors, end_us - hours * HOUR_US, end_us, MINUTE_US, seed, batch, malformed)
 
 
 def fleet_messages(**plan: float) -> list[Simulated]:
-    """What that fleet sends, one broken event or message in fifty among it."""
+    """Returns the fleet's messages, with one broken event or message in fifty."""
     return list(simulate(fleet(**plan)))
 
 
 def series(sensor_id: str, start_us: int, count: int, interval_us: int = MINUTE_US) -> list[SensorEvent]:
-    """A sensor's events at a steady pace, of random values."""
+    """Returns a sensor's events at regular intervals, with random values."""
     rng = random.Random(f"{sensor_id} {count}")
     return [
         sensor_event(sensor_id, start_us + i * interval_us, {"t": rng.gauss(20, 5), "u": rng.random()}, {"room": "7"})
@@ -108,7 +108,7 @@ def series(sensor_id: str, start_us: int, count: int, interval_us: int = MINUTE_
 
 
 def batches(events: Sequence[SensorEvent], size: int) -> Iterator[Simulated]:
-    """The events as messages of so many."""
+    """Yields the events in messages of ``size``."""
     for start in range(0, len(events), size):
         part = list(events[start : start + size])
         yield Simulated(message_of(part), part, [])
@@ -117,7 +117,7 @@ def batches(events: Sequence[SensorEvent], size: int) -> Iterator[Simulated]:
 def tidetable(
     command: str, resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    """A command of the toolbox on the table."""
+    """Runs a ``tidetable`` command on the table."""
     table = ["--project", PROJECT, "--instance", "instance", "--table", resources.table.table]
     return subprocess.run(
         [Path(sys.executable).with_name("tidetable"), command, *table, *arguments],
@@ -131,7 +131,7 @@ def tidetable(
 def repair(
     resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    """A repair of the last days, up to the hour in progress."""
+    """Repairs the last days, up to the hour in progress."""
     now = now_us()
     start, end = (
         datetime.fromtimestamp(time_us // HOUR_US * HOUR_US // SECOND_US, UTC).strftime("%Y-%m-%dT%H:00:00Z")

@@ -1,6 +1,6 @@
-"""What every case ends with: the table is what was published, its aggregates are those of its raw rows, and no more.
+"""Compares a table with the published events: raw rows, their aggregates, and nothing else.
 
-Computed from the published events and from the rows as Google's client reads them, with none of the pipeline's code.
+The expectation is computed from the published events and from rows read by Google's client, not by pipeline code.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,12 +15,12 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 Cells = Mapping[str, Mapping[str, list[tuple[int, str]]]]
 """Row key to ``family:qualifier`` to versions, each the cell's timestamp in microseconds and its text."""
 
-_OF_THE_TABLE = ("schema#", "repair#")  # what a table says of itself
+_OF_THE_TABLE = ("schema#", "repair#")  # the table's own rows
 _NEWEST = 10**16 - 1
 
 
 def differences(name: TableName, events: Iterable[SensorEvent]) -> list[str]:
-    """Every way in which the table is not exactly what became of the events, a line each.
+    """Returns the differences between the table and what the events should have become, a line each.
 
     Args:
         events: all valid events that were published, each as often as it was.
@@ -38,7 +38,7 @@ def differences(name: TableName, events: Iterable[SensorEvent]) -> list[str]:
 
 
 def distinct(events: Iterable[SensorEvent]) -> list[SensorEvent]:
-    """Each event once, by what identifies it: its sensor and its time to the microsecond."""
+    """Returns each event once, by its sensor and its time to the microsecond."""
     found = {(event.sensor_id, microseconds(event)): event for event in events}
     return list(found.values())
 
@@ -48,7 +48,7 @@ def microseconds(event: SensorEvent) -> int:
 
 
 def window_key(event: SensorEvent) -> str:
-    """Of the event's aggregate row."""
+    """Returns the key of the event's aggregate row."""
     return f"agg#hourly#{event.sensor_id}#{hour(event)}"
 
 
@@ -57,18 +57,18 @@ def hour(event: SensorEvent) -> str:
 
 
 def counts(name: TableName) -> dict[str, int]:
-    """The ``reading_count`` of every aggregate row."""
+    """Returns the ``reading_count`` of every aggregate row."""
     rows = _table(name).read_rows(start_key=b"agg#", end_key=b"agg$")
     return {row.row_key.decode(): int(row.cells["stats"][b"reading_count"][0].value) for row in rows}
 
 
 def is_written(name: TableName, event: SensorEvent) -> bool:
-    """Whether the event's raw row is there."""
+    """Returns whether the event's raw row exists."""
     return _table(name).read_row(f"{event.sensor_id}#{_NEWEST - microseconds(event)}".encode()) is not None
 
 
 def work_list(name: TableName) -> set[str]:
-    """What waits for a repair: the keys of ``repair#`` rows."""
+    """Returns the keys of the work list's rows."""
     return {row.row_key.decode() for row in _table(name).read_rows(start_key=b"repair#", end_key=b"repair$")}
 
 
@@ -89,7 +89,7 @@ def _read(name: TableName) -> Cells:
 
 
 def _event(key: str, row: Mapping[str, str]) -> SensorEvent:
-    """The event that a raw row is of."""
+    """Returns the event that a raw row was written for."""
     sensor_id, _, reverse = key.rpartition("#")
     event = SensorEvent(sensor_id=sensor_id)
     event.event_time.FromMicroseconds(_NEWEST - int(reverse))
@@ -103,7 +103,7 @@ def _event(key: str, row: Mapping[str, str]) -> SensorEvent:
 
 
 def _inexact(raw: Mapping[str, Mapping[str, str]], published: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Values that are the number, but not its shortest text."""
+    """Yields values that are not the shortest text of their number."""
     for key in raw.keys() & published.keys():
         for column, text in raw[key].items():
             if column.startswith("raw:") and text != str(float(text)).removesuffix(".0"):
@@ -111,7 +111,7 @@ def _inexact(raw: Mapping[str, Mapping[str, str]], published: Mapping[str, Mappi
 
 
 def _wrong_versions(cells: Cells) -> Iterator[str]:
-    """Columns of several versions, and cells whose timestamp is not the data's own."""
+    """Yields columns with several versions, and cells whose timestamp is not the event's or window's."""
     for key, row in cells.items():
         start, _, last = key.rpartition("#")
         if start.startswith("agg#"):

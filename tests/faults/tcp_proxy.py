@@ -1,4 +1,4 @@
-"""A loopback proxy in front of any server, whose line can be cut or go dead."""
+"""A loopback proxy in front of any server, whose connections can be cut or stalled."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ _CHUNK = 65_536
 
 
 class TcpProxy:
-    """Forwards connections to a target until it is told not to.
+    """Forwards connections to a target until it is cut or held.
 
     ``with TcpProxy("127.0.0.1:8086") as proxy:`` serves at ``proxy.address`` for as long as the block runs.
     """
@@ -27,7 +27,7 @@ class TcpProxy:
         self._bound = _bound(0)
         self.address = f"127.0.0.1:{self._bound.getsockname()[1]}"
         self.connections = 0
-        """How many were let in so far."""
+        """Connections accepted so far."""
 
     def __enter__(self) -> "TcpProxy":
         self._thread.start()
@@ -42,11 +42,11 @@ class TcpProxy:
         self._loop.close()
 
     def cut(self) -> None:
-        """Breaks off every connection, and refuses new ones until :meth:`heal`."""
+        """Closes every connection, and refuses new ones until :meth:`heal`."""
         self._do(self._cut())
 
     def hold(self) -> None:
-        """Keeps the connections and takes new ones, but forwards nothing until :meth:`heal`, as a stopped process."""
+        """Keeps connections and accepts new ones, but forwards nothing until :meth:`heal`, like a stopped process."""
         self._do(self._hold())
 
     def heal(self) -> None:
@@ -69,7 +69,7 @@ class TcpProxy:
             return
         self._server.close()
         self._server = None
-        # Bound and not listening it refuses, and nobody else can take the port.
+        # A bound socket that does not listen refuses connections and keeps the port.
         self._bound = _bound(int(self.address.rpartition(":")[2]))
         for writer in self._writers:
             writer.transport.abort()
@@ -93,7 +93,7 @@ class TcpProxy:
                     end.cancel()
                 await asyncio.gather(*ends, return_exceptions=True)
         except (OSError, asyncio.CancelledError):
-            pass  # the line was cut, or there is nothing behind it
+            pass  # the connection was cut, or the target does not answer
         finally:
             for each in (writer, upstream):
                 if each is not None:

@@ -1,4 +1,4 @@
-"""Bigtable goes away, stops answering, is slow, or refuses part of what it is sent."""
+"""Bigtable is unreachable, stalls, is slow, or refuses some requests."""
 
 import time
 
@@ -30,14 +30,14 @@ def feed(resources):
 
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 30)], ids=["refuses 5 s", "hangs 30 s"])
 def test_away_and_back(resources, bigtable, log, feed, fault, seconds):
-    """What was read before, while and after Bigtable was away is all there, each once."""
+    """Events from before, during and after the outage are all written, each once."""
     before, meanwhile, after = (fleet_messages(hours=2, seed=seed) for seed in range(3))
     with TcpProxy(bigtable) as line, running_job(resources.flags(), log, {BIGTABLE.variable: line.address}) as job:
         feed.publish(before)
         feed.wait_counted()
         getattr(line, fault)()
         feed.publish(meanwhile)
-        time.sleep(seconds)  # how long it is away
+        time.sleep(seconds)  # the length of the outage
         line.heal()
         feed.publish(after)
         feed.wait_counted(100)
@@ -47,7 +47,7 @@ def test_away_and_back(resources, bigtable, log, feed, fault, seconds):
 
 
 def test_answers_slowly(resources, bigtable, log, feed):
-    """Answers that take their time only delay."""
+    """Slow answers only delay."""
     with (
         BigtableProxy(bigtable) as proxy,
         running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
@@ -61,7 +61,7 @@ def test_answers_slowly(resources, bigtable, log, feed):
 
 
 def test_refuses_some_rows(resources, bigtable, log, feed):
-    """Rows of a request that are refused for now, and requests that break off half done, are written again."""
+    """Rows that are refused temporarily, and requests that break off half-way, are written again."""
     faults = {
         StatusCode.UNAVAILABLE: refusing(StatusCode.UNAVAILABLE),
         StatusCode.DEADLINE_EXCEEDED: refusing(StatusCode.DEADLINE_EXCEEDED),
@@ -87,7 +87,7 @@ def test_refuses_some_rows(resources, bigtable, log, feed):
 
 
 def test_refuses_reads(resources, bigtable, log, feed, tmp_path):
-    """A new job reads what an earlier one wrote of its windows, and a repair reads all, through failing reads."""
+    """A new job restores windows of an earlier one through failing reads, and so does a repair."""
     messages = fleet_messages()
     with running_job(resources.flags(), log) as job:
         feed.publish(messages[::2])
@@ -110,7 +110,7 @@ def test_refuses_reads(resources, bigtable, log, feed, tmp_path):
 
 @pytest.mark.parametrize("healed_by", ["publishing again", "backfill"])
 def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
-    """What nobody retries ends the job with a line that names it; the feed once more and a repair heal the table."""
+    """A permanent error ends the job with a line that names it; republishing and a repair heal the table."""
     messages = fleet_messages(malformed=0)
     half = len(messages) // 2
     with (
@@ -136,7 +136,7 @@ def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
             feed.publish(messages)
             feed.wait_read()
             assert second.stop() == 0
-    done = repair(resources, "--force")  # the hour in progress too, as nobody writes it any more
+    done = repair(resources, "--force")  # including the hour in progress, which no job writes now
     assert done.returncode == 0, done.stderr
     feed.assert_exact()
     *_, last = log.read_text().splitlines()

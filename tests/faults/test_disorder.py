@@ -1,4 +1,4 @@
-"""Events out of order, far too late, and of sensors whose clocks are wrong."""
+"""Events out of order, far too late, or from sensors with wrong clocks."""
 
 import random
 
@@ -20,12 +20,12 @@ from tests.job.running import running_job
 
 
 def test_shuffled_and_wrong_clocks(resources, log):
-    """An hour in no order at all, a clock that runs 50 minutes ahead and one that jumps back are exact at once."""
+    """Shuffled events, a clock 50 minutes ahead and one that jumps back are aggregated exactly, without a repair."""
     hour = series("shuffled", now_us() // HOUR_US * HOUR_US - HOUR_US, 360, 10 * SECOND_US)
     random.Random(1).shuffle(hour)
     ahead = series("ahead", now_us() - HOUR_US + 50 * MINUTE_US, 60)
     start_us = now_us() - 3 * HOUR_US
-    # It jumps back twice, by hours and by a millisecond and a bit, over what it has measured already.
+    # It jumps back by hours and by about a millisecond, into times that it has already measured.
     jumping = [
         *series("jumping", start_us, 120),
         *series("jumping", start_us + 7 * SECOND_US, 100),
@@ -44,7 +44,7 @@ def test_shuffled_and_wrong_clocks(resources, log):
 
 
 def test_two_days_late(resources, log):
-    """Beyond the allowed lateness the raw rows are written and the windows listed, and a repair makes them right."""
+    """Beyond the allowed lateness, raw rows are written and windows are listed; a repair makes them exact."""
     late = series("late", now_us() - 2 * DAY_US, 90)
     feed = Feed(resources)
     feed.publish(fleet_messages(hours=2))

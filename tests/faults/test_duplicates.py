@@ -1,4 +1,4 @@
-"""The same readings again and again, in the same messages and in others."""
+"""The same readings arrive repeatedly, in the same messages and in others."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The judge is judged, on a table written by hand."""
+"""Tests of the judge, on a table written by hand."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,7 @@ STATS = {"reading_count": "1", "count_t": "1"} | {f"{name}_t": "20" for name in 
 
 @pytest.fixture
 def put(resources):
-    """Writes a row of one family; the right table is there already."""
+    """Writes a row of one family. The correct table is already there."""
     table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(resources.table.table)
 
     def put(key, family, cells, timestamp):
@@ -34,8 +34,8 @@ def put(resources):
     return put
 
 
-def test_the_right_table(resources, put):
-    """It has no differences, however often the event was published and whatever waits for a repair."""
+def test_a_correct_table(resources, put):
+    """A correct table has no differences, however often events were published and whatever the work list contains."""
     put("repair#hourly#b#2026-02-17T10", "stats", {"late": "1"}, HOUR)
     assert judge.differences(resources.table, [EVENT, EVENT]) == []
     assert judge.work_list(resources.table) == {"repair#hourly#b#2026-02-17T10"}
@@ -44,7 +44,7 @@ def test_the_right_table(resources, put):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "declared"),
+    ("wrong", "difference"),
     [
         ((RAW, "raw", {"t": "20.0"}, TIME), "20.0 is not the shortest text"),
         ((RAW, "raw", {"t": "21"}, TIME), "published 20"),
@@ -55,14 +55,14 @@ def test_the_right_table(resources, put):
         (("a#8228675799998009", "raw", {"t": "1"}, TIME), "not published"),
     ],
 )
-def test_every_way_to_be_wrong(resources, put, wrong, declared):
-    """A wrong text, value, time, version or row is told."""
+def test_every_kind_of_difference(resources, put, wrong, difference):
+    """A wrong text, value, time, version or row is reported."""
     put(*wrong)
-    assert any(declared in line for line in judge.differences(resources.table, [EVENT]))
+    assert any(difference in line for line in judge.differences(resources.table, [EVENT]))
 
 
 def test_a_missing_row(resources, put):
-    """A published event without its row, and a raw row without its aggregate, are told."""
+    """A published event without its row, and a raw row without its aggregate, are reported."""
     other = sensor_event("b", 1_771_324_200_000_000, {"t": 1.0}, {})
     assert any(line.startswith("b#") for line in judge.differences(resources.table, [EVENT, other]))
     put("b#8228675799999999", "raw", {"t": "1"}, TIME.replace(microsecond=0))

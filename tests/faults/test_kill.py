@@ -1,4 +1,4 @@
-"""The process is killed, at any moment."""
+"""The process is killed at any moment."""
 
 import random
 import subprocess
@@ -15,10 +15,10 @@ from tests.waiting import eventually
 
 @pytest.mark.timeout(420)
 def test_the_job_killed_twenty_times(resources, tmp_path):
-    """The DirectRunner acknowledges first: kill -9 can lose what it had pulled, and leave aggregates behind.
+    """The DirectRunner acknowledges first: kill -9 can lose what it had pulled, and leave incomplete aggregates.
 
-    It loses no more than that, and writes nothing that was not published. The feed published again, and a repair of
-    the windows of which nothing came again, make the table exact.
+    It loses nothing else, and writes nothing that was not published. Publishing the feed again makes the table exact,
+    with a repair of the windows that got no further event.
     """
     rng = random.Random(20)
     feed = Feed(resources)
@@ -30,7 +30,7 @@ def test_the_job_killed_twenty_times(resources, tmp_path):
     for kill in range(20):
         feed.publish(messages[kill * share : (kill + 1) * share])
         with running_job(resources.flags(), tmp_path / f"{kill}.log") as job:
-            if rng.random() < 0.8:  # while it writes; else as soon as it reads
+            if rng.random() < 0.8:  # while it writes; otherwise as soon as it reads
                 eventually(resources.raw_keys)
             job.process.kill()
     keys = {f"{event.sensor_id}#{10**16 - 1 - judge.microseconds(event)}" for event in events}
@@ -49,7 +49,7 @@ STEPS = ("pulled", "running", "written", "acknowledged")
 
 @pytest.mark.timeout(420)
 def test_killed_between_any_two_steps(resources):
-    """Where a batch is acknowledged after it has succeeded nothing is lost, and every aggregate is exact at once."""
+    """If a batch is acknowledged after it has succeeded, nothing is lost and every aggregate is exact at once."""
     rng = random.Random(7)
     feed = Feed(resources)
     feed.publish(fleet_messages(hours=3, batch=6))
@@ -59,7 +59,7 @@ def test_killed_between_any_two_steps(resources):
             kill_at(job, next(steps), rng)
     with batch_job(resources) as job:
         while job.stdout.readline():
-            go_on(job)
+            next_step(job)
         assert job.wait(30) == 0
     feed.assert_exact(letters_once=False)
 
@@ -74,15 +74,15 @@ def batch_job(resources):
     )
 
 
-def kill_at(job, wanted, rng):
-    """Kills the process when it has come to the step, in its second batch or later; or somewhere in the graph."""
+def kill_at(job, target, rng):
+    """Kills the process at the step, in its second batch or later, or somewhere within the graph."""
     batch = 0
     while step := job.stdout.readline().strip():
         batch += step == "pulled"
-        if batch >= 2 and step == wanted:
+        if batch >= 2 and step == target:
             break
-        go_on(job)
-        if batch >= 2 and step == "pulled" and wanted == "running":
+        next_step(job)
+        if batch >= 2 and step == "pulled" and target == "running":
             try:
                 job.wait(rng.uniform(0.05, 1.0))
             except subprocess.TimeoutExpired:
@@ -92,6 +92,6 @@ def kill_at(job, wanted, rng):
     job.wait(10)
 
 
-def go_on(job):
+def next_step(job):
     job.stdin.write("\n")
     job.stdin.flush()

@@ -1,4 +1,4 @@
-"""Something that job and launch can't see copies every dead letter back to the job's input."""
+"""Another process copies every dead letter back to the job's input, which launch checks can't detect."""
 
 import threading
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 @contextmanager
 def forwarding(resources):
-    """Publishes each dead letter to the input, as it is; gives those that it has met."""
+    """Publishes each dead letter to the input unchanged, and yields those seen so far."""
     met: list[Message] = []
     stop = threading.Event()
 
@@ -36,7 +36,7 @@ def forwarding(resources):
 
 
 def test_letters_come_back(resources, log):
-    """Each bad message and each bad event comes back ten times and no more; then it is counted and named in the log."""
+    """Each invalid message and event returns ten times; then it is dropped, counted and logged."""
     good, bad, other = (sensor_event("a", now_us() - i, {"t": 1.0}, {}) for i in range(3))
     bad.readings.clear()
     other.sensor_id = "b#"

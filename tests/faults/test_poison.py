@@ -1,4 +1,4 @@
-"""A flood of broken messages among good ones."""
+"""A flood of broken messages among valid ones."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from tests.faults import judge
 from tests.faults.feed import HOUR_US, Feed, now_us
 from tests.job.running import running_job
 
-BATCHES, GOOD, BAD, WHOLE = 1000, 100, 97, 3  # a batch's good and bad events, and broken messages beside it
+BATCHES, GOOD, BAD, WHOLE = 1000, 100, 97, 3  # a batch's valid and broken events, and broken messages beside it
 KINDS = ("MISSING_SENSOR_ID", "INVALID_SENSOR_ID", "EVENT_TIME_TOO_EARLY", "NO_READINGS", "NON_FINITE_VALUE")
 
 
@@ -35,7 +35,7 @@ def broken(kind: str, time_us: int) -> SensorEvent:
 
 
 def flood():
-    """100,000 good events and as many broken events and messages, well mixed."""
+    """Yields 100,000 valid events and as many broken events and messages, well mixed."""
     start_us = now_us() - 5 * HOUR_US
     for batch in range(BATCHES):
         time_us = start_us + batch * 15_000_000
@@ -50,7 +50,7 @@ def flood():
 
 @pytest.mark.timeout(420)
 def test_poison_flood(resources, log):
-    """100,000 broken among 100,000 good: every good event is there, and each broken one is one dead letter."""
+    """100,000 broken among 100,000 valid events: every valid one is written, and each broken one is one dead letter."""
     messages = list(flood())
     feed = Feed(resources)
     letters: dict[str, str] = {}

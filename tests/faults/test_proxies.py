@@ -1,4 +1,4 @@
-"""The proxies fail as they are told to, and are not noticed otherwise."""
+"""The proxies fail as scripted, and are transparent otherwise."""
 
 import socket
 import time
@@ -28,20 +28,20 @@ def table(resources):
 
 @contextmanager
 def client_of(address):
-    """Google's data API as it is on the line, without the retries of the client around it."""
+    """Returns a client of the data API without the usual retries."""
     with grpc.insecure_channel(address) as channel:
         yield BigtableClient(transport=BigtableGrpcTransport(host=address, channel=channel))
 
 
 def write(client, table, keys, timeout=10):
-    """The status codes by entry, as far as they are answered, and how the call ended."""
+    """Returns the status codes by entry, as far as they were answered, and how the call ended."""
     cell = Mutation.SetCell(family_name="raw", column_qualifier=b"t", timestamp_micros=0, value=b"1")
     entries = [MutateRowsRequest.Entry(row_key=key.encode(), mutations=[Mutation(set_cell=cell)]) for key in keys]
     answered = {}
     try:
         for answer in client.mutate_rows(table_name=table, entries=entries, timeout=timeout, retry=None):
             answered |= {entry.index: entry.status.code for entry in answer.entries}
-    except Exception as error:  # noqa: BLE001 (whichever it is, it is what is asked about)
+    except Exception as error:  # noqa: BLE001 (the test examines whichever error it is)
         return answered, error.grpc_status_code
     return answered, None
 
@@ -56,7 +56,7 @@ def keys_of(client, table):
 
 
 def test_everything_else_passes_through(bigtable, monkeypatch):
-    """Tables, rows and errors are as at the server itself."""
+    """Tables, rows and errors are the same as without a proxy."""
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv(BIGTABLE.variable, proxy.address)
         client = google.cloud.bigtable.Client(project=PROJECT, admin=True)
@@ -72,7 +72,7 @@ def test_everything_else_passes_through(bigtable, monkeypatch):
 
 
 def test_entries_are_refused_one_by_one(bigtable, table):
-    """The refused entries get their status at their index and are not written; the others are."""
+    """Refused entries get their status at their index and are not written; the others are."""
     with BigtableProxy(bigtable) as proxy, client_of(proxy.address) as client:
         proxy.mutations = first(
             1, lambda entries: MutationsAction(refused={0: StatusCode.UNAVAILABLE, 2: StatusCode.DEADLINE_EXCEEDED})
@@ -88,7 +88,7 @@ def test_entries_are_refused_one_by_one(bigtable, table):
 
 
 def test_a_call_fails_or_breaks(bigtable, table):
-    """A call fails with nothing written; or breaks off, with more written than answered."""
+    """A call fails with nothing written, or breaks off with more written than answered."""
     with BigtableProxy(bigtable) as proxy, client_of(proxy.address) as client:
         proxy.mutations = failing(StatusCode.RESOURCE_EXHAUSTED)
         assert write(client, table, "abcd") == ({}, StatusCode.RESOURCE_EXHAUSTED)
@@ -99,8 +99,8 @@ def test_a_call_fails_or_breaks(bigtable, table):
     assert proxy.failed == {StatusCode.RESOURCE_EXHAUSTED: 1, StatusCode.UNAVAILABLE: 1}
 
 
-def test_an_answer_is_late(bigtable, table):
-    """A client that waits no longer is told nothing of what was written."""
+def test_a_delayed_answer(bigtable, table):
+    """A client that stops waiting does not learn what was written."""
     with BigtableProxy(bigtable) as proxy, client_of(proxy.address) as client:
         proxy.mutations = first(1, lambda entries: MutationsAction(answer_delay_s=30))
         assert write(client, table, "ab", timeout=0.5) == ({}, StatusCode.DEADLINE_EXCEEDED)
@@ -121,7 +121,7 @@ def test_reads_fail(bigtable, table):
 
 @contextmanager
 def echo():
-    """The address of a server that says everything again."""
+    """Yields the address of a server that echoes everything."""
     with ExitStack() as closing:
         listener = closing.enter_context(socket.create_server(("127.0.0.1", 0)))
         proxy = closing.enter_context(TcpProxy(f"127.0.0.1:{listener.getsockname()[1]}"))
@@ -133,8 +133,8 @@ def connect(proxy):
     return socket.create_connection((host, int(port)), timeout=5)
 
 
-def test_a_line_is_cut():
-    """A cut ends the connections and refuses new ones; healed, it takes them at the same address."""
+def test_a_cut_connection():
+    """A cut closes connections and refuses new ones; healing accepts them at the same address."""
     with echo() as (listener, proxy):
         with connect(proxy) as client:
             server, _ = listener.accept()
@@ -150,8 +150,8 @@ def test_a_line_is_cut():
             eventually(lambda: proxy.connections == 2)
 
 
-def test_a_line_goes_dead():
-    """Held, nothing arrives; healed, everything does."""
+def test_a_stalled_connection():
+    """While stalled, nothing arrives; after healing, everything does."""
     with echo() as (listener, proxy), connect(proxy) as client:
         server, _ = listener.accept()
         with server:

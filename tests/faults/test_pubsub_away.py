@@ -1,4 +1,4 @@
-"""Pub/Sub goes away and comes back."""
+"""Pub/Sub is unreachable for a while."""
 
 import time
 
@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 20)], ids=["refuses 5 s", "hangs 20 s"])
 def test_away_and_back(resources, pubsub, log, fault, seconds):
-    """What was published before, while and after the job could not reach it is all there, each once."""
+    """Events from before, during and after the outage are all written, each once."""
     feed = Feed(resources)
     before, meanwhile, after = (fleet_messages(hours=2, seed=seed) for seed in range(3))
     with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
@@ -21,7 +21,7 @@ def test_away_and_back(resources, pubsub, log, fault, seconds):
         feed.wait_counted()
         getattr(line, fault)()
         feed.publish(meanwhile)
-        time.sleep(seconds)  # how long it is away
+        time.sleep(seconds)  # the length of the outage
         line.heal()
         feed.publish(after)
         feed.wait_counted(90)
@@ -30,7 +30,7 @@ def test_away_and_back(resources, pubsub, log, fault, seconds):
 
 
 def test_away_in_full_flow(resources, pubsub, log):
-    """Cut off in the middle of reading and publishing, twice, nothing is lost; a dead letter may come twice."""
+    """Two outages during reading and publishing lose nothing; a dead letter may be published twice."""
     feed = Feed(resources)
     with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
         for seed in range(2):
@@ -39,7 +39,7 @@ def test_away_in_full_flow(resources, pubsub, log):
             eventually(lambda read=read: len(resources.raw_keys()) > read)
             line.cut()
             assert len(resources.raw_keys()) < len(feed.events)
-            time.sleep(3)  # how long it is away
+            time.sleep(3)  # the length of the outage
             line.heal()
             feed.wait_counted(90)
         assert job.stop() == 0
@@ -47,12 +47,12 @@ def test_away_in_full_flow(resources, pubsub, log):
 
 
 def test_a_stop_while_away(resources, pubsub, log):
-    """With Pub/Sub gone a stop is in order: all that was acknowledged is in the table."""
+    """A stop during an outage succeeds: everything that was acknowledged is in the table."""
     feed = Feed(resources)
     with TcpProxy(pubsub) as line, running_job(resources.flags(), log, {PUBSUB.variable: line.address}) as job:
         feed.publish(fleet_messages(hours=2))
         feed.wait_counted()
         line.cut()
-        time.sleep(2)  # how long it is away by then
+        time.sleep(2)  # the outage so far
         assert job.stop() == 0
     feed.assert_exact()

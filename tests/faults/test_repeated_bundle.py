@@ -9,14 +9,14 @@ from tests.job.running import running_job
 
 
 def test_a_repeated_bundle(resources, bigtable, log):
-    """A bundle that failed with half of its rows written is repeated, and leaves the table as if it had not."""
+    """A bundle that failed with half of its rows written is retried, and the table ends up exact."""
     feed = Feed(resources)
     with (
         BigtableProxy(bigtable) as proxy,
         running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
     ):
         for seed in range(3):
-            proxy.mutations = first(2, refusing(StatusCode.FAILED_PRECONDITION))  # which no client retries
+            proxy.mutations = first(2, refusing(StatusCode.FAILED_PRECONDITION))  # not retried by any client
             feed.publish(fleet_messages(hours=2, seed=seed))
             feed.wait_counted()
         assert proxy.refused[StatusCode.FAILED_PRECONDITION] > 0

@@ -1,4 +1,4 @@
-"""A job that follows another: what was counted before it is counted along, and nothing counts twice."""
+"""A job continues after another: earlier events still count, and none counts twice."""
 
 import time
 from itertools import count
@@ -20,13 +20,13 @@ NOON_KEY = "agg#hourly#a#2026-02-17T12"
 
 
 def in_one_hour(events, sensors=3):
-    """So many events in the hour before the last one, of several sensors."""
+    """Returns events in the hour before the last one, of several sensors."""
     start_us = (time.time_ns() // 1000 // HOUR_US - 2) * HOUR_US
     return [sensor_event(f"s{i % sensors}", start_us + i * 7_000_001, {"t": i / 3}, {}) for i in range(events)]
 
 
 def run_through(resources, log, expectation, **changes):
-    """A job of its own until the table is as expected, drained then; what it counted."""
+    """Runs a job until the table is as expected, drains it, and returns its counters."""
     with running_job(resources.flags(**changes), log) as job:
         eventually(lambda: list(expectation.differences(aggregates_and_raw(resources))) == [])
         assert job.stop() == 0
@@ -43,7 +43,7 @@ def messages_of(events, size=10):
 
 @pytest.mark.parametrize("deduplicate", ["on", "off"])
 def test_drained_in_mid_hour(resources, tmp_path, deduplicate):
-    """The hour of a job that was drained is whole again with the first event that the next job sees of it."""
+    """After a drain in mid-hour, the next job completes the hour with the first event that it sees of it."""
     events = in_one_hour(120)
     resources.publish(messages_of(events[:70]))
     run_through(resources, tmp_path / "first", Expectation(events[:70]), deduplicate=deduplicate)
@@ -58,10 +58,10 @@ def test_drained_in_mid_hour(resources, tmp_path, deduplicate):
 
 
 def test_killed_with_redelivery(resources, tmp_path):
-    """What comes again after a crash is known by the raw rows that are there, be they in an aggregate or not."""
+    """Events redelivered after a crash are recognized by their raw rows, whether an aggregate counts them or not."""
     events = in_one_hour(120)
     resources.publish(messages_of(events[:70]))
-    flags = resources.flags(late_firing="1h")  # so that the panes of what comes next are never fired
+    flags = resources.flags(late_firing="1h")  # the second job never fires the panes of these events
     with running_job(resources.flags(), tmp_path / "first") as job:
         eventually(lambda: list(Expectation(events[:70]).differences(resources.rows())) == [])
         job.process.kill()
@@ -79,7 +79,7 @@ def raw_rows(resources):
 
 
 def test_two_values_for_one_reading(resources, tmp_path):
-    """The raw cell keeps one of them, the aggregate may have counted the other: a repair makes it agree."""
+    """The raw cell keeps one value while the aggregate may have counted the other; a repair makes them agree."""
     (one,) = in_one_hour(1)
     other = sensor_event(one.sensor_id, one.event_time.ToMicroseconds(), {"t": 7.0}, {})
     key = f"agg#hourly#s0#{time.strftime('%Y-%m-%dT%H', time.gmtime(one.event_time.seconds))}"
@@ -108,7 +108,7 @@ DAYS = '[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"\n'
 
 @pytest.mark.parametrize("key", ["{sensor_id}#{reverse_us}", "{metadata.place}#{sensor_id}#{iso_us}"])
 def test_longer_windows(resources, tmp_path, key):
-    """A day is whole after a restart too, with the hours of which the new job sees nothing."""
+    """After a restart a day is still complete, with hours that the new job does not see."""
     name = resources.table_of(parse_schema(f'key = "{key}"\n{DAYS}'))
     start_us = (time.time_ns() // 1000 // (24 * HOUR_US) - 2) * 24 * HOUR_US
     events = [sensor_event("s", start_us + i * 613_000_001, {"t": 1.0}, {"place": "north"}) for i in range(60)]
@@ -126,15 +126,15 @@ def test_longer_windows(resources, tmp_path, key):
         assert sum(map(int, found)) == 60
 
 
-def test_windows_that_the_job_saw_begin():
-    """They are read from nowhere: here is no server to read them from."""
+def test_windows_that_began_after_the_job():
+    """Such windows are not restored; this test has no server to read from."""
     Script().arrive(event_at(10, 1.0), event_at(20, 2.0), event_at(20, 2.0)).watermark(HOUR).run(
         aggregates=[(NOON_KEY, "2", "3")], began=-HOUR - 1
     )
 
 
-def test_windows_are_recalled_once(resources, tmp_path):
-    """However many events come of a window, in however many bundles, the table is asked once for it."""
+def test_windows_are_restored_once(resources, tmp_path):
+    """The table is read once per window, however many events and bundles arrive."""
     events = in_one_hour(40, sensors=2)
     with running_job(resources.flags(), tmp_path / "log") as job:
         for i, part in zip(count(1), (events[:10], events[10:25], events[25:]), strict=False):

@@ -1,4 +1,4 @@
-"""The job is told to stop while Bigtable is away."""
+"""The job is stopped while Bigtable is unreachable."""
 
 import signal
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from tests.job.running import Resources, running_job
 
 @pytest.fixture
 def job_without_bigtable(pubsub, log, monkeypatch):
-    """A job whose Bigtable went away with a message on its way, once it has said so."""
+    """Yields a job that has reported that Bigtable is unreachable, with a message in flight."""
     monkeypatch.delenv(BIGTABLE.variable, raising=False)
     with ExitStack() as closing, ExitStack() as own_bigtable:
         monkeypatch.setenv(BIGTABLE.variable, own_bigtable.enter_context(running_emulator(BIGTABLE)))
@@ -22,13 +22,13 @@ def job_without_bigtable(pubsub, log, monkeypatch):
         job = closing.enter_context(running_job(resources.flags(), log))
         own_bigtable.close()
         resources.publish([message_of(series("a", now_us() - HOUR_US, 1))])
-        job.says("no progress for")
+        job.wait_for_output("no progress for")
         assert f"table {resources.table}: the server cannot be reached" in job.log
         yield job
 
 
-def test_a_stop_while_bigtable_is_away(job_without_bigtable):
-    """With Bigtable gone, a stop ends within 40 seconds, says what is lost, and is no success."""
+def test_a_stop_during_an_outage_of_bigtable(job_without_bigtable):
+    """During an outage of Bigtable, a stop ends within 40 seconds, reports what is lost, and returns an error."""
     assert job_without_bigtable.stop() == 1
     assert "lost: acknowledged messages that could not be written" in job_without_bigtable.log
 
@@ -36,6 +36,6 @@ def test_a_stop_while_bigtable_is_away(job_without_bigtable):
 def test_a_second_signal_stops_at_once(job_without_bigtable):
     """While a stop waits for a server, a second signal ends the job."""
     job_without_bigtable.process.send_signal(signal.SIGINT)
-    job_without_bigtable.says("stopping")
+    job_without_bigtable.wait_for_output("stopping")
     assert job_without_bigtable.stop(signal.SIGINT, seconds=5) == 128 + signal.SIGINT
     assert "stopped at once" in job_without_bigtable.log

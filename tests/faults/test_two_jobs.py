@@ -1,4 +1,4 @@
-"""Two jobs where one should be."""
+"""Two jobs run where there should be one."""
 
 from tests.faults.feed import Feed, fleet_messages, repair
 from tests.job.running import running_job
@@ -6,7 +6,7 @@ from tests.waiting import eventually
 
 
 def test_same_subscription_and_table(resources, log, tmp_path):
-    """Both take a part of the messages and neither knows of the other's; a repair after them is exact."""
+    """Each job gets a part of the messages and does not see the other's; a repair makes the table exact."""
     feed = Feed(resources)
     with (
         running_job(resources.flags(), log) as one,
@@ -20,6 +20,6 @@ def test_same_subscription_and_table(resources, log, tmp_path):
     shares = [job.counters().get("messages", 0) for job in (one, other)]
     assert min(shares) > 0
     assert sum(shares) == feed.messages
-    done = repair(resources, "--force")  # the hour in progress too, as nobody writes it any more
+    done = repair(resources, "--force")  # including the hour in progress, which no job writes now
     assert done.returncode == 0, done.stderr
     feed.assert_exact()

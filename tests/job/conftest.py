@@ -5,7 +5,7 @@ from tests.job.running import Resources
 
 @pytest.fixture
 def resources(pubsub, bigtable):
-    """Topics, subscriptions and a table of the test's own."""
+    """The test's own topics, subscriptions and table."""
     resources = Resources()
     yield resources
     resources.close()

@@ -1,4 +1,4 @@
-"""Google's door, as far as it can be built: a real storage emulator, and a Dataflow that notes what it is sent."""
+"""Stand-ins for Google Cloud: a storage emulator, and a Dataflow that records requests."""
 
 import json
 import threading
@@ -12,11 +12,11 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 BUCKET = "tidetable-test"
-PENDING, RUNNING, CANCELLED = 9, 2, 5  # of dataflow.JobState, less those that no test needs
+PENDING, RUNNING, CANCELLED = 9, 2, 5  # of dataflow.JobState, as far as tests need them
 
 
 class Storage:
-    """What is in the bucket of a storage emulator."""
+    """The bucket of a storage emulator."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -39,7 +39,7 @@ class Storage:
 
 @contextmanager
 def running_storage() -> Iterator[Storage]:
-    """A storage emulator on a free loopback port, in memory, with one bucket."""
+    """Runs a storage emulator on a free loopback port, in memory, with one bucket."""
     server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
     server.start()
     try:
@@ -49,22 +49,22 @@ def running_storage() -> Iterator[Storage]:
 
 
 class Dataflow:
-    """The jobs of a project, as its REST API shows them; it can be told to refuse and to be slow."""
+    """The jobs of a project, as its REST API returns them. It can refuse jobs and delay answers."""
 
     def __init__(self) -> None:
         self.jobs: list[dict] = []
         self.refusal: tuple[int, str] | None = None
-        self.keeps = True  # what it is sent; else it only listens
+        self.accepts_jobs = True  # otherwise it only notes that it was asked
         self.may_list = True  # whether jobs may be listed and read
-        self.taken = False  # the name: it answers with the job that has it
-        self.answer = threading.Event()  # clear it, and a job that was made is not confirmed
+        self.name_taken = False  # if True, it answers with the job that has the name
+        self.answer = threading.Event()  # cleared, the creation of a job is not confirmed
         self.answer.set()
         self.asked = threading.Event()
 
     def create(self, job: dict) -> dict:
-        if self.taken:
+        if self.name_taken:
             return self.jobs[-1]
-        if self.keeps:
+        if self.accepts_jobs:
             self.jobs.append(job | {"id": f"job-{len(self.jobs)}", "currentState": PENDING, "location": "europe-west4"})
         self.asked.set()
         self.answer.wait(60)
@@ -76,7 +76,7 @@ class Dataflow:
 
 @contextmanager
 def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
-    """The service and its endpoint, on a free loopback port."""
+    """Runs the service on a free loopback port, and yields it with its endpoint."""
     dataflow = Dataflow()
 
     class Handler(BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

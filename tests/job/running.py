@@ -1,4 +1,4 @@
-"""The job as a process of its own, on topics and a table of its own in the emulators."""
+"""Runs the job in a process of its own, with its own topics and table in the emulators."""
 
 import os
 import re
@@ -25,7 +25,7 @@ PROJECT = "test-project"
 
 
 class Resources:
-    """Topics, subscriptions and a table that nobody else uses."""
+    """Topics, subscriptions and a table of one test."""
 
     def __init__(self) -> None:
         run = uuid.uuid4().hex
@@ -45,7 +45,7 @@ class Resources:
         return topic, subscription
 
     def table_of(self, schema: TableSchema, *, stored: bool = True) -> TableName:
-        """A new table with the families of the schema, which it has stored or not."""
+        """Creates a table with the families of the schema, and stores the schema in it unless ``stored`` is false."""
         name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
         if stored:
             tables.create(name, schema)
@@ -58,7 +58,7 @@ class Resources:
         self._subscriber.close()
 
     def publish(self, messages: Iterable[Message]) -> None:
-        """Publishes all, and waits until each is confirmed."""
+        """Publishes all messages, and waits until each is confirmed."""
         futures = [
             self._publisher.publish(self.topic, each.data, ordering_key=each.ordering_key, **each.attributes)
             for each in messages
@@ -67,7 +67,7 @@ class Resources:
             future.result(30)
 
     def pull(self, subscription: str) -> list[ReceivedMessage]:
-        """What is waiting, acknowledged."""
+        """Returns the waiting messages, acknowledged."""
         received = self._subscriber.pull(
             subscription=subscription, max_messages=1000, return_immediately=True
         ).received_messages
@@ -76,7 +76,7 @@ class Resources:
         return list(received)
 
     def dead_letters(self, count: int) -> list:
-        """The next ``count`` dead letters, as Pub/Sub messages, in no promised order."""
+        """Returns the next ``count`` dead letters as Pub/Sub messages, in any order."""
         found: list = []
 
         def enough() -> bool:
@@ -87,7 +87,7 @@ class Resources:
         return found
 
     def rows(self, name: TableName | None = None) -> dict[str, dict[str, str]]:
-        """The whole table as text, but for what it says of itself: row key to ``family:qualifier`` to value."""
+        """Returns the table as text, without its schema: row key to ``family:qualifier`` to value."""
         id_ = (name or self.table).table
         table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(id_)
         return {
@@ -118,7 +118,7 @@ class Resources:
 
 
 class Job:
-    """A running ``python -m pipeline``; everything that it prints is in ``log``."""
+    """A running ``python -m pipeline`` whose output goes to ``log``."""
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self.process = process
@@ -128,18 +128,18 @@ class Job:
     def log(self) -> str:
         return self._log.read_text()
 
-    def says(self, text: str, seconds: float = 45.0) -> None:
+    def wait_for_output(self, text: str, seconds: float = 45.0) -> None:
         """Waits until the job has printed the text."""
         eventually(lambda: text in self.log or self.process.poll() is not None, seconds)
         assert text in self.log, self.log
 
     def stop(self, signum: int = signal.SIGINT, seconds: float = 40.0) -> int:
-        """Asks it to stop; its exit code."""
+        """Sends the signal, and returns the exit code."""
         self.process.send_signal(signum)
         return self.process.wait(seconds)
 
     def counters(self) -> dict[str, int]:
-        """What it printed at its end."""
+        """Returns the counters that the job printed at its end."""
         return {
             name: int(value.replace(",", ""))
             for name, value in re.findall(r"^(\w+) +([\d,]+)$", self.log, re.MULTILINE)
@@ -148,7 +148,7 @@ class Job:
 
 @contextmanager
 def running_job(flags: list[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
-    """The job, reading; killed at the end of the block where it still runs."""
+    """Starts the job and waits until it reads; kills it at the end of the block if it still runs."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *flags],
@@ -158,7 +158,7 @@ def running_job(flags: list[str], log: Path, environment: Mapping[str, str] | No
         )
     try:
         job = Job(process, log)
-        job.says("running, reading")
+        job.wait_for_output("running, reading")
         yield job
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""Jobs that end: their flags, their counters, and how they fail, here and on Dataflow up to Google's door."""
+"""Batch jobs: flags, counters and failures, on the local runner and on a Dataflow stand-in."""
 
 import signal
 from types import SimpleNamespace
@@ -47,8 +47,8 @@ def build(failure=None):
 @pytest.mark.parametrize(
     "flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"], ["--direct_num_workers=1"], ["--project=p"]]
 )
-def test_it_runs_here_unless_it_is_told_otherwise(flags):
-    """The job runs here by default, without Beam's DirectRunner, which would download another; it never streams."""
+def test_the_default_runner(flags):
+    """The default is the local runner, not Beam's DirectRunner, which would download another; jobs never stream."""
     options = beam_options(flags, "test-project")
     assert runs_here(options)
     assert not options.view_as(StandardOptions).streaming
@@ -56,7 +56,7 @@ def test_it_runs_here_unless_it_is_told_otherwise(flags):
 
 
 def test_totals():
-    """Counters of the same name in several steps add up."""
+    """Counters of the same name in several steps are added up."""
     assert run(beam_options([], "p"), build(), []) == {"things": 6}
 
 
@@ -67,8 +67,8 @@ def test_totals():
         (ValueError("more than\none line"), r"^the job failed: .*one line$"),
     ],
 )
-def test_a_job_that_fails(failure, message):
-    """The cause is one line, without Beam's traceback and steps."""
+def test_a_failing_job(failure, message):
+    """The error is one line with the cause, without Beam's traceback and steps."""
     with pytest.raises(ServerProblem, match=message) as caught:
         run(beam_options([], "p"), build(failure), [])
     assert "\n" not in str(caught.value)
@@ -92,7 +92,7 @@ def test_interrupted_here():
     [
         (["--rgion=x"], "unknown argument --rgion=x; did you mean --region?"),
         (["something"], "unknown argument something"),
-        (["--window=1h"], "unknown argument --window=1h"),  # a streaming job's own
+        (["--window=1h"], "unknown argument --window=1h"),  # a flag of the streaming job
         (["--runner=Flink"], "--runner is 'Flink'; it has to be DirectRunner or DataflowRunner"),
         (["--streaming"], "--streaming does not work here"),
         (["--update"], "--update does not work here"),
@@ -112,7 +112,7 @@ def test_bad_flags(flags, message):
 
 @pytest.fixture
 def dataflow(monkeypatch):
-    """Options for a Dataflow that records requests, with the jobs that it received."""
+    """Options for a Dataflow that records requests, and the jobs that it received."""
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
@@ -125,7 +125,7 @@ def dataflow(monkeypatch):
 
 
 def ending(monkeypatch, failure=None):
-    """Makes Dataflow end the job at once, with a counter, or with a failure."""
+    """Makes Dataflow end the job at once, with a counter or with a failure."""
 
     def wait(result):
         if failure:
@@ -138,7 +138,7 @@ def ending(monkeypatch, failure=None):
 
 
 def test_on_dataflow(dataflow, monkeypatch, capsys):
-    """A batch job is submitted with our labels, waited for, and its counters are returned."""
+    """A batch job is submitted with our labels and waited for, and its counters are returned."""
     ending(monkeypatch)
     assert run(dataflow.options, build(), [TableSchema.default()]) == {"things": 7}
     (job,) = dataflow.jobs
@@ -148,7 +148,7 @@ def test_on_dataflow(dataflow, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"tidetable: submitted {job['name']}; see https://")
 
 
-def test_a_job_that_fails_on_dataflow(dataflow, monkeypatch):
+def test_a_failing_job_on_dataflow(dataflow, monkeypatch):
     """The cause is the last line of a worker's text, or the message of our own error in it."""
     text = (
         "Dataflow pipeline failed. State: FAILED, Error:\nTraceback (most recent call last):\n  File x, line 1\n"
@@ -163,7 +163,7 @@ def test_a_job_that_fails_on_dataflow(dataflow, monkeypatch):
 
 
 def test_interrupted_while_waiting(dataflow, monkeypatch, capsys):
-    """The job goes on, and a line tells how to end it."""
+    """The job continues, and a line says how to cancel it."""
     ending(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(dataflow.options, build(), [])

@@ -1,4 +1,4 @@
-"""Submission to Dataflow, proven up to Google's door: Beam's real runner, a real storage emulator, a recorded job."""
+"""Submission to Dataflow with Beam's real runner, a real storage emulator and a recorded job request."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def dataflow():
 
 @pytest.fixture(autouse=True)
 def google(storage, monkeypatch):
-    """Google's clients find the emulator, and look for no machine's own account."""
+    """Points Google's clients at the emulator, and keeps them from looking for a machine's account."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
 
@@ -80,7 +80,7 @@ def flags(dataflow=None, **changes):
 
 
 def staged(storage, job):
-    """The pipeline that the job's staged file holds."""
+    """Returns the pipeline in the job's staged file."""
     folder = next(
         option["value"]
         for option in job["environment"]["sdkPipelineOptions"]["display_data"]
@@ -100,7 +100,7 @@ class TestSubmission:
     @pytest.fixture(scope="class")
     @staticmethod
     def submitted(storage):
-        """What a shell's command made: the job's request, the staged pipeline, and what was printed."""
+        """Launches a job, and returns its request, the staged pipeline and the output."""
         environment = os.environ | {"STORAGE_EMULATOR_HOST": storage.url, "NO_GCE_CHECK": "true"}
         with running_dataflow() as (dataflow, endpoint):
             dataflow.endpoint = endpoint
@@ -112,8 +112,8 @@ class TestSubmission:
         (job,) = dataflow.jobs
         return job, staged(storage, job), finished
 
-    def test_it_returns_at_once_and_says_where_to_look(self, submitted):
-        """One line on standard error names the job and its page; nobody waits for a job that never ends."""
+    def test_it_returns_at_once_and_prints_the_page(self, submitted):
+        """One line on standard error names the job and its page, and the command returns without waiting."""
         job, _, finished = submitted
         assert finished.stdout == ""
         assert finished.stderr == (
@@ -122,7 +122,7 @@ class TestSubmission:
         )
 
     def test_streaming_with_streaming_engine_in_the_given_image(self, submitted):
-        """The job streams, although nobody said so, with Streaming Engine, and its workers run the given image."""
+        """The job streams by default, with Streaming Engine, and its workers run the given image."""
         job, _, _ = submitted
         assert job["type"] == 2  # JOB_TYPE_STREAMING
         assert "enable_streaming_engine" in job["environment"]["experiments"]
@@ -130,13 +130,13 @@ class TestSubmission:
         assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
 
     def test_no_pickled_main_session(self, submitted):
-        """Nothing is staged for the workers but a list of what was installed here."""
+        """Only the list of installed packages is staged for the workers."""
         job, _, _ = submitted
         (pool,) = job["environment"]["workerPools"]
         assert [package["name"] for package in pool["packages"]] == ["submission_environment_dependencies.txt"]
 
     def test_name_and_labels(self, submitted):
-        """The job has a legal name that nobody gave it, and labels that say version, schema and graph."""
+        """The job gets a valid default name, and labels with version, schema and graph."""
         job, pipeline, _ = submitted
         assert job["name"].startswith("tidetable-2")
         assert len(job["name"]) <= 63
@@ -151,7 +151,7 @@ class TestSubmission:
         assert pipeline.components.transforms
 
     def test_pubsub_read(self, submitted):
-        """Dataflow's own Pub/Sub read carries subscription, timestamp attribute, id attribute and attributes."""
+        """Dataflow's own Pub/Sub read has the subscription, timestamp attribute, id attribute and attributes."""
         _, pipeline, _ = submitted
         (read,) = with_urn(pipeline, "beam:transform:pubsub_read:v1")
         payload = beam_proto.PubSubReadPayload.FromString(read.spec.payload)
@@ -161,7 +161,7 @@ class TestSubmission:
         assert payload.with_attributes
 
     def test_two_bigtable_writes_and_one_pubsub_write(self, submitted):
-        """Beam's Bigtable connector is there for raw and for aggregate rows, its Pub/Sub write for dead letters."""
+        """Beam's Bigtable connector writes raw and aggregate rows, and its Pub/Sub write the dead letters."""
         _, pipeline, _ = submitted
         labels = {transform.unique_name for transform in pipeline.components.transforms.values()}
         for rows in ("WriteRawRows", "WriteAggregateRows"):
@@ -171,7 +171,7 @@ class TestSubmission:
         assert payload.topic == "projects/test-project/topics/dead-letters"
 
     def test_windowing(self, submitted):
-        """Windows of an hour, panes at the watermark and every minute around it, accumulating, a day of lateness."""
+        """Windows last an hour; panes accumulate, at the watermark and every minute around it; lateness is a day."""
         _, pipeline, _ = submitted
         components = pipeline.components
         (window,) = [each for each in components.transforms.values() if each.unique_name == "AggregateReadings/Window"]
@@ -188,7 +188,7 @@ class TestSubmission:
 
 
 def test_the_main_session_is_never_pickled():
-    """Beam's default for Dataflow is overruled; for an endpoint on this machine Beam itself would not do it."""
+    """Beam would pickle it on Dataflow by default, but not for a local endpoint."""
     options = parse_flags(["--save_main_session", *flags()])
     prepare(options)
     assert not options.view_as(SetupOptions).save_main_session
@@ -199,7 +199,7 @@ def with_urn(pipeline, urn):
 
 
 def graph_of(*schemas, **changes):
-    """The steps of the flags' job; with schemas for as many tables, in place of what flags say of them."""
+    """Returns the steps of the flags' job; with schemas, one per table replaces what the flags declare."""
     options = parse_flags(flags(**changes))
     settings = settings_of(options)
     targets = read_targets(settings)
@@ -211,7 +211,7 @@ def graph_of(*schemas, **changes):
 
 
 def test_golden_steps():
-    """The labels and coders of every step are those of the golden file: jobs that run can be updated in place."""
+    """Every step has the label and coders of the golden file, so running jobs can be updated in place."""
     steps = graph_of()
     assert steps == json.loads(GOLDEN.read_text()), (
         "The graph has changed, so jobs that are running can't be updated in place: they have to be drained and "
@@ -222,13 +222,13 @@ def test_golden_steps():
 
 
 def test_flags_that_do_not_change_the_graph():
-    """Other names and durations are the same graph; dropping dead letters is another."""
+    """Names and durations do not change the graph; dropping dead letters does."""
     assert graph_of(window="15m", bigtable_table="other", early_firing="0", raw_family="r") == graph_of()
     assert graph_of(dead_letters="drop") != graph_of()
 
 
 def test_a_schema_does_not_change_the_graph():
-    """Keys, layout, encoding and families are the same graph, as long as there is one window."""
+    """Keys, layout, encoding and families do not change the graph if there is one window."""
     other = parse_schema(
         'layout = "tall"\nvalues = "float64"\nkey = "{salt:2}#{sensor_id}#{metric}#{reverse_ms}"\n[tiers]\n6h = "six"'
     )
@@ -239,13 +239,15 @@ def top_level(steps):
     return [label for label in steps if "/" not in label]
 
 
-def test_further_tables_and_windows_are_added():
-    """Behind the first, steps of the first table and its shortest window stay; whatever else there is has its mark."""
+def test_further_tables_and_windows_add_steps():
+    """Steps of the first table's shortest window keep their labels; steps of other tables and windows get a suffix."""
     days = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
     odd = parse_schema('[tiers]\n40m = "forty"\n1d = "days"')
-    alone, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
-    assert {step: coders for step, coders in alone.items() if "ProcessMessages" not in step}.items() <= further.items()
-    assert [label for label in top_level(further) if label not in alone] == [
+    one_table, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
+    assert {
+        step: coders for step, coders in one_table.items() if "ProcessMessages" not in step
+    }.items() <= further.items()
+    assert [label for label in top_level(further) if label not in one_table] == [
         "AggregateReadings[1d]",
         "FormatAggregateRows[1d, window 1d]",
         "FormatAggregateRows[1d]",
@@ -268,17 +270,17 @@ def test_further_tables_and_windows_are_added():
 
 
 def test_without_aggregates():
-    """A table without tiers has raw rows alone."""
+    """A table without tiers has raw rows only."""
     assert top_level(graph_of(parse_schema("[tiers]"))) == [
         "ProcessMessages", "ReadMessages", "WithListed", "WriteDeadLetters", "WriteRawRows",
     ]  # fmt: skip
 
 
-def test_the_label_of_schemas():
-    """One default table is called so, whatever its policies; any other by its layout and a hash, several by theirs."""
+def test_schema_labels():
+    """One default table has the label default, whatever its policies; others have a layout or count, and a hash."""
     default, tall = TableSchema.default(), parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
-    kept = parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"')
-    assert schema_label([default]) == schema_label([kept]) == "default"
+    other_policies = parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"')
+    assert schema_label([default]) == schema_label([other_policies]) == "default"
     labels = [
         schema_label(schemas)
         for schemas in (
@@ -295,7 +297,7 @@ def test_the_label_of_schemas():
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"region": None}, "--region is needed"),
         ({"region": "Europe"}, "--region is 'Europe'"),
@@ -309,22 +311,22 @@ def test_the_label_of_schemas():
         ({"project": "12345"}, "'12345'"),
     ],
 )
-def test_bad_flags(capsys, changes, says):
-    """What Dataflow would refuse is one line, before anything is staged."""
+def test_bad_flags(capsys, changes, message):
+    """Flags that Dataflow would refuse are reported in one line before anything is staged."""
     arguments = [flag.removesuffix("=") if flag == "--update=" else flag for flag in flags(**changes)]
     code, line = refusal(capsys, arguments)
     assert code == 2
-    assert says in line
+    assert message in line
 
 
 def test_missing_bucket(capsys, storage):
-    """A bucket that is not there is one line, at once."""
+    """A missing bucket is reported in one line, at once."""
     code, line = refusal(capsys, flags(temp_location="gs://nowhere-at-all/temp"))
     assert (code, line) == (1, "tidetable: bucket gs://nowhere-at-all does not exist")
 
 
 def test_missing_credentials(capsys, monkeypatch):
-    """Without credentials the line says how to get them, at once."""
+    """Without credentials, the line says how to get them, at once."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
     code, line = refusal(capsys, [flag for flag in flags() if flag != "--no_auth"])
     assert code == 1
@@ -332,14 +334,14 @@ def test_missing_credentials(capsys, monkeypatch):
 
 
 def test_missing_table(capsys, bigtable, pubsub):
-    """A table that is not there is told before anything is staged."""
+    """A missing table is reported before anything is staged."""
     code, line = refusal(capsys, flags(launch_checks="on", bigtable_table="nowhere"))
     assert code == 1
     assert "tables/nowhere does not exist" in line
 
 
 def test_a_refused_job_leaves_no_files(capsys, storage, dataflow):
-    """A region that Google does not know is one line with its words, and what was staged is taken back."""
+    """An unknown region is one line with Google's message, and staged files are removed."""
     before = storage.names()
     dataflow.refusal = 400, "Unknown region mars-north1"
     code, line = refusal(capsys, flags(dataflow, region="mars-north1"))
@@ -369,8 +371,8 @@ class TestUpdate:
         assert "permission denied" in line
 
     @pytest.mark.parametrize("changes", [{"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}])
-    def test_state_that_would_be_misread(self, capsys, dataflow, changes):
-        """What is in the state of a job depends on these flags, so that a job of others can't take it over."""
+    def test_incompatible_state(self, capsys, dataflow, changes):
+        """The state of a job depends on these flags, so a job with other ones can't replace it."""
         assert main(flags(dataflow, job_name="tide")) == 0
         capsys.readouterr()
         dataflow.jobs[0]["currentState"] = RUNNING
@@ -379,20 +381,20 @@ class TestUpdate:
         assert "other tables, windows, --deduplicate or --max_future" in line
 
     def test_no_such_job(self, capsys, dataflow):
-        """There is nothing to update where no job of that name runs."""
+        """An update fails if no job of that name is running."""
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])
         assert code == 1
         assert "no running job is called tide" in line
 
     def test_same_graph(self, capsys, dataflow):
-        """A job of the same graph is replaced."""
+        """A job with the same graph is replaced."""
         assert main(flags(dataflow, job_name="tide")) == 0
         dataflow.jobs[0]["currentState"] = RUNNING
         assert main(["--update", *flags(dataflow, job_name="tide", early_firing="30s")]) == 0
         assert dataflow.jobs[1]["replaceJobId"] == "job-0"
 
-    def test_an_update_began_with_the_job_that_it_replaces(self, dataflow):
-        """The windows that the replaced job saw begin are seen from their beginning still: its state goes on."""
+    def test_an_update_keeps_the_start_of_the_job(self, dataflow):
+        """Windows that began after the replaced job's start still count as seen from their beginning."""
         assert main(flags(dataflow, job_name="tide")) == 0
         dataflow.jobs[0]["currentState"] = RUNNING
         assert main(["--update", *flags(dataflow, job_name="tide")]) == 0
@@ -401,7 +403,7 @@ class TestUpdate:
         assert began[0] == began[1] < began[2]
 
     def test_another_graph(self, capsys, dataflow):
-        """A job of another graph can't be replaced, and the line says what to do."""
+        """A job with another graph can't be replaced, and the line says what to do."""
         assert main(flags(dataflow, job_name="tide")) == 0
         capsys.readouterr()
         dataflow.jobs[0]["currentState"] = RUNNING
@@ -413,7 +415,7 @@ class TestUpdate:
 
 @contextmanager
 def launching(dataflow, *arguments, **changes):
-    """A launch as a process of its own, while Google keeps it waiting for the answer."""
+    """Launches in another process, while Dataflow delays its answer."""
     dataflow.answer.clear()
     command = [sys.executable, "-m", "pipeline", *arguments, *flags(dataflow, **changes)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -423,7 +425,7 @@ def launching(dataflow, *arguments, **changes):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_while_launching(storage, dataflow, ending):
-    """Ctrl-C while Google is asked: the job that it has made by then is cancelled, and no staged file is left."""
+    """Ctrl-C during the request cancels a job that was created by then, and removes staged files."""
     before = storage.names()
     with launching(dataflow) as process:
         assert len(storage.names()) > len(before)
@@ -434,11 +436,11 @@ def test_interrupted_while_launching(storage, dataflow, ending):
 
 
 def test_interrupted_beside_a_job_of_the_same_name(storage, dataflow):
-    """Only the job of this launch is cancelled, and never one that ran before under the same name."""
+    """Only this launch's job is cancelled, never an earlier one of the same name."""
     assert main(flags(dataflow, job_name="tide")) == 0
     dataflow.jobs[0]["currentState"] = RUNNING
     dataflow.asked.clear()
-    dataflow.keeps = False
+    dataflow.accepts_jobs = False
     with launching(dataflow, job_name="tide") as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
@@ -446,13 +448,13 @@ def test_interrupted_beside_a_job_of_the_same_name(storage, dataflow):
 
 
 def test_interrupted_while_updating(storage, dataflow):
-    """An update that has gone out goes on, with its files, and the line says so."""
+    """An update that was already sent continues and keeps its files, and the line says so."""
     assert main(flags(dataflow, job_name="tide")) == 0
     dataflow.jobs[0]["currentState"] = RUNNING
     dataflow.asked.clear()
     before = storage.names()
     with launching(dataflow, "--update", job_name="tide") as process:
-        dataflow.jobs[0]["currentState"] = CANCELLED  # as far as a listing tells: replaced
+        dataflow.jobs[0]["currentState"] = CANCELLED  # how a listing shows a replaced job
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         printed = process.stderr.read()
@@ -462,12 +464,12 @@ def test_interrupted_while_updating(storage, dataflow):
     assert dataflow.jobs[1]["currentState"] == PENDING
 
 
-def test_a_name_that_is_taken(capsys, storage, dataflow):
-    """A job of that name that runs already is one line, and leaves no files."""
+def test_a_name_in_use(capsys, storage, dataflow):
+    """If a job of that name is running, the launch fails with one line and leaves no files."""
     assert main(flags(dataflow, job_name="tide")) == 0
     before = storage.names()
     capsys.readouterr()
-    dataflow.taken = True
+    dataflow.name_taken = True
     code, line = refusal(capsys, flags(dataflow, job_name="tide"))
     assert code == 1
     assert "There is already active job named tide" in line

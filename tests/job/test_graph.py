@@ -74,7 +74,7 @@ def test_late_within_lateness():
     )
 
 
-def test_every_kind_of_pane_replaces_the_one_before():
+def test_every_kind_of_pane_replaces_the_previous_one():
     """Early, on-time and late panes are written to one row, each with all events before it."""
     (
         Script()

@@ -1,4 +1,4 @@
-"""The whole job through the real Pub/Sub and Bigtable emulators, as a process of its own."""
+"""The whole job in a process of its own, with the Pub/Sub and Bigtable emulators."""
 
 import math
 import signal
@@ -42,8 +42,8 @@ def key_of(event):
 
 
 @pytest.mark.parametrize("writer", ["connector", "bulk"])
-def test_a_fleet_becomes_its_table(resources, log, writer):
-    """Every raw row, every aggregate and every dead letter of a fleet is what an independent computation says."""
+def test_a_fleet(resources, log, writer):
+    """Every raw row, aggregate and dead letter of a fleet matches an independent computation."""
     plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
     published = list(simulate(plan))
     expectation = Expectation(event for one in published for event in one.events)
@@ -70,7 +70,7 @@ SALTED = 'key = "{salt:2}#{metadata.place}#{sensor_id}#{iso_us}"\nlayout = "seri
 
 
 def test_several_tables(resources, log):
-    """One feed goes to two tables, each of its own layout, keys and windows, a day of its hours among them."""
+    """One feed goes to two tables with different layouts, keys and windows; one of them has days of hours."""
     names = [resources.table_of(parse_schema(text)) for text in (HOURS_AND_DAYS, SALTED)]
     day_us = now_us() // (24 * HOUR_US) * 24 * HOUR_US
     events = [
@@ -104,7 +104,7 @@ def test_several_tables(resources, log):
         expected = [row for event in events for row in schema.rows(validate(event, now_us()))]
         rows = resources.rows(name)
         written = {key: row for key, row in rows.items() if not key.startswith(("agg#", "repair#"))}
-        # Keys that do not begin with the sensor do not tell the job whether another was here before it.
+        # If keys do not begin with the sensor, the job can't tell whether an earlier job wrote a window.
         assert bool(written.keys() ^ {key for key in rows if not key.startswith("agg#")}) is (text == SALTED)
         assert written == {
             row.key.decode(): {
@@ -119,8 +119,8 @@ def test_several_tables(resources, log):
     assert len(hours) == 4 * 2
 
 
-def test_odd_messages_through_the_real_servers(resources, log):
-    """Whatever can come through Pub/Sub becomes rows, or a dead letter with its reason, attributes and payload."""
+def test_unusual_messages(resources, log):
+    """Any message that Pub/Sub delivers becomes rows, or a dead letter with its reason, attributes and payload."""
     event = some_event(t=21.5)
     huge = some_event(2 * HOUR_US, t=1.0, u=math.nan)
     huge.event_id = "x" * 9_900_000
@@ -185,7 +185,7 @@ def test_odd_messages_through_the_real_servers(resources, log):
 
 
 def test_a_message_without_the_timestamp_attribute(resources, log):
-    """A message that lacks the timestamp attribute is read at its publish time, and its event at its own."""
+    """A message without the timestamp attribute is read at its publish time; its event keeps its own time."""
     event = some_event()
     resources.publish([Message(event.SerializeToString(), {})])
     with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
@@ -195,7 +195,7 @@ def test_a_message_without_the_timestamp_attribute(resources, log):
 
 
 def test_an_unparseable_timestamp_attribute(resources, log):
-    """Beam's DirectRunner ends over a timestamp attribute that it can't read; the job says so and is no success."""
+    """Beam's DirectRunner fails on an invalid timestamp attribute; the job reports it and returns an error."""
     resources.publish([message_of([some_event()])._replace(attributes={"event_time": "yesterday"})])
     with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
         assert job.process.wait(40) == 1
@@ -203,7 +203,7 @@ def test_an_unparseable_timestamp_attribute(resources, log):
 
 
 def test_late_panes_are_throttled(resources, log):
-    """Late events that come one after the other, each in a bundle of its own, share panes."""
+    """Late events in quick succession, each in its own bundle, share panes."""
     events = [some_event(5 * HOUR_US - i) for i in range(6)]
     with running_job(resources.flags(late_firing="10s"), log) as job:
         for count, event in enumerate(events, start=1):
@@ -220,8 +220,8 @@ def test_late_panes_are_throttled(resources, log):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_in_full_run_loses_nothing(resources, log, signum):
-    """Stopped in the middle, every event is in the table or still waiting on the subscription; and the job says so."""
+def test_a_stop_in_full_flow_loses_nothing(resources, log, signum):
+    """After a stop in full flow, every event is in the table or still on the subscription, and the job says so."""
     first = now_us() - 20 * HOUR_US
     events = [sensor_event(f"s{i % 20}", first + i * 1_000_000, {"t": float(i)}, {}) for i in range(20_000)]
     keys = {key_of(event) for event in events}
@@ -245,7 +245,7 @@ def test_a_stop_in_full_run_loses_nothing(resources, log, signum):
 
 
 def test_a_family_deleted_under_the_job(resources, log):
-    """Rows that Bigtable refuses for good end the job loudly: how many, why, and what to do; none is dropped."""
+    """Rows that Bigtable refuses permanently end the job with their count, the cause and a remedy; none is dropped."""
     with running_job(resources.flags(), log) as job:
         resources.publish([message_of([some_event()])])
         eventually(lambda: any(key.startswith("agg#") for key in resources.rows()))
@@ -261,7 +261,7 @@ def test_a_family_deleted_under_the_job(resources, log):
 
 
 def test_rows_that_bigtable_refuses_for_good(resources, log):
-    """With the bulk writer they are dead letters that say why, their windows are listed, and the job goes on."""
+    """With the bulk writer, refused rows become dead letters, their windows are listed, and the job continues."""
     with running_job(resources.flags(bigtable_writer="bulk"), log) as job:
         resources.publish([message_of([some_event()])])
         eventually(lambda: any(key.startswith("agg#") for key in resources.rows()))

@@ -1,4 +1,4 @@
-"""What ``python -m pipeline`` says and returns before it reads a message."""
+"""What ``python -m pipeline`` prints and returns before it reads a message."""
 
 import shlex
 import subprocess
@@ -24,12 +24,12 @@ from pipeline.core.windows import Window
 from pipeline.job.launch import main
 from tests.job.running import PROJECT
 
-NOBODY = "127.0.0.1:1"
+UNUSED_ADDRESS = "127.0.0.1:1"
 
 
 @pytest.fixture
 def no_run(monkeypatch):
-    """Fails a test in which a pipeline runs."""
+    """Fails the test if a pipeline runs."""
 
     def run(*_, **__):
         raise AssertionError("the pipeline was run")
@@ -39,14 +39,14 @@ def no_run(monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The targets of each job that would have run; none does."""
+    """The targets of each job that would have run; none is run."""
     ran = []
     monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda _, targets, __: ran.append(targets) or 0)
     return ran
 
 
 def refusal(capsys, flags):
-    """The exit code and the one line on standard error."""
+    """Returns the exit code and the one line on standard error."""
     code = main(flags)
     printed = capsys.readouterr()
     lines = printed.err.strip().splitlines()
@@ -56,7 +56,7 @@ def refusal(capsys, flags):
 
 
 def test_missing_table(resources, capsys, no_run):
-    """A table that is not there is one line that gives the command to create it."""
+    """A missing table is reported in one line with the command that creates it."""
     code, line = refusal(capsys, resources.flags(bigtable_table="nowhere"))
     assert code == 1
     assert f"table projects/{PROJECT}/instances/instance/tables/nowhere does not exist" in line
@@ -64,7 +64,7 @@ def test_missing_table(resources, capsys, no_run):
 
 
 def test_a_job_that_does_not_start(resources, capsys, no_run):
-    """It writes no window, so that the table has nothing to note of it."""
+    """A job that fails to start writes no window, so nothing is noted in the table."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
     name = resources.table_of(schema)
     record_added_tiers(name, ["hours"])
@@ -77,7 +77,7 @@ def test_a_job_that_does_not_start(resources, capsys, no_run):
 
 
 def test_missing_family(resources, capsys, no_run):
-    """A missing family is named, beside those that are there."""
+    """A missing family is named, with the existing ones."""
     name = resources.table_of(TableSchema.default(), stored=False)
     flags = resources.flags(bigtable_table=name.table, stats_family="numbers", meta_family="labels")
     code, line = refusal(capsys, flags)
@@ -85,8 +85,8 @@ def test_missing_family(resources, capsys, no_run):
     assert "has no family labels, numbers (it has meta, raw, stats)" in line
 
 
-def test_families_of_other_names(resources, capsys, no_run):
-    """Families of an empty table are checked under the names that the flags give them."""
+def test_renamed_families(resources, capsys, no_run):
+    """Families of an empty table are checked under the names in the flags."""
     name = resources.table_of(TableSchema.default("r", "s", "m"), stored=False)
     missing = f"projects/{PROJECT}/subscriptions/nowhere"
     renamed = {"bigtable_table": name.table, "raw_family": "r", "stats_family": "s", "meta_family": "m"}
@@ -94,20 +94,20 @@ def test_families_of_other_names(resources, capsys, no_run):
     assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
 
 
-def advised(line):
-    """Does what the line advises."""
+def run_advice(line):
+    """Runs the suggested command, and returns its arguments."""
     arguments = shlex.split(line.partition("with: tidetable ")[2])
     done = CliRunner().invoke(toolbox, arguments)
     assert done.exit_code == 0, done.output
     return arguments
 
 
-def test_the_advice_leaves_policies_and_names_as_they_are(resources, capsys, no_run):
-    """The command that is advised keeps what is there: it names renamed families and policies that are not default."""
+def test_the_advice_keeps_policies_and_names(resources, capsys, no_run):
+    """The suggested command keeps the table: it names renamed families and policies other than the default."""
     name = TableName(PROJECT, "instance", "kept")
     tables.create_bare(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
     _, line = refusal(capsys, resources.flags(bigtable_table="kept", stats_family="numbers"))
-    assert advised(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
+    assert run_advice(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
     assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
         "numbers": "maxage=730d",
@@ -116,18 +116,18 @@ def test_the_advice_leaves_policies_and_names_as_they_are(resources, capsys, no_
     }
 
 
-def test_the_advice_makes_a_table_that_fits(resources, capsys, ran):
-    """After the command that is advised for a missing table, the same flags start the job, on the schema they say."""
+def test_the_advice_creates_a_matching_table(resources, capsys, ran):
+    """After the suggested command for a missing table, the same flags start the job with their schema."""
     name = f"t-{uuid.uuid4().hex}"
     flags = resources.flags(bigtable_table=name, window="15m", stats_family="numbers", raw_family="r")
-    advised(refusal(capsys, flags)[1])
+    run_advice(refusal(capsys, flags)[1])
     assert main(flags) == 0
     (target,) = ran.pop()
     assert target.schema == DeclaredSchema(raw="r", stats="numbers", window=Window.parse("15m")).schema()
 
 
-def test_the_advice_for_a_schema_of_the_table_s_own(resources, capsys, ran):
-    """A family that a stored schema has and the table lacks is made by the command that is advised."""
+def test_the_advice_for_a_stored_schema(resources, capsys, ran):
+    """The suggested command creates a family that the stored schema has and the table lacks."""
     schema = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"')
     name = resources.table_of(TableSchema.default())
     tables.apply(name, tables.differences(tables.describe(name), {"h": schema.policies["h"]}))
@@ -135,7 +135,7 @@ def test_the_advice_for_a_schema_of_the_table_s_own(resources, capsys, ran):
     flags = resources.flags(bigtable_table=name.table)
     line = refusal(capsys, flags)[1]
     assert "has no family d (it has h, meta, raw, stats, tidetable)" in line
-    advised(line)
+    run_advice(line)
     assert main(flags) == 0
     (target,) = ran.pop()
     assert target.schema == schema
@@ -149,10 +149,10 @@ def write_a_row(name):
 
 
 def test_rows_without_a_schema(resources, capsys, ran):
-    """A table with rows that does not say by which schema is refused, unless it is said that it is the default."""
+    """A table with rows but no schema is refused unless --schema=default is set."""
     name = resources.table_of(TableSchema.default(), stored=False)
     flags = resources.flags(bigtable_table=name.table)
-    assert main(flags) == 0  # empty
+    assert main(flags) == 0  # the table is empty
     write_a_row(name)
     code, line = refusal(capsys, flags)
     assert code == 1
@@ -162,8 +162,8 @@ def test_rows_without_a_schema(resources, capsys, ran):
     assert [[target.schema for target in targets] for targets in ran] == [[TableSchema.default()]] * 2
 
 
-def test_a_table_in_the_making(resources, capsys, ran):
-    """An empty table with the family of a schema and none in it is about to get one: nobody guesses which."""
+def test_a_table_that_is_being_created(resources, capsys, ran):
+    """An empty table with a schema's family but no schema may be about to get one: refused."""
     name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
     tables.create_bare(name, tables.policies_of(TableSchema.default("r")))
     flags = resources.flags(bigtable_table=name.table, raw_family="r")
@@ -180,7 +180,7 @@ def test_a_table_in_the_making(resources, capsys, ran):
 
 
 @pytest.mark.parametrize(
-    ("declared", "says"),
+    ("declared", "message"),
     [
         ({"raw_family": "r"}, "the family of readings is declared as r, the table's is readings"),
         ({"window": "15m"}, "the shortest window is declared as 15m, the table's is 1h"),
@@ -188,8 +188,8 @@ def test_a_table_in_the_making(resources, capsys, ran):
         ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
     ],
 )
-def test_another_schema_than_flags_say(resources, capsys, no_run, declared, says):
-    """Flags that disagree with the table are one line with the difference, and no job."""
+def test_flags_that_contradict_the_table(resources, capsys, no_run, declared, message):
+    """Flags that contradict the table are reported in one line with the difference, and no job starts."""
     schema = parse_schema(
         'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[metrics]\nreadings = ["*"]\n[tiers]\n1h = "h"'
     )
@@ -197,11 +197,11 @@ def test_another_schema_than_flags_say(resources, capsys, no_run, declared, says
     code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **declared))
     assert code == 1
     assert f"table {name} has another schema than the flags say" in line
-    assert says in line
+    assert message in line
 
 
 def test_flags_that_agree(resources, ran):
-    """What flags say of a table that says the same is no trouble; each table is by its own schema."""
+    """Flags may repeat what the table's schema contains; every table keeps its own schema."""
     tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"')
     other = resources.table_of(tall)
     both = f"{resources.table.table},{other.table}"
@@ -212,14 +212,14 @@ def test_flags_that_agree(resources, ran):
 
 
 def test_the_second_table_is_missing(resources, capsys, no_run):
-    """Every table is looked for."""
+    """Every table is checked."""
     code, line = refusal(capsys, resources.flags(bigtable_table=f"{resources.table.table},nowhere"))
     assert code == 1
     assert "tables/nowhere does not exist" in line
 
 
 def test_missing_subscription(resources, capsys, no_run):
-    """A subscription that is not there is one line."""
+    """A missing subscription is reported in one line."""
     missing = f"projects/{PROJECT}/subscriptions/nowhere"
     code, line = refusal(capsys, resources.flags(input_subscription=missing))
     assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
@@ -227,7 +227,7 @@ def test_missing_subscription(resources, capsys, no_run):
 
 @pytest.mark.parametrize("flag", ["input_topic", "dead_letter_topic"])
 def test_missing_topic(resources, capsys, no_run, flag):
-    """A topic that is not there is one line, be it for reading or for dead letters."""
+    """A missing topic is reported in one line, whether for reading or for dead letters."""
     missing = f"projects/{PROJECT}/topics/nowhere"
     flags = resources.flags(**{flag: missing})
     if flag == "input_topic":
@@ -237,7 +237,7 @@ def test_missing_topic(resources, capsys, no_run, flag):
 
 
 def test_dead_letters_that_would_come_back(resources, capsys, no_run):
-    """A subscription of the dead-letter topic itself is one line."""
+    """Reading from a subscription of the dead-letter topic is refused in one line."""
     code, line = refusal(capsys, resources.flags(input_subscription=resources.dead_letter_subscription))
     assert code == 1
     assert f"--dead_letter_topic={resources.dead_letter_topic} is the topic that " in line
@@ -246,15 +246,15 @@ def test_dead_letters_that_would_come_back(resources, capsys, no_run):
 
 @pytest.mark.parametrize("variable", ["BIGTABLE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST"])
 def test_unreachable_server(resources, capsys, no_run, monkeypatch, variable):
-    """A server that is not there is told within seconds."""
-    monkeypatch.setenv(variable, NOBODY)
+    """An unreachable server is reported within seconds."""
+    monkeypatch.setenv(variable, UNUSED_ADDRESS)
     code, line = refusal(capsys, resources.flags())
     assert code == 1
     assert "the server cannot be reached" in line
 
 
 def test_no_credentials(resources, capsys, no_run, monkeypatch):
-    """Without credentials and without emulators, the line says how to get either."""
+    """Without credentials and emulators, the line says how to get either."""
     monkeypatch.delenv("BIGTABLE_EMULATOR_HOST")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
     code, line = refusal(capsys, resources.flags())
@@ -263,19 +263,19 @@ def test_no_credentials(resources, capsys, no_run, monkeypatch):
 
 
 def test_bad_flag(capsys, no_run):
-    """A bad flag is one line and the exit code of wrong usage, and no server is asked."""
+    """An invalid flag is one line with the exit code for wrong usage, and no server is contacted."""
     assert refusal(capsys, ["--window=7h"])[0] == 2
 
 
 def test_no_checks(resources, monkeypatch, ran):
-    """With --launch_checks=off nobody is asked: the pipeline is run at once, on the schema that flags say."""
-    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", NOBODY)
+    """With --launch_checks=off no server is contacted: the pipeline runs at once, with the flags' schema."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", UNUSED_ADDRESS)
     assert main(resources.flags(launch_checks="off", raw_family="r")) == 0
     assert [[target.schema for target in targets] for targets in ran] == [[DeclaredSchema(raw="r").schema()]]
 
 
 def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):
-    """Unasked, the servers are met when the job starts: that too is one line."""
+    """Without checks, missing credentials are found when the job starts, and reported in one line too."""
     monkeypatch.delenv("PUBSUB_EMULATOR_HOST")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
     code, line = refusal(capsys, resources.flags(launch_checks="off"))
@@ -284,7 +284,7 @@ def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):
 
 
 def test_as_a_process(resources):
-    """The command itself prints one line on standard error, nothing on standard output, and fails."""
+    """The command prints one line on standard error and nothing on standard output, and fails."""
     finished = subprocess.run(
         [sys.executable, "-m", "pipeline", *resources.flags(bigtable_table="nowhere")],
         capture_output=True,

@@ -17,12 +17,12 @@ from tests.lasting import lasting
 from tests.streams import HOUR, NOON, Script, event_at
 
 BEGAN = 4 * HOUR  # long after the windows of these tests
-HELD = [sensor_event("a", (NOON + 60 * i) * 1_000_000, {"t": 1.0}, {"place": "north"}) for i in range(10)]
+STORED = [sensor_event("a", (NOON + 60 * i) * 1_000_000, {"t": 1.0}, {"place": "north"}) for i in range(10)]
 DEFAULT = lasting(parse_schema(""))
 
 
-def left_behind(table, schema, events=HELD, tiers=None, counted=None):
-    """A table as an earlier job left it: its raw rows, and aggregate rows of the given tiers or of all."""
+def left_behind(table, schema, events=STORED, tiers=None, counted=None):
+    """Fills a table as an earlier job left it: raw rows, and aggregate rows of the given tiers or of all."""
     name = TableName(PROJECT, "instance", table)
     tables.create(name, lasting(schema))
     valid = [validate(event, 10**16) for event in events]
@@ -58,7 +58,7 @@ def table(bigtable, request):
     return f"t{abs(hash(request.node.nodeid))}"
 
 
-def test_nothing_less_is_ever_written(table):
+def test_counts_never_decrease(table):
     """However early a pane fires, it is held back until it includes what the table stores."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900)).run(
@@ -69,7 +69,7 @@ def test_nothing_less_is_ever_written(table):
 def test_redelivered(table):
     """A redelivered event that the table already stores counts once."""
     left_behind(table, DEFAULT)
-    Script().watermark(2 * HOUR).arrive(*HELD, new()).run(
+    Script().watermark(2 * HOUR).arrive(*STORED, new()).run(
         aggregates=rows_of("hourly", 11), schemas={table: DEFAULT}, began=BEGAN
     )
 
@@ -87,13 +87,13 @@ def test_keys_that_find_a_sensor(table, key):
     """The raw rows of every layout identify repeated readings."""
     schema = lasting(parse_schema(KEYS[key]))
     left_behind(table, schema)
-    Script().watermark(2 * HOUR).arrive(*HELD[5:], new()).run(
+    Script().watermark(2 * HOUR).arrive(*STORED[5:], new()).run(
         aggregates=rows_of("hourly", 11), late=[], schemas={table: schema}, began=BEGAN
     )
 
 
 @pytest.mark.parametrize("key", ["{metadata.place}#{sensor_id}#{reverse_us}", "{iso_us}#{sensor_id}"])
-def test_keys_that_do_not(table, key):
+def test_keys_that_do_not_find_a_sensor(table, key):
     """The aggregate row is restored. It may lack events after its last pane, so the window is listed."""
     schema = lasting(parse_schema(f'key = "{key}"'))
     left_behind(table, schema, counted=8)
@@ -158,7 +158,7 @@ def test_a_tier_that_was_added(table):
     )
 
 
-def test_a_tier_that_is_gone_with_its_readings(table):
+def test_a_tier_whose_readings_are_gone(table):
     """A window that can't be computed is kept and listed: less data never replaces a longer window."""
     gone = parse_schema(
         '[tiers]\n15m = "quarters"\n1h = "hours"\n[policies]\nraw = "maxage=1h"\nquarters = "maxage=1h"'
@@ -188,7 +188,7 @@ HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
 def test_policies_of_the_table_itself(table, retention):
     """If raw rows may be gone, whatever the schema says, the aggregate row is restored and the window listed."""
     left_behind(table, DEFAULT, tiers=())
-    (row,) = left_rows(DEFAULT, HELD * 3)
+    (row,) = left_rows(DEFAULT, STORED * 3)
     write(TableName(PROJECT, "instance", table), [row])
     Script().watermark(2 * HOUR).arrive(new()).run(
         aggregates=rows_of("hourly", 31),
@@ -199,10 +199,10 @@ def test_policies_of_the_table_itself(table, retention):
     )
 
 
-def test_rows_that_nobody_knows_to_be_gone(table):
+def test_rows_that_are_missing_unnoticed(table):
     """Fewer raw rows than the aggregate row counts never replace it; as many do."""
-    left_behind(table, DEFAULT, events=HELD[:1], tiers=())
-    write(TableName(PROJECT, "instance", table), left_rows(DEFAULT, HELD[:3]))
+    left_behind(table, DEFAULT, events=STORED[:1], tiers=())
+    write(TableName(PROJECT, "instance", table), left_rows(DEFAULT, STORED[:3]))
     script = Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900))
     script.run(
         aggregates=rows_of("hourly", 3),
@@ -217,7 +217,7 @@ def test_rows_that_counted_twice(table):
     left_behind(table, HOURS_AND_DAYS, tiers=())
     name = TableName(PROJECT, "instance", table)
     for tier in HOURS_AND_DAYS.tiers:
-        write(name, left_rows(HOURS_AND_DAYS, HELD * 2, tier))
+        write(name, left_rows(HOURS_AND_DAYS, STORED * 2, tier))
     repeats = (((NOON - HOUR) * 1_000_000, (NOON + 2 * HOUR) * 1_000_000),)
     Script().watermark(2 * HOUR).arrive(new()).run(
         aggregates=[*rows_of("hourly", 11), *rows_of("daily", 11)],
@@ -243,9 +243,9 @@ def test_a_job_that_still_does_not_deduplicate(table):
 
 def test_a_day_of_hours_without_rows(table):
     """Hours without rows, of an added tier, are computed from raw rows; others use their rows."""
-    events = [*HELD, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
+    events = [*STORED, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
     left_behind(table, HOURS_AND_DAYS, events=events, tiers=())
-    write(TableName(PROJECT, "instance", table), left_rows(HOURS_AND_DAYS, HELD))
+    write(TableName(PROJECT, "instance", table), left_rows(HOURS_AND_DAYS, STORED))
     Script().watermark(2 * HOUR).arrive(event_at(HOUR + 60)).run(
         aggregates=[("agg#hourly#a#2026-02-17T13", "1", "1"), *rows_of("daily", 16)],
         schemas={table: HOURS_AND_DAYS},
@@ -271,7 +271,7 @@ def test_tables_of_different_tiers(table):
 
 
 def left_rows(schema, events, tier=None):
-    """The aggregate rows that a job wrote for these events, each as often as it was written."""
+    """Returns the aggregate rows that a job wrote for these events, each as often as it was written."""
     tier = tier or schema.tiers[0]
     windows = {}
     for event in (validate(event, 10**16) for event in events):
@@ -279,10 +279,10 @@ def left_rows(schema, events, tier=None):
     return [aggregate_row(tier.window, "a", start_us, stats, tier.family) for start_us, stats in windows.items()]
 
 
-def test_a_row_of_somebody_else_s(table):
+def test_a_foreign_row(table):
     """A cell that can't be parsed does not stop the job: its window is kept and listed."""
     name = left_behind(table, DEFAULT)
-    key = DEFAULT.rows(validate(HELD[0], 10**16))[0].key
+    key = DEFAULT.rows(validate(STORED[0], 10**16))[0].key
     write(name, [replace_value(key)])
     Script().watermark(2 * HOUR).arrive(new(), event_at(1800, sensor_id="b")).run(
         raw=None,
@@ -294,5 +294,5 @@ def test_a_row_of_somebody_else_s(table):
 
 
 def replace_value(key):
-    (row,) = DEFAULT.rows(validate(HELD[0], 10**16))
+    (row,) = DEFAULT.rows(validate(STORED[0], 10**16))
     return row._replace(key=key, cells=[Cell("raw", b"t", NOON * 1_000_000, b"broken")])

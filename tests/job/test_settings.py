@@ -39,7 +39,7 @@ def test_defaults_of_the_contract():
     assert settings.timestamp_attribute is settings.id_attribute is settings.input_topic is None
 
 
-def test_everything_said():
+def test_every_flag():
     """Every flag that is set arrives in the settings, with its type."""
     settings = parsed(
         bigtable_project="other-project",
@@ -76,7 +76,7 @@ def test_the_same_table_twice():
         assert refusal(arguments) == "--bigtable_table names table twice"
 
 
-def test_dropping_dead_letters_has_to_be_said():
+def test_dropping_dead_letters_is_explicit():
     """Without a topic the pipeline refuses to start, unless dead letters are dropped."""
     assert "--dead_letters=drop" in refusal(without("dead_letter_topic"))
     settings = settings_of(parse_flags([*without("dead_letter_topic"), "--dead_letters=drop"]))
@@ -93,13 +93,13 @@ def test_a_job_that_would_read_its_own_dead_letters():
 
 
 @pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
-def test_needed_flags(name):
+def test_required_flags(name):
     """A missing required flag is named."""
     assert f"--{name}" in refusal(without(name))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"input_topic": "projects/test-project/topics/events"}, "exactly one of --input_subscription"),
         ({"input_subscription": "events"}, "projects/PROJECT/subscriptions/NAME"),
@@ -129,13 +129,13 @@ def test_needed_flags(name):
         ({"timestamp_attribute": "event time"}, "--timestamp_attribute is"),
     ],
 )
-def test_refused(changes, says):
+def test_refused(changes, message):
     """An invalid value is reported in one line that names the flag and what it accepts."""
-    assert says in refusal(flags(**changes))
+    assert message in refusal(flags(**changes))
 
 
 @pytest.mark.parametrize(
-    ("argument", "says"),
+    ("argument", "message"),
     [
         ("--windw=1h", "unknown argument --windw=1h; did you mean --window?"),
         ("--streaming=maybe", "--streaming"),
@@ -143,9 +143,9 @@ def test_refused(changes, says):
         ("--win=1h", "unknown argument --win=1h"),
     ],
 )
-def test_unknown_flags(argument, says):
+def test_unknown_flags(argument, message):
     """An unknown flag is refused with the nearest known one, not ignored; so are abbreviations."""
-    assert says in refusal([*flags(), argument])
+    assert message in refusal([*flags(), argument])
 
 
 FLEX_LAUNCH = "--template_location=gs://bucket/staging/template_launches/2026-01-01_00_00_00-1/job_object"

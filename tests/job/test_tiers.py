@@ -36,7 +36,7 @@ def test_a_day_of_its_hours():
     )
 
 
-def test_panes_replace_the_ones_before():
+def test_panes_replace_previous_ones():
     """Panes of an hour repeat their events, but each pane of the day contains every event once."""
     (
         Script()
@@ -94,7 +94,7 @@ def test_late_in_the_last_hour_of_a_day():
     )
 
 
-def test_what_an_hour_leaves_out_its_day_does():
+def test_what_an_hour_misses_its_day_misses():
     """An event beyond the lateness of its hour is missing from the day too, though the day is still open."""
     (
         Script()
@@ -173,7 +173,7 @@ def test_several_tables():
     )
 
 
-def test_what_one_table_can_t_hold_is_in_none():
+def test_an_event_invalid_for_one_table_is_in_none():
     """An event without a value for one table's keys is a dead letter, and in no table's aggregates."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"')
     north = sensor_event("a", NOON * 1_000_000, {"t": 1.0}, {"place": "north"})

@@ -1,4 +1,4 @@
-"""``python -m tests.model --minutes 30``: tries sequences until the time is over, and tells how many there were."""
+"""``python -m tests.model --minutes 30``: tries random sequences until the time is over, and prints their number."""
 
 import argparse
 import sys
@@ -15,8 +15,8 @@ _AT_A_TIME = 100
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=0, help="of the first sequences")
-    parser.add_argument("--no-shrink", action="store_true", help="report the first violation as it came")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first sequences")
+    parser.add_argument("--no-shrink", action="store_true", help="report the first violation without simplifying it")
     arguments = parser.parse_args()
     phases = [Phase.generate] if arguments.no_shrink else [Phase.generate, Phase.shrink]
     how = settings(

@@ -1,7 +1,7 @@
-"""A streaming job without Beam: the real steps of the graph, called as Beam calls them, when the test says so.
+"""A streaming job without Beam: the graph's real steps, called as Beam would, in the order that the test decides.
 
-What is Beam's own is written down here: windows that take elements until the watermark is past their end and the
-allowed lateness; accumulating panes; queues between steps, which a watermark does not overtake.
+Beam's own part is modelled here: windows that accept elements until the watermark passes their end and the allowed
+lateness; accumulating panes; queues between steps, which a watermark does not overtake.
 """
 
 from collections import deque
@@ -27,12 +27,12 @@ from pipeline.transforms.restore import _ReadFn
 from pipeline.transforms.rows import _FormatLastPaneFn
 from tests.model.reference import MINUTE
 
-FOR_EVER_US = 1 << 60
-_MOST_DELAY_US = 10 * MINUTE  # that anything takes from one step to the next, or a writer for its tries
+FOREVER_US = 1 << 60
+_MOST_DELAY_US = 10 * MINUTE  # between two steps, or for all tries of a writer
 
 
 class _Outputs(dict):
-    """Stands for what Beam makes of a step with several outputs: the names of these."""
+    """Stands for the outputs of a step, by tag."""
 
     def __missing__(self, tag):
         self[tag] = _Output(tag)
@@ -58,7 +58,7 @@ class _Step:
 
 
 class _Messages:
-    """Stands for the collection of messages, and keeps the DoFn that it is given to."""
+    """Stands for the collection of messages; keeps the DoFn that is applied to it."""
 
     def __or__(self, step):
         self.fn = step.fn
@@ -66,7 +66,7 @@ class _Messages:
 
 
 class _Parts:
-    """Stands for a collection that is aggregated, and keeps the steps that it and what comes of it are given to."""
+    """Stands for the collection to aggregate; keeps the steps that are applied to it and to its results."""
 
     def __init__(self, steps):
         self.steps = steps
@@ -78,7 +78,7 @@ class _Parts:
 
 @dataclass
 class _Open:
-    """A window that takes elements. It has two accumulators, as a runner may have any number."""
+    """A window that accepts elements. It has two accumulators, as a runner may have any number."""
 
     accumulators: list
     dirty: bool = False
@@ -88,7 +88,7 @@ class _Open:
 
 @dataclass
 class _Written:
-    """What a sink has yet to write."""
+    """Rows that a sink has yet to write."""
 
     since_us: int
     name: object
@@ -96,7 +96,7 @@ class _Written:
 
 
 class Stage:
-    """The aggregates of one tier: its windows, what is on its way to them, and the panes that are on theirs."""
+    """The aggregates of one tier: its windows, and the elements and panes in flight."""
 
     def __init__(self, job, target, tier, step):
         self.job, self.target, self.tier = job, target, tier
@@ -110,16 +110,16 @@ class Stage:
         self.read.setup()
         self.hold_back = _HoldBackFn(step._restore.before_us)
         self.format = _FormatLastPaneFn(tier)
-        self.watermark_us = -FOR_EVER_US
+        self.watermark_us = -FOREVER_US
         self.open, self.asked, self.asking = {}, set(), []
-        self.coming = deque()  # from the shorter tier
-        self.panes = deque()  # to be written
+        self.coming = deque()  # panes of the shorter tier
+        self.panes = deque()  # panes to write
         self.longer = None
 
     def take(self, sensor_id, time_us, element, *, at_once=True):
         start_us = time_us - time_us % self.length_us
         if start_us + self.length_us + self.lateness_us <= self.watermark_us:
-            return  # as Beam does, and tells nobody
+            return  # Beam drops it silently
         key = sensor_id, start_us
         if start_us < self.restore.before_us and key not in self.asked:
             self.asked.add(key)
@@ -129,7 +129,7 @@ class Stage:
             self.answer()
 
     def answer(self):
-        """Reads what the table holds of the windows of which it is asked."""
+        """Reads the requested windows from the table."""
         asking, self.asking = self.asking, []
         if not asking:
             return
@@ -149,7 +149,7 @@ class Stage:
             self.take(sensor_id, time_us, element, at_once=self.job.random.random() < 0.7)
 
     def fire(self, key):
-        """Fires a pane, if the window is open."""
+        """Fires a pane if the window is open."""
         found = self.open.get(key)
         if found is None:
             return
@@ -170,7 +170,7 @@ class Stage:
             self.fire(key)
 
     def write(self, most=None):
-        """Writes panes, as many as are in a bundle."""
+        """Writes a bundle of panes."""
         if not self.panes:
             return
         self.format.start_bundle()
@@ -181,7 +181,7 @@ class Stage:
         table.write_rows(each.value for each in self.format.finish_bundle())
 
     def advance(self, to_us):
-        """Moves the watermark. What is on its way comes first; then windows fire, and are closed."""
+        """Advances the watermark after everything in flight; then fires and closes windows."""
         self.receive()
         self.answer()
         self.watermark_us = max(self.watermark_us, to_us)
@@ -198,7 +198,7 @@ class Stage:
             self.longer.advance(to_us)
 
     def pending(self):
-        """The windows of which something is on its way to the table."""
+        """Yields the windows that have something in flight to the table."""
         yield from (key for key, window in self.open.items() if window.dirty)
         yield from (key for _, key in self.asking)
         yield from ((sensor_id, window.start.micros) for _, sensor_id, _, window in self.panes)
@@ -219,7 +219,7 @@ class Stage:
 
 @dataclass
 class _Gathered:
-    """What a bundle has gathered of a window, on its way there."""
+    """A bundle's readings of a window, in flight."""
 
     since_us: int
     tag: str
@@ -230,26 +230,26 @@ class _Gathered:
 
 @dataclass
 class Message:
-    """A message, and the events in it."""
+    """A message and its events."""
 
     events: tuple
     pubsub: PubsubMessage = field(repr=False)
 
 
 class Job:
-    """A job that runs.
+    """A running job.
 
     Attributes:
         targets: the tables that it writes.
         history: the messages that it has not acknowledged.
-        watermark_us: of its source.
+        watermark_us: the watermark of its source.
     """
 
     def __init__(self, world, targets, settings, random):
         self.world, self.targets, self.settings, self.random = world, targets, settings, random
         self.began_us = world.now_us
         self.ahead_us = round(settings.max_future.total_seconds() * 1e6) if settings.timestamp_attribute else 0
-        self.watermark_us = -FOR_EVER_US
+        self.watermark_us = -FOREVER_US
         self.history, self.gathered, self.sink = [], deque(), deque()
         messages = _Messages()
         process = ProcessMessages(
@@ -281,7 +281,7 @@ class Job:
     # Messages
 
     def deliver(self, messages, *, fails_first=False):
-        """A bundle; returns the dead letters. One that fails first is done again, and nothing came out of it before."""
+        """Processes a bundle, after a failed attempt without output if ``fails_first``; returns the dead letters."""
         process = self.process
         process.start_bundle()
         if fails_first:
@@ -303,10 +303,10 @@ class Job:
                 letters.append(element)
         return letters
 
-    # What is on its way
+    # In flight
 
     def gather(self, *, at_once=True):
-        """Everything that was gathered comes to its windows; ``at_once``: and asks the table for them."""
+        """Delivers everything gathered to its windows, and reads these from the table if ``at_once``."""
         while self.gathered:
             each = self.gathered.popleft()
             for stage in self.firsts[each.tag]:
@@ -316,20 +316,20 @@ class Job:
                 stage.take(each.sensor_id, each.time_us, readings, at_once=at_once)
 
     def write_sink(self):
-        """Writes what is in the sinks of raw rows and the work list."""
+        """Writes the rows in the sinks of raw rows and the work list."""
         while self.sink:
             written = self.sink.popleft()
             self.world.tables[written.name].write_rows(written.rows)
 
     def write(self):
-        """Writes everything that is to be written."""
+        """Writes everything."""
         self.write_sink()
         for stage in self.all_stages():
             stage.write()
 
     def settle(self, by_us=None):
-        """Nothing is on its way any more that has been there since that time; by default nothing at all."""
-        old = FOR_EVER_US if by_us is None else by_us
+        """Completes everything in flight since before that time; by default everything."""
+        old = FOREVER_US if by_us is None else by_us
         if any(each.since_us <= old for each in self.gathered):
             self.gather()
         for stage in self.all_stages():
@@ -342,11 +342,11 @@ class Job:
             self.write_sink()
 
     def pass_time(self):
-        """The clock has moved: what waits long comes to its end, and late panes fire."""
+        """Completes what has been in flight for too long after the clock has moved."""
         self.settle(self.world.now_us - _MOST_DELAY_US)
 
     def advance(self, to_us):
-        """Moves the watermark of the source. Events that were in time hold it back, those that were late do not."""
+        """Advances the watermark of the source. Events in time hold it back, late ones do not."""
         late = [each for each in self.gathered if each.time_us < self.watermark_us and self.random.random() < 0.5]
         self.gathered = deque(each for each in self.gathered if each not in late)
         self.gather()
@@ -357,7 +357,7 @@ class Job:
                 stages[0].advance(self.watermark_us)
 
     def catch_up(self):
-        """The watermark is at the clock, late panes have fired, and writers have ended their tries."""
+        """Advances the watermark to the clock, fires late panes, and completes all writes."""
         self.settle()
         self.advance(self.world.now_us)
         for _ in range(2):
@@ -367,20 +367,20 @@ class Job:
         self.write()
 
     def drain(self):
-        """Every window fires, and everything is written."""
+        """Fires every window and writes everything."""
         self.settle()
         for stages in self.stages.values():
             if stages:
-                stages[0].advance(FOR_EVER_US)
+                stages[0].advance(FOREVER_US)
         self.settle()
         self.write()
 
     def busy(self):
-        """Whether something is on its way that a crash would lose."""
+        """Returns whether a crash would lose something in flight."""
         return bool(self.gathered or self.sink) or any(any(stage.pending()) for stage in self.all_stages())
 
     def pending(self, name):
-        """The windows of a table of which something is on its way, by number of the tier, sensor and start."""
+        """Returns the windows of a table with something in flight, by the tier's number, sensor and start."""
         found = set()
         stages = self.stages.get(name, [])
         for number, stage in enumerate(stages):

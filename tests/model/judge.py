@@ -1,16 +1,16 @@
-"""What must always be so of tables, whatever is done to them.
+"""Invariants of tables, whatever is done to them.
 
-An aggregate row that is not what its window's readings come to is about to be written, or on the work list. What the
-contract excepts from that:
+An aggregate row that differs from its window's readings is about to be written, or its window is on the work list.
+The contract's exceptions:
 
-- windows of which nothing comes again after a job was lost with all that it held, and those of a backfill that was
-  broken off, until they are repaired;
-- rows that count more than there is, of a job that does not deduplicate;
-- rows that are not there, of windows that are older than their tier;
+- windows that got no further event after a job was lost with its state, and those of an interrupted backfill, until
+  they are repaired;
+- rows that count too much, by a job that does not deduplicate;
+- missing rows of windows that are older than their tier;
 - windows whose aggregate rows may be collected.
 
-And no row ever counts less than before, unless it counted something twice, is made again of all of its raw rows, or is
-of a window that was backfilled while a job had it, which is listed.
+No row ever counts less than before, unless it counted something twice, was recomputed from all of its raw rows, or
+belongs to a window that was backfilled while a job had it open; such a window is listed.
 """
 
 from datetime import UTC, datetime
@@ -25,17 +25,17 @@ _LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
 
 
 class Judge:
-    """Holds a world, which is one of these, against its truths.
+    """Checks a world, its subclass, against the truths.
 
-    Windows are named by the table, the length, the sensor and the start.
+    Windows are identified by table, length, sensor and start.
 
     Attributes:
-        seen: every aggregate row as it was.
-        repeats: what a job without de-duplication counted twice, by table, sensor and time.
-        abandoned: windows whose last pane was lost with a job that nothing was redelivered of, or whose backfill was
-            broken off.
-        beside: windows that were backfilled while a job had them: its next pane is without these events.
-        grown: windows that were there before their tier was.
+        seen: every aggregate row at the last check.
+        repeats: what a job without deduplication counted twice, by table, sensor and time.
+        abandoned: windows whose last pane was lost with a job without redelivery, or whose backfill was
+            interrupted.
+        beside: windows that were backfilled while a job had them open: its next pane lacks these events.
+        grown: windows that existed before their tier.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Judge:
         self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
 
     def rows(self, name):
-        """The aggregate rows of a table: values by column, by window's length, sensor and start."""
+        """Returns a table's aggregate rows: values by column, by window length, sensor and start."""
         table, found = self.tables[name], {}
         for key in table.keys(b"agg#"):
             values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
@@ -51,11 +51,11 @@ class Judge:
         return found
 
     def listed(self, name):
-        """The windows of its work list, by sensor and start."""
+        """Returns the windows of the work list, by sensor and start."""
         return {_window(key)[1:] for key in self.tables[name].keys(b"repair#")}
 
     def check(self):
-        """Holds every table against what it has to be."""
+        """Checks every table against its truth."""
         for name in self.names:
             idle = self.job is None or not any(written.name == name for written in self.job.sink)
             if idle:
@@ -69,7 +69,7 @@ class Judge:
         }
 
     def _stored(self, name):
-        """The readings that raw rows hold."""
+        """Returns the readings in raw rows."""
         schema, kind, found = self.schemas[name], self.specs[name].kind, set()
         for record in events_within(schema, self.tables[name], KeyRange(b"", b""), Span(0, LATEST_US + 1)):
             time_us = record.event_time_us - record.event_time_us % kind.grain_us
@@ -79,7 +79,7 @@ class Judge:
         return found
 
     def _check_retention(self, name):
-        """What is said to be there surely is."""
+        """Asserts that all readings exist that the retention promises."""
         from_us = self.retention(name).readings_from_us(self.now_us)
         truth = self.truths[name]
         gone = [
@@ -87,7 +87,7 @@ class Judge:
             for each, metrics in truth.accepted.items()
             if truth.held.get(each, set()) != metrics and each[1] >= from_us
         ]
-        assert not gone, f"{name}: {gone} are gone, and said to be there"
+        assert not gone, f"{name}: {gone} are gone, but promised by the retention"
 
     def _check_aggregates(self, name):
         rows, listed = self.rows(name), self._listed_soon(name)
@@ -108,10 +108,10 @@ class Judge:
                     or any(each == sensor_id and start_us <= at_us < start_us + length_us for each, at_us in listed)
                     or self._excused(mark, row, counted)
                 )
-                assert known, f"{_shown(mark)} is {row}, not {counted}, and nobody knows"
+                assert known, f"{_shown(mark)} is {row}, not {counted}, and neither listed nor excused"
 
     def _excused(self, mark, row, counted):
-        """Whether the contract lets a window be wrong that is not listed."""
+        """Returns whether the contract allows an unlisted window to be wrong."""
         name, text, sensor_id, start_us = mark
         if mark in self.abandoned or (mark in self.grown and not row):
             return True
@@ -122,7 +122,7 @@ class Judge:
         return repeated and counted is not None and not less(row, counted.counts())
 
     def _listed_soon(self, name):
-        """The work list, with what the job is about to add to it."""
+        """Returns the windows of the work list, and those that the job is about to add."""
         found = self.listed(name)
         if self.job is not None and self.schemas[name].tiers:
             scratch = Table({})
@@ -146,11 +146,11 @@ class Judge:
         return pending
 
     def _may_be_gone(self, mark, tier):
-        """Whether an aggregate row may be collected, by what the table tells."""
+        """Returns whether an aggregate row may be collected, by the table's retention."""
         return mark[3] < self.retention(mark[0]).aggregates_from_us(tier, self.now_us)
 
     def look(self, *, collected=False, repaired=None):
-        """Compares every aggregate row with what it was: it never counts less."""
+        """Asserts that no aggregate row counts less than at the last check."""
         for name in self.names:
             rows, tiers = self.rows(name), {tier.window.text: tier for tier in self.schemas[name].tiers}
             for window, before in self.seen.get(name, {}).items():
@@ -158,15 +158,15 @@ class Judge:
                 if not less(counts_of(row), counts_of(before)):
                     continue
                 text, *of_sensor = window
-                wanted, left = (
+                expected, left = (
                     self.truths[name].windows(LENGTHS[text], held=held).get(tuple(of_sensor)) for held in (False, True)
                 )
                 allowed = (
                     (collected and not row and self._may_be_gone(mark, tiers[text]))
-                    or wanted is None
-                    or less(wanted.counts(), counts_of(before))  # it counted something twice
+                    or expected is None
+                    or less(expected.counts(), counts_of(before))  # it counted something twice
                     or mark in self.beside
-                    or (repaired == name and left == wanted and wanted.agrees(row))
+                    or (repaired == name and left == expected and expected.agrees(row))
                 )
                 assert allowed, f"{_shown(mark)} was {before}, and is {row}"
             self.seen[name] = rows
@@ -184,7 +184,7 @@ class Judge:
                 self.abandoned.add((name, text, event.sensor_id, start_of(event.time_us, text)))
 
     def check_left(self, name):
-        """What is left of the work list may have been collected, or is not over."""
+        """Asserts that windows left on the work list may have been collected or are not over."""
         tiers, from_us = self.schemas[name].tiers, self.retention(name).readings_from_us(self.now_us)
         for sensor_id, listed_us in self.listed(name):
             starts = {start_of(listed_us, tier.window.text): tier.window.length_us for tier in tiers}
@@ -193,7 +193,7 @@ class Judge:
             )
 
     def check_repaired(self, name, *, whole):
-        """Every window that is over, and whose raw rows are surely there, equals them."""
+        """Asserts that every window that is over, and whose raw rows must exist, equals them."""
         rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
         for tier in self.schemas[name].tiers:
             text, length_us = tier.window.text, tier.window.length_us
@@ -209,15 +209,15 @@ class Judge:
 
 
 def start_of(time_us, text):
-    """The start of the window of that length."""
+    """Returns the start of the window of that length."""
     return time_us - time_us % LENGTHS[text]
 
 
 def _window(key):
-    """The length, sensor and start in the key of an aggregate row, or of one of the work list."""
+    """Returns length, sensor and start from the key of an aggregate row or work list row."""
     _, label, sensor_id, start = key.decode().split("#")
-    text, form = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-    return text, sensor_id, round(datetime.strptime(start, form).replace(tzinfo=UTC).timestamp()) * 1_000_000
+    text, time_format = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+    return text, sensor_id, round(datetime.strptime(start, time_format).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def _shown(mark):

@@ -1,4 +1,4 @@
-"""What a table has to hold, from first principles: plain sets, lists and fractions, and none of the project's code."""
+"""A reference for what a table must contain, from plain sets, lists and fractions, without the project's code."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ LENGTHS = {"15m": 15 * MINUTE, "1h": HOUR, "90m": 90 * MINUTE, "6h": 6 * HOUR, "
 
 @dataclass(frozen=True)
 class Published:
-    """One event as somebody published it, good or bad.
+    """A published event, valid or not.
 
-    The value of a reading follows from its sensor, its millisecond and its metric: two values for one reading are a
-    publisher's error, of which nothing is promised.
+    The value of a reading follows from its sensor, its millisecond and its metric. Two values for one reading are a
+    publisher's error, for which nothing is promised.
     """
 
     sensor_id: str
     time_us: int
     metrics: tuple[str, ...]
-    location: str = ""  # metadata, where it is not empty
+    location: str = ""  # metadata, unless it is empty
     event_id: str = ""
-    fault: str = ""  # the reason why it is refused
+    fault: str = ""  # the expected reason for a dead letter
 
     @property
     def readings(self):
         return {metric: value_of(self.time_us, metric) for metric in self.metrics}
 
     def refused(self, now_us, kinds):
-        """Why a job that writes these kinds of tables refuses it; "" where it does not."""
+        """Returns why a job that writes these kinds of tables refuses the event, or "" if it does not."""
         if self.fault in ("UNPARSEABLE", "MISSING_SENSOR_ID"):
             return self.fault
         if self.time_us > now_us + MAX_FUTURE_US:
@@ -47,13 +47,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Kind:
-    """What there is to know of how a table tells events apart and where it keeps them, said by hand.
+    """How a table distinguishes and stores events, derived by hand.
 
     Attributes:
-        grain_us: what event times are floored to.
-        location: whether row keys have the metadata "location".
-        event_id: whether they have the event_id.
-        logs: whether the metric "u" is kept in a family of its own.
+        grain_us: the unit to which event times are floored.
+        location: whether row keys contain the metadata "location".
+        event_id: whether row keys contain the event_id.
+        logs: whether the metric "u" has a family of its own.
     """
 
     grain_us: int
@@ -62,7 +62,7 @@ class Kind:
     logs: bool = False
 
     def identity(self, event):
-        """What tells the event from every other."""
+        """Returns what distinguishes the event from all others."""
         return (
             event.sensor_id,
             event.time_us - event.time_us % self.grain_us,
@@ -75,11 +75,11 @@ class Kind:
 
 
 class Truth:
-    """The readings of one table: all that it ever took, and those of them that are still there.
+    """The readings of one table: all that it ever accepted, and those that still exist.
 
     Attributes:
-        accepted: identities with their metrics.
-        held: the same of what was not collected.
+        accepted: metrics by identity.
+        held: the same, without what was collected.
     """
 
     def __init__(self, kind):
@@ -89,7 +89,7 @@ class Truth:
         self._windows = {}
 
     def accept(self, event):
-        """Takes an event; returns whether any of it was there already."""
+        """Adds an event; returns whether any part of it was there already."""
         identity = self.kind.identity(event)
         known = identity in self.accepted
         self.accepted[identity] |= set(event.metrics)
@@ -98,7 +98,7 @@ class Truth:
         return known
 
     def collect(self, ages_us, now_us):
-        """Forgets the readings that are older than their family keeps: ages by family, None for ever."""
+        """Removes readings older than their family's age; ages are by family, None means forever."""
         for identity in list(self.held):
             cell_us = identity[1] - identity[1] % MS
             left = set()
@@ -113,7 +113,7 @@ class Truth:
         self._windows.clear()
 
     def windows(self, length_us, *, held=False):
-        """What the aggregate row of each window has to be, by sensor and start."""
+        """Returns the expected content of each aggregate row, by sensor and start."""
         found = self._windows.get((length_us, held))
         if found is None:
             found = self._windows[length_us, held] = _windows(self.held if held else self.accepted, length_us)
@@ -122,32 +122,32 @@ class Truth:
 
 @dataclass(frozen=True)
 class Counted:
-    """A window: how many events, and the values of each metric."""
+    """A window's number of events, and the values of each metric."""
 
     events: int
     values: tuple[tuple[str, tuple[float, ...]], ...]
 
     def counts(self):
-        """Every count of the row."""
+        """Returns every count of the row."""
         return {"reading_count": self.events} | {f"count_{metric}": len(values) for metric, values in self.values}
 
     def agrees(self, row):
-        """Whether an aggregate row, values by column, is this window's."""
+        """Returns whether an aggregate row, values by column, equals this window."""
         return _agrees(self, tuple(sorted(row.items())))
 
 
 def value_of(time_us, metric):
-    """Some value with digits behind the point, always the same."""
+    """Returns a fixed value with decimals."""
     return (time_us // MS % 997 - 400) / 7 + ord(metric) / 10
 
 
 def less(row, other):
-    """Whether a row counts less of anything than another does."""
+    """Returns whether a row counts less of anything than another one."""
     return any(row.get(name, 0) < count for name, count in other.items())
 
 
 def counts_of(row):
-    """The counts among a row's values."""
+    """Returns the counts among a row's values."""
     return {name: value for name, value in row.items() if name == "reading_count" or name.startswith("count_")}
 
 
@@ -168,14 +168,14 @@ def _windows(readings, length_us):
 @lru_cache(maxsize=1 << 14)
 def _agrees(counted, row):
     row = dict(row)
-    wanted = {"reading_count": Fraction(counted.events)}
+    expected = {"reading_count": Fraction(counted.events)}
     tolerances = {}
     for metric, values in counted.values:
         count, exact = len(values), [Fraction(value) for value in values]
         total = sum(exact)
         tolerance = sum(map(abs, exact)) / 10**9
         variance = sum((value - total / count) ** 2 for value in exact) / count
-        wanted |= {
+        expected |= {
             f"count_{metric}": Fraction(count),
             f"min_{metric}": min(exact),
             f"max_{metric}": max(exact),
@@ -185,11 +185,11 @@ def _agrees(counted, row):
         }
         tolerances |= {f"sum_{metric}": tolerance, f"avg_{metric}": tolerance / count}
         tolerances[f"stddev_{metric}"] = tolerance / count
-    return row.keys() == wanted.keys() and all(
-        abs(Fraction(row[name]) - value) <= tolerances.get(name, 0) for name, value in wanted.items()
+    return row.keys() == expected.keys() and all(
+        abs(Fraction(row[name]) - value) <= tolerances.get(name, 0) for name, value in expected.items()
     )
 
 
 def _root(square):
-    """The square root, to more digits than a double has."""
+    """Returns the square root, more exact than a double."""
     return Fraction(isqrt(int(square * 10**60)), 10**30)

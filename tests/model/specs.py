@@ -1,4 +1,4 @@
-"""Which tables are tried: layouts, row keys, tiers and policies, and what is known by hand of each."""
+"""The tables to try: layouts, row keys, tiers and policies, with the facts that the reference needs."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +16,15 @@ AGES = {
     "maxage=30d": 30 * DAY,
     "maxage=36h": 36 * HOUR,
     "maxage=2d && maxversions=1": None,  # the newest version stays
-    "maxage=5d || maxversions=2": 5 * DAY,  # where each cell has one version
+    "maxage=5d || maxversions=2": 5 * DAY,  # if each cell has one version
 }
-"""Policies, with the age at which a cell goes."""
+"""Policies, with the age at which a cell is collected."""
 
 READING_POLICIES = [policy for policy in AGES if "versions" not in policy]
 TIER_POLICIES = [policy for policy in AGES if policy not in ("maxage=36h", "maxage=2d")]
 TIERS = [(), ("1h",), ("1d",), ("1h", "1d"), ("15m", "1h", "1d"), ("90m",), ("6h", "1d")]
 
-# By layout: the row key, the grain of its times in µs, and what else of an event is in it.
+# By layout: the row key, the grain of its times in µs, and the other field of an event in it.
 _KEYS = {
     "wide": [
         ("{sensor_id}#{reverse_us}", 1, ""),
@@ -62,7 +62,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A table as it is created."""
+    """A table as created."""
 
     layout: str
     key: str
@@ -90,12 +90,12 @@ class Spec:
 
 @st.composite
 def specs(draw):
-    """Any table."""
+    """Draws any table."""
     layout = draw(st.sampled_from(sorted(_KEYS)))
-    key, grain_us, apart = draw(st.sampled_from(_KEYS[layout]))
+    key, grain_us, other_field = draw(st.sampled_from(_KEYS[layout]))
     serializes = "serialized" in layout
     logs = not serializes and draw(st.booleans())
-    kind = Kind(grain_us, apart == "location", apart == "event_id", logs)
+    kind = Kind(grain_us, other_field == "location", other_field == "event_id", logs)
     tiers = draw(st.sampled_from(TIERS))
     of_readings = READING_POLICIES + (["maxage=5d || maxversions=2"] if key.endswith("{reverse_us}") else [])
     policies = [("raw", draw(st.sampled_from(of_readings)))]

@@ -1,4 +1,4 @@
-"""A Bigtable table in memory: rows that are read, written and rewritten as the project does it, and collected."""
+"""A Bigtable table in memory with the project's ways to read, write and rewrite rows, and garbage collection."""
 
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,17 +12,17 @@ from pipeline.core.schema.policies import Intersection, MaxAge, MaxVersions, Uni
 from tests.core.schema.memory import Memory
 
 _Entry = MutateRowsRequest.Entry.pb()
-_TAG = b"\x12"  # of an entry among those of a request
+_TAG = b"\x12"  # of an entry within a request
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Table(Memory):
-    """One table.
+    """A table.
 
     Attributes:
-        policies: of its families, as they are.
-        noted: what it notes of itself, by key and column.
-        before_write: called before the next rewriting, once: what happens at that moment beside it.
+        policies: the current policies, by family.
+        noted: the table's notes, by key and column.
+        before_write: called once before the next rewrite, for what happens at the same time.
     """
 
     def __init__(self, policies):
@@ -35,7 +35,7 @@ class Table(Memory):
         return sorted(key for key in self._cells if key.startswith(prefix))
 
     def newest(self, key):
-        """The newest cell of each column of a row, by column."""
+        """Returns the newest cell of each column of a row, by column."""
         newest = {}
         for cell in self._cells.get(key, {}).values():
             known = newest.get((cell.family, cell.qualifier))
@@ -47,7 +47,7 @@ class Table(Memory):
         return {key: dict(cells) for key, cells in self._cells.items()}
 
     def write_rows(self, rows):
-        """What a sink does with what goes into it, rows or encoded ones."""
+        """Writes rows or encoded rows, as a sink does."""
         for row in rows:
             self.write(decoded(row) if isinstance(row, EncodedRow) else row)
 
@@ -69,8 +69,8 @@ class Table(Memory):
 
     # As pipeline.cloud.row_reader.RowReader
 
-    def read_selection(self, key_range, wanted, pattern=None, page_rows=None, *, reverse=False):
-        return self(key_range, wanted, pattern, page_rows, reverse=reverse)
+    def read_selection(self, key_range, selection, pattern=None, page_rows=None, *, reverse=False):
+        return self(key_range, selection, pattern, page_rows, reverse=reverse)
 
     @contextmanager
     def opened(self, *_):
@@ -84,13 +84,13 @@ class Table(Memory):
     # Garbage collection
 
     def collect(self, now_us):
-        """Drops every cell that the policies of now allow to be dropped."""
+        """Drops every cell that the current policies allow to drop."""
         for key in self.keys():
             cells = sorted(self._cells[key].values(), key=lambda cell: (cell[:2], -cell.timestamp_us))
             gone = set()
             for (family, _), versions in groupby(cells, key=lambda cell: cell[:2]):
                 for newer, cell in enumerate(versions):
-                    if family in self.policies and _goes(self.policies[family], cell, newer, now_us):
+                    if family in self.policies and _is_collectible(self.policies[family], cell, newer, now_us):
                         gone.add(cell)
             if gone:
                 self._delete(key, gone.__contains__)
@@ -107,7 +107,7 @@ class Table(Memory):
 
 
 def decoded(row):
-    """The row that was encoded, as the server's own class reads it."""
+    """Decodes a row with the server's own class."""
     data = entry_of(row.key, [row.mutations])
     entry = _Entry.FromString(data)
     cells = [
@@ -123,14 +123,14 @@ def decoded(row):
     return Row(entry.row_key, cells)
 
 
-def _goes(policy, cell, newer, now_us):
+def _is_collectible(policy, cell, newer, now_us):
     match policy:
         case MaxAge(age):
             return cell.timestamp_us < now_us - age // _MICROSECOND
         case MaxVersions(versions):
             return newer >= versions
         case Union(members):
-            return any(_goes(member, cell, newer, now_us) for member in members)
+            return any(_is_collectible(member, cell, newer, now_us) for member in members)
         case Intersection(members):
-            return bool(members) and all(_goes(member, cell, newer, now_us) for member in members)
+            return bool(members) and all(_is_collectible(member, cell, newer, now_us) for member in members)
     return False

@@ -1,4 +1,4 @@
-"""Any sequence of what may happen to tables leaves them as a plain model of them says: see :mod:`tests.model.world`."""
+"""Random sequences of events leave tables as a plain model predicts: see :mod:`tests.model.world`."""
 
 import os
 from datetime import timedelta
@@ -34,16 +34,16 @@ batches = st.lists(drawn, min_size=1, max_size=4)
 
 
 class Tables(RuleBasedStateMachine):
-    """One table or two, and everything that may happen to them."""
+    """One or two tables, and everything that may happen to them."""
 
     sequences = steps = 0
 
-    @initialize(of=st.lists(specs(), min_size=1, max_size=2), seed=st.integers(0, 999))
-    def begin(self, of, seed):
-        self.world = World(of, seed)
-        self._stack = self.world.stood_in()
+    @initialize(table_specs=st.lists(specs(), min_size=1, max_size=2), seed=st.integers(0, 999))
+    def begin(self, table_specs, seed):
+        self.world = World(table_specs, seed)
+        self._stack = self.world.simulated()
         self._stack.__enter__()
-        self.published, self.well = [], True
+        self.published, self.healthy = [], True
         Tables.sequences += 1
 
     # Messages
@@ -51,29 +51,29 @@ class Tables(RuleBasedStateMachine):
     @precondition(lambda self: self.world.job)
     @rule(batch=batches, fails_first=st.booleans(), flow=st.integers(0, 3))
     def publish(self, batch, fails_first, flow):
-        """New events, in one message or several; then they go on as far as is said."""
+        """Publishes new events, in one message or several, which advance through the job ``flow`` steps."""
         events = self._events(batch)
         messages = [message(*events)] if fails_first else [message(event) for event in events]
         self._publish(messages, flow, fails_first=fails_first)
 
     @precondition(lambda self: self.world.job and self.published)
     @rule(which=st.integers(0, 1000), flow=st.integers(0, 3))
-    def again(self, which, flow):
-        """A message comes again, just so."""
+    def redeliver(self, which, flow):
+        """Redelivers a message unchanged."""
         self._publish([self.published[which % len(self.published)]], flow)
 
     @precondition(lambda self: self.world.job and self.published)
     @rule(which=st.integers(0, 1000), more=metrics, flow=st.integers(0, 3))
-    def more_of(self, which, more, flow):
-        """Another part of an event that was there before."""
+    def publish_part(self, which, more, flow):
+        """Publishes another part of an earlier event."""
         event = self.published[which % len(self.published)].events[0]
         if not event.fault:
             self._publish([message(_with(event, more))], flow)
 
     @precondition(lambda self: self.world.job)
     @rule(what=st.sampled_from(["gather", "gather later", "answer", "fire", "write some", "write", "settle"]))
-    def go_on(self, what):
-        """Something in the job goes on a step."""
+    def advance_job(self, what):
+        """Advances one step of the job."""
         job = self.world.job
         match what:
             case "gather":
@@ -100,7 +100,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from(_STEPS), lag=st.sampled_from([0, 0, MINUTE, HOUR, DAY]))
     def wait(self, by, lag):
-        """The clock goes on, and the watermark behind it."""
+        """Advances the clock, and the watermark behind it."""
         self.world.pass_time(by)
         if self.world.job:
             self.world.job.advance(self.world.now_us + HOUR - lag)
@@ -155,14 +155,14 @@ class Tables(RuleBasedStateMachine):
         how=st.sampled_from(["", "", "broken off", "two"]),
     )
     def backfill(self, which, batch, old, how):
-        """A file of new events and of one that came before; broken off, or two at once."""
+        """Backfills new events and an earlier one; interrupted, or two at once."""
         name, events = self._name(which), [each for each in self._events(batch) if not each.fault]
         if self.published:
             events += [each for each in self.published[old % len(self.published)].events if not each.fault]
         meanwhile = None
         if how == "two":
             others = [_with(each, ("t", "u")) for each in events[:2]]
-            others += [_moved(each, 1000) for each in events[-1:]]
+            others += [_shifted(each, 1000) for each in events[-1:]]
             meanwhile = lambda: self.world.backfill(name, others)  # noqa: E731
         if events:
             self.world.backfill(name, events, broken_off=how == "broken off", meanwhile=meanwhile)
@@ -171,7 +171,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), listed=st.booleans(), dry_run=st.booleans(), batch=batches, beside=st.booleans())
     def repair(self, which, listed, dry_run, batch, beside):
-        """By the work list or by time; messages may come in between."""
+        """Repairs by the work list or by time; messages may arrive in between."""
         meanwhile = None
         if beside and self.world.job and not dry_run:
             messages = [message(event) for event in self._events(batch)]
@@ -199,7 +199,7 @@ class Tables(RuleBasedStateMachine):
         outside=st.booleans(),
     )
     def change_policy(self, which, family, of_readings, of_tier, outside):
-        """By the project, which notes what is lost; or by somebody else."""
+        """Changes a policy with the project's command, which notes losses, or without it."""
         name = self._name(which)
         families = sorted(self.world.ages[name])
         family = families[family % len(families)]
@@ -213,12 +213,12 @@ class Tables(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "world"):
             try:
-                if self.well:
+                if self.healthy:
                     self.world.finish()
             finally:
                 self._stack.__exit__(None, None, None)
 
-    # What rules have in common
+    # Helpers
 
     def _name(self, which):
         return self.world.names[which % len(self.world.names)]
@@ -243,25 +243,25 @@ class Tables(RuleBasedStateMachine):
 
     def _done(self):
         Tables.steps += 1
-        self.well = False  # so that what fails is told, and not what comes of it
+        self.healthy = False  # on a failure, teardown must not hide it
         self.world.look()
         self.world.check()
         if self.world.job and not self.world.job.busy():
             self.world.job.history.clear()
-        self.well = True
+        self.healthy = True
 
 
 def _with(event, more):
-    """Another part of the same event."""
+    """Returns another part of the same event."""
     return Published(event.sensor_id, event.time_us, more, event.location, event.event_id)
 
 
-def _moved(event, by_us):
+def _shifted(event, by_us):
     return Published(event.sensor_id, event.time_us + by_us, event.metrics, event.location, event.event_id)
 
 
 def test_any_sequence():
-    """No reading is lost or counted twice, and no aggregate is wrong that nobody knows of."""
+    """No reading is lost or counted twice, and every wrong aggregate is listed or allowed."""
     run_state_machine_as_test(
         Tables,
         settings=settings(
@@ -274,28 +274,28 @@ def test_any_sequence():
     )
 
 
-def test_an_event_as_far_ahead_as_may_be():
-    """Its window begins just when the next job stops looking for older ones: that job reads it back all the same."""
+def test_an_event_at_the_limit_of_the_future():
+    """Its window begins just before the next job stops restoring, so that job still restores it."""
     kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
     policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
     state = Tables()
-    state.begin(of=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
+    state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
     job = {"which": (0,), "deduplicate": True, "checks_on": True, "attribute": False}
     state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
     state.publish(batch=[("a", (-HOUR, 0), ("t",), "", "", "")], fails_first=False, flow=0)
     state.drain()
-    state.add_tier(policy="never", text="15m", which=0)  # of which no row has the first reading
+    state.add_tier(policy="never", text="15m", which=0)  # none of its rows has the first reading
     state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
-    state.more_of(which=0, more=("h", "u"), flow=3)
+    state.publish_part(which=0, more=("h", "u"), flow=3)
     state.teardown()
 
 
-def test_a_shorter_tier_that_a_job_without_deduplication_begins():
-    """Its windows have no row yet: the longer window, computed of them, keeps what it counts."""
+def test_a_shorter_tier_started_without_deduplication():
+    """Its windows have no rows yet; the longer window, computed from them, keeps its counts."""
     kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
     policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
     state = Tables()
-    state.begin(of=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
+    state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
     job = {"which": (0,), "deduplicate": False, "checks_on": True, "attribute": False}
     for offset in (1, 0):
         state.backfill(batch=[("a", (0, offset), ("t",), "", "", "")], how="", old=0, which=0)
@@ -303,6 +303,6 @@ def test_a_shorter_tier_that_a_job_without_deduplication_begins():
         state.drain()
     state.add_tier(policy="never", text="15m", which=0)
     state.launch(lateness=timedelta(minutes=30), late_firing=timedelta(0), **job)
-    state.again(flow=0, which=0)
+    state.redeliver(flow=0, which=0)
     state.drain()
     state.teardown()

@@ -1,6 +1,6 @@
-"""Tables in memory, a clock, and all that is done to tables: jobs, backfills, repairs, changes, collection.
+"""Tables in memory, a clock, and everything that is done to tables: jobs, backfills, repairs, changes, collection.
 
-The project's own functions do it; only servers, Beam and the time are stood in for.
+All of it runs the project's own functions; only servers, Beam and the time are simulated.
 """
 
 import math
@@ -19,8 +19,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.backfill import transforms as backfilling
-from pipeline.cloud import retention_notes as kept
-from pipeline.cloud import tables
+from pipeline.cloud import retention_notes, tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.events import LATEST_US, sensor_event, validate
@@ -37,7 +36,7 @@ from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
-from pipeline.transforms import restore as recalling
+from pipeline.transforms import restore as restoring
 from pipeline.transforms import tables as reading
 from pipeline.transforms.aggregate import PreAggregateReadings
 from tests.model.job import Job, Message
@@ -54,16 +53,16 @@ _NO_JOB = timedelta(0)
 
 
 class World(Judge):
-    """Everything there is.
+    """Everything that exists.
 
     Attributes:
         now_us: the clock.
-        specs: of the tables, by name.
+        specs: the tables' specs, by name.
         tables: the tables.
-        truths: what they have to hold.
-        job: the one that runs, if any.
-        backlog: messages that are to be delivered again.
-        unseen: tables whose policies somebody else has changed since the project looked at them.
+        truths: what they must contain.
+        job: the running job, if any.
+        backlog: messages to redeliver.
+        unseen: tables whose policies were changed outside the project and not noticed yet.
     """
 
     def __init__(self, specs, seed=0):
@@ -84,11 +83,11 @@ class World(Judge):
         self.job, self.backlog, self.unseen = None, [], set()
         self.look()
 
-    # The servers that are stood in for
+    # Simulated servers
 
     @contextmanager
-    def stood_in(self):
-        """Everything outside of the process is this world's."""
+    def simulated(self):
+        """Replaces everything outside of the process by this world."""
         rows = SimpleNamespace(open=lambda name, *_: self.tables[name].opened())
         clock = SimpleNamespace(
             time=lambda: self.now_us / 1e6, time_ns=lambda: self.now_us * 1000, strftime=lambda *_: "now", gmtime=int
@@ -100,14 +99,14 @@ class World(Judge):
         patches = [
             *((module, "RowReader", rows) for module in (reading, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
-            *((module, "now_us", lambda: self.now_us) for module in (recalling, backfilling)),
-            *((module, "time", clock) for module in (kept, checks, repair)),
+            *((module, "now_us", lambda: self.now_us) for module in (restoring, backfilling)),
+            *((module, "time", clock) for module in (retention_notes, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
             (checks, "read_schema", self.schemas.get),
             (checks, "_warn", lambda _: None),
-            (kept, "_noted", lambda name: self.tables[name].noted),
-            (kept, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
+            (retention_notes, "_noted", lambda name: self.tables[name].noted),
+            (retention_notes, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
             (repair, "sampled_keys", lambda _: []),
             (repair, "runs_here", lambda _: True),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
@@ -121,8 +120,8 @@ class World(Judge):
             yield self
 
     def retention(self, name):
-        """What the table's policies, and what it notes, leave of it."""
-        return kept.retention_of(name, self.schemas[name], {**self.tables[name].policies, "tidetable": None})
+        """Returns the table's retention, from its policies and notes."""
+        return retention_notes.retention_of(name, self.schemas[name], {**self.tables[name].policies, "tidetable": None})
 
     # Time
 
@@ -139,7 +138,7 @@ class World(Judge):
         self.look()
 
     def collect(self, name):
-        """Bigtable collects what it may."""
+        """Collects what the policies allow."""
         if self.job is not None:
             self.job.write_sink()
         self.tables[name].collect(self.now_us)
@@ -162,34 +161,34 @@ class World(Judge):
             self.publish(again)
 
     def publish(self, messages, *, fails_first=False):
-        """Delivers messages to the job, in one bundle; checks what is refused."""
+        """Delivers messages to the job in one bundle, and checks the dead letters."""
         job = self.job
         names = [target.name for target in job.targets]
         kinds = [self.specs[name].kind for name in names]
-        wanted = []
+        expected = []
         for message in messages:
             for event in message.events:
                 refused = event.refused(self.now_us, kinds)
                 for name in self.names:
                     if (refused or name not in names) and self.has(name, event):
-                        self.abandon(name, [event])  # it comes again, but not to this table
+                        self.abandon(name, [event])  # redelivered, but not to this table
                 if refused:
-                    wanted.append(refused)
+                    expected.append(refused)
                     continue
                 for name in names:
                     if self.truths[name].accept(event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
         letters = job.deliver(messages, fails_first=fails_first)
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
-        assert sorted(reasons) == sorted(wanted), f"dead letters {reasons}, wanted {wanted}"
+        assert sorted(reasons) == sorted(expected), f"dead letters {reasons}, expected {expected}"
         self.look()
 
     def crash(self, *, redelivered):
-        """The job is gone, and with it all that was on its way."""
+        """Ends the job and loses everything in flight."""
         job, self.job = self.job, None
         if redelivered:
             self.backlog = job.history
-            for written in job.sink:  # rows of the work list come again with what they are of
+            for written in job.sink:  # work list rows are written again with their raw rows
                 written.rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
         job.write_sink()
         if not redelivered:
@@ -208,7 +207,7 @@ class World(Judge):
     # Backfill
 
     def backfill(self, name, events, *, broken_off=False, meanwhile=None):
-        """Writes events as if of files; those that the table refuses are left out. One may be broken off half-way."""
+        """Writes events as if from files, without those that the table refuses. It may be interrupted half-way."""
         table, schema = self.tables[name], self.schemas[name]
         if self.job is not None:
             self.job.catch_up()
@@ -249,7 +248,7 @@ class World(Judge):
             key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
             held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
         retention = self.retention(name)
-        kept.record_losses(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
+        retention_notes.record_losses(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
         self.unseen.discard(name)
         table = name, schema, retention
         windows, before = [], None
@@ -344,7 +343,7 @@ class World(Judge):
     # Changes
 
     def change_policy(self, name, family, policy):
-        """Somebody else than the project changes a family's policy; to a longer one, if the shorter one was seen."""
+        """Changes a family's policy outside the project; to a longer one only if the shorter one was noticed."""
         before_us, after_us = self.ages[name][family], AGES[policy]
         if after_us is None or (before_us is not None and before_us < after_us):
             if name in self.unseen:
@@ -355,22 +354,22 @@ class World(Judge):
         self.ages[name][family] = AGES[policy]
 
     def set_policy(self, name, family, policy):
-        """A family's policy is changed by table create --apply."""
+        """Changes a family's policy as table create --apply does."""
         schema = self.schemas[name]
         self._apply(name, replace(schema, policies={**schema.policies, family: parse_policy(policy)}))
         self.stored_ages[name][family] = AGES[policy]
         self.ages[name] = dict(self.stored_ages[name])
 
     def add_tier(self, name, text, policy):
-        """A tier is added by table create --apply."""
+        """Adds a tier as table create --apply does."""
         schema, family = self.schemas[name], f"tier_{text}"
         tiers = (*schema.tiers, Tier(Window.parse(text), family))
-        wanted = replace(schema, tiers=tiers, policies={**schema.policies, family: parse_policy(policy)})
+        changed = replace(schema, tiers=tiers, policies={**schema.policies, family: parse_policy(policy)})
         self.stored_ages[name][family] = AGES[policy]
         self.ages[name] = dict(self.stored_ages[name])
-        self._apply(name, wanted)
+        self._apply(name, changed)
         if self.tables[name].keys():
-            kept.record_added_tiers(name, [family])
+            retention_notes.record_added_tiers(name, [family])
         self.abandoned |= {
             (name, text, sensor_id, start_of(start_us, text))
             for each, shorter, sensor_id, start_us in self.abandoned
@@ -378,19 +377,19 @@ class World(Judge):
         }
         self.grown |= {(name, text, *window) for window in self.truths[name].windows(LENGTHS[text])}
 
-    def _apply(self, name, wanted):
-        """As :mod:`pipeline.table.command` does it."""
+    def _apply(self, name, changed):
+        """Applies a schema as :mod:`pipeline.table.command` does."""
         schema = self.schemas[name]
-        assert all(change.safe for change in changes(schema, wanted))
-        kept.record_losses(name, wanted, self.retention(name), tables.policies_of(wanted))
-        self.schemas[name] = wanted
-        self.tables[name].policies = dict(wanted.policies)
+        assert all(change.safe for change in changes(schema, changed))
+        retention_notes.record_losses(name, changed, self.retention(name), tables.policies_of(changed))
+        self.schemas[name] = changed
+        self.tables[name].policies = dict(changed.policies)
         self.unseen.discard(name)
 
     # The end
 
     def finish(self):
-        """Drains what runs, repairs, and holds all of it against the truth."""
+        """Drains the job, repairs, and checks everything against the truth."""
         if self.backlog and self.job is None:
             self.launch(self.names, checks_on=True)
         if self.job is not None:
@@ -410,7 +409,7 @@ class World(Judge):
 
 
 def message(*events):
-    """The events in one message."""
+    """Returns the events in one message."""
     for event in events:
         if event.fault == "UNPARSEABLE":
             return Message((event,), PubsubMessage(b"\xff", {}))

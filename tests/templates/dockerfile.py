@@ -1,4 +1,4 @@
-"""templates/Dockerfile, read: its instructions, with the values of its variables in them."""
+"""Parses templates/Dockerfile into instructions, with the values of its variables."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ class Instruction(NamedTuple):
 
 
 def instructions() -> list[Instruction]:
-    """All instructions in order: comments gone, lines joined, ARG and ENV filled in."""
+    """Returns all instructions in order, without comments, with lines joined and ARG and ENV expanded."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     variables: dict[str, str] = {}
@@ -31,10 +31,10 @@ def instructions() -> list[Instruction]:
 
 
 def texts(keyword: str) -> list[str]:
-    """What follows each instruction of that name."""
+    """Returns the text of each instruction of that name."""
     return [text for each, text in instructions() if each == keyword]
 
 
 def environment() -> dict[str, str]:
-    """What ENV sets."""
+    """Returns the variables that ENV sets."""
     return dict(assignment.split("=", 1) for text in texts("ENV") for assignment in text.split())

@@ -1,4 +1,4 @@
-"""What a machine of Google's tells a program about itself: on a launcher, where credentials come from."""
+"""A metadata server like that of a Google machine, which provides a launcher's credentials."""
 
 import json
 import threading
@@ -31,12 +31,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write((answer or "").encode())
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
 def running_metadata_server() -> Iterator[str]:
-    """The host and port of a metadata server on this machine, for ``GCE_METADATA_HOST`` and ``GCE_METADATA_IP``."""
+    """Runs a metadata server, and yields host and port for ``GCE_METADATA_HOST`` and ``GCE_METADATA_IP``."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -14,7 +14,7 @@ REQUIREMENTS = (ROOT / "requirements.txt").read_text()
 
 
 def test_lint():
-    """Hadolint finds nothing, and nothing is hidden from it."""
+    """Hadolint finds nothing, and no rule is disabled."""
     hadolint = Path(sys.executable).parent / "hadolint"
     linted = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
     assert (linted.returncode, linted.stdout + linted.stderr) == (0, "")
@@ -22,15 +22,15 @@ def test_lint():
     assert not list(ROOT.glob(".hadolint.y*ml"))
 
 
-def test_beam_is_the_pinned_one():
-    """The workers' entry point is of the Beam version and the Python version that the image installs."""
+def test_beam_and_python_match_the_base_image():
+    """The workers' entry point has the versions of Beam and Python that the image installs."""
     (pinned,) = re.findall(r"^apache-beam(?:\[.+\])?==([^ ]+)", REQUIREMENTS, re.MULTILINE)
     version = re.search(r"python:([\d.]+)-slim", texts("FROM")[-1])[1]
     assert f"apache/beam_python{version}_sdk:{pinned} AS beam" in texts("FROM")
 
 
 def test_python_is_supported():
-    """The image's Python is one that the package takes, and is final."""
+    """The package supports the image's Python, which is a final release."""
     major, minor = map(int, re.fullmatch(r"python:(\d+)\.(\d+)-slim", texts("FROM")[-1]).groups())
     low, high = re.fullmatch(
         r">=3\.(\d+),<3\.(\d+)",
@@ -41,7 +41,7 @@ def test_python_is_supported():
 
 
 def test_every_base_is_pinned():
-    """No base image is whatever is the latest today."""
+    """Every base image is pinned, never the latest."""
     for base in texts("FROM"):
         image = base.split()[0]
         assert re.search(r":[^:/]+$", image), image
@@ -49,7 +49,7 @@ def test_every_base_is_pinned():
 
 
 def test_requirements_are_hashed():
-    """Every install either checks hashes or takes nothing from an index, and conflicts end the build."""
+    """Every install either checks hashes or uses no index, and conflicts fail the build."""
     installs = [command for text in texts("RUN") for command in text.split(" && ") if " install " in command]
     assert installs == [
         "pip install --require-hashes -r requirements.txt",
@@ -60,26 +60,26 @@ def test_requirements_are_hashed():
 
 
 def test_no_extra_is_installed():
-    """The image has what jobs need: what only the command line, charts or frames need is not in it."""
+    """The image contains what jobs need, not what only the command line, charts or frames need."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for requirement in chain(*extras.values()):
         assert not re.search(rf"^{re.match('[a-z]+', requirement)[0]}==", REQUIREMENTS, re.MULTILINE), requirement
 
 
 def test_nothing_is_fetched_in_other_ways():
-    """There is no download but pip's: no ADD, no curl, no apt."""
+    """Only pip downloads anything: there is no ADD, curl or apt."""
     assert not texts("ADD")
     assert not re.search(r"\b(curl|wget|apt-get|git)\b", " ".join(texts("RUN")))
 
 
 def test_nothing_is_downloaded_at_launch():
-    """The launcher is told of a file to run, and of nothing that it or Beam would fetch or stage."""
+    """The launcher gets a file to run, and no setting that makes it or Beam download or stage packages."""
     named = {name for name in environment() if name.startswith("FLEX_TEMPLATE")}
     assert named == {"FLEX_TEMPLATE_PYTHON_PY_FILE"}
 
 
 def test_the_launcher_runs_the_package():
-    """The file that the launcher runs is the package's __main__, where no source shadows the installed package."""
+    """The launcher runs the package's __main__, in a folder where no source shadows the installed package."""
     file = environment()["FLEX_TEMPLATE_PYTHON_PY_FILE"]
     assert f"pipeline/__main__.py {file}" in texts("COPY")
     folder = str(Path(file).parent)
@@ -88,7 +88,7 @@ def test_the_launcher_runs_the_package():
 
 
 def test_entry_points():
-    """Both programs are where Dataflow looks for them: the workers' entry point and the launcher."""
+    """Both entry points are where Dataflow expects them: the workers' and the launcher."""
     assert json.loads(texts("ENTRYPOINT")[-1]) == ["/opt/apache/beam/boot"]
     launcher = "/opt/google/dataflow/python_template_launcher"
     assert {"--from=beam /opt/apache/beam /opt/apache/beam", f"--from=launcher {launcher} {launcher}"} <= set(
@@ -96,16 +96,16 @@ def test_entry_points():
     )
 
 
-def test_what_changes_often_comes_last():
-    """A change of the pipeline's code does not install the requirements again."""
+def test_code_is_copied_last():
+    """A change of the pipeline's code does not reinstall the requirements."""
     kinds = [each for each in instructions() if each.keyword in ("COPY", "RUN")]
     heavy = next(at for at, each in enumerate(kinds) if "--require-hashes" in each.text)
     code = next(at for at, each in enumerate(kinds) if each.text.startswith("pipeline"))
     assert heavy < code
 
 
-def test_the_builder_is_sent_what_is_copied():
-    """The ignore file lets through everything that the Dockerfile copies from the repository, and no more."""
+def test_the_build_context():
+    """The ignore file admits exactly what the Dockerfile copies from the repository."""
     copied = {
         source
         for text in texts("COPY")

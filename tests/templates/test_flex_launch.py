@@ -1,4 +1,4 @@
-"""What happens when the template is launched, done here: the image's installation, then the launcher's command."""
+"""Launches the template locally: the image's installation, then the launcher's command."""
 
 import json
 import os
@@ -44,10 +44,10 @@ INSTALL = "pip install --require-hashes -r requirements.txt"
 
 
 class Image:
-    """The Dockerfile carried out in a folder instead of a container, in a virtual environment of its own.
+    """Executes the Dockerfile in a folder instead of a container, with a virtual environment of its own.
 
     The pinned requirements are linked from this environment instead of installed again, which takes a minute: it has
-    the same ones, by the same hashes. A requirement that is missing from the file is missing there too.
+    them with the same hashes. A requirement that is missing from the file is missing there too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,15 +61,15 @@ class Image:
                 step(text)
 
     def path(self, inside: str) -> Path:
-        """Where a path of the image, or one below the working directory, is outside."""
+        """Returns where a path of the image, or one relative to the working directory, is on this machine."""
         return self.root / inside.lstrip("/") if inside.startswith("/") else self._workdir / inside
 
     def env(self, **more: str) -> dict[str, str]:
-        """The image's environment, and of this machine only what finds programs and packages."""
+        """Returns the image's environment, with only this machine's variables that locate programs and packages."""
         foreign = ("PYTHON", "VIRTUAL", "GOOGLE", "CLOUDSDK", "NO_GCE", "NO_PROXY")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         image = environment()
-        image.pop("PIP_NO_CACHE_DIR")  # it makes an image smaller and this test slower
+        image.pop("PIP_NO_CACHE_DIR")  # it makes images smaller, but this test slower
         return inherited | image | {"PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"} | more
 
     def _change(self, folder: str) -> None:
@@ -78,7 +78,7 @@ class Image:
 
     def _copy(self, text: str) -> None:
         if text.startswith("--from"):
-            return  # Google's programs
+            return  # Google's programs, which are not copied
         *sources, target = text.split()
         for source in sources:
             destination = self.path(target) / source if target.endswith("/") else self.path(target)
@@ -116,14 +116,14 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
-    """The image, made by the steps of the Dockerfile; gone afterwards, as it is a gigabyte."""
+    """The image, built by the steps of the Dockerfile; removed afterwards, as it takes a gigabyte."""
     folder = tmp_path_factory.mktemp("image")
     yield Image(folder)
     shutil.rmtree(folder)
 
 
 def launch(image, storage, parameters, *more):
-    """Runs the file of the image as the launcher does: with its flags, its machine's account and no way elsewhere."""
+    """Runs the image's file as the launcher does: with its flags and account, and no other network access."""
     arguments = {
         "runner": "DataflowRunner",
         "project": "test-project",
@@ -154,7 +154,7 @@ def launch(image, storage, parameters, *more):
                 STORAGE_EMULATOR_HOST=storage.url,
                 GCE_METADATA_HOST=machine,
                 GCE_METADATA_IP=machine,
-                CLOUDSDK_CONFIG=str(empty),  # nobody is logged in there
+                CLOUDSDK_CONFIG=str(empty),  # nobody is logged in here
                 http_proxy=nowhere,
                 https_proxy=nowhere,
                 no_proxy="127.0.0.1,localhost",
@@ -166,13 +166,13 @@ def launch(image, storage, parameters, *more):
 
 
 def parameters():
-    """A value for every parameter of the metadata that can be said together with the others."""
+    """A value for every parameter of the metadata that can be combined with the others."""
     declared = json.loads((ROOT / "templates/metadata.json").read_text())["parameters"]
     return {
         each["name"]: each.get("defaultValue") or VALUES[each["name"]]
         for each in declared
         if each["name"] != "input_topic"
-    } | {"bigtable_writer": "bulk"}  # which alone has an app profile
+    } | {"bigtable_writer": "bulk"}  # only this writer has an app profile
 
 
 JOB_OBJECT = "staging/template_launches/1/job_object"
@@ -210,13 +210,13 @@ def restores(storage, start_us):
 
 
 def test_a_launch_stages_the_job(image):
-    """The installed image, run by the launcher's command with every parameter, stages a job for that image."""
+    """The installed image, run by the launcher's command with every parameter, stages a job with that image."""
     with running_storage() as storage:
         launched = launch(image, storage, parameters())
         assert launched.returncode == 0, launched.stderr
         staged = storage.names()
         job = json.loads(storage.read("staging/template_launches/1/job_object"))
-    # The graph and a list of what is installed; no package, for the image has them, and no pickled __main__.
+    # The graph and a list of installed packages; no packages, which the image has, and no pickled __main__.
     assert sorted(name.rpartition("/")[2] for name in staged) == [
         "job_object",
         "pipeline.pb",
@@ -231,7 +231,7 @@ def test_a_launch_stages_the_job(image):
 
 
 def test_a_launch_refuses(image):
-    """What no regex of the metadata can say is refused by the launch in one line, and nothing is staged."""
+    """What no regex of the metadata can check, the launch refuses in one line, and nothing is staged."""
     with running_storage() as storage:
         launched = launch(image, storage, parameters() | {"window": "7h"})
         assert storage.names() == []

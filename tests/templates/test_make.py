@@ -1,4 +1,4 @@
-"""`make template` and `make launch`, asked what they would do."""
+"""What `make template` and `make launch` would run."""
 
 import os
 import re
@@ -26,12 +26,12 @@ OURS = re.compile(
 
 
 def environment():
-    """This machine's, without variables that have a say in what the targets do."""
+    """Returns this machine's environment without variables that change the targets."""
     return {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
 
 
 def make(target, variables):
-    """Runs a target without running what it would run."""
+    """Runs a target in make's dry-run mode."""
     declared = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
     return subprocess.run(
         ["make", "--no-print-directory", target, *declared],
@@ -44,20 +44,20 @@ def make(target, variables):
 
 
 def commands(target, variables):
-    """The commands that were printed, one a line."""
+    """Returns the printed commands, one per line."""
     made = make(target, variables)
     assert (made.returncode, made.stderr) == (0, "")
     return made.stdout.splitlines()
 
 
 def launch_command(**variables):
-    """The words of the one command of a launch."""
+    """Returns the words of the one command of a launch."""
     (command,) = commands("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide"} | variables)
     return shlex.split(command)
 
 
 def refusal(target, variables):
-    """What was said of variables that can't be, without make's own last line."""
+    """Returns what is printed for invalid variables, without make's own last line."""
     made = make(target, variables)
     assert made.returncode == 2
     assert made.stdout == ""
@@ -67,7 +67,7 @@ def refusal(target, variables):
 
 
 def test_template():
-    """The image is built and pushed by Cloud Build, then the spec is published, and completed."""
+    """Cloud Build builds and pushes the image; then the spec is published and completed."""
     assert commands("template", TAGGED) == [
         "gcloud builds submit --project=my-project --region=europe-west4 --config=templates/cloudbuild.yaml "
         f"--substitutions=_IMAGE={IMAGE} .",
@@ -82,7 +82,7 @@ def test_template():
 
 
 def test_template_with_docker():
-    """Where there is a Docker engine it may build and push instead."""
+    """With a Docker engine, the image can be built and pushed locally instead."""
     build, push, publish, *_ = commands("template", TAGGED | {"BUILDER": "docker"})
     assert build == f"docker build --platform=linux/amd64 --file=templates/Dockerfile --tag={IMAGE} ."
     assert push == f"docker push {IMAGE}"
@@ -118,13 +118,13 @@ def test_launch_options(variables, option):
     assert launch_command(**variables) == [*plain, option]
 
 
-def test_switched_off():
-    """A switch that is 0 is off."""
+def test_switches_with_zero_are_off():
+    """A switch with the value 0 is off."""
     assert launch_command(PRIVATE="0", AT_LEAST_ONCE="0", UPDATE="0") == launch_command()
 
 
 def test_bucket():
-    """Another bucket takes the spec and all that is staged."""
+    """Another bucket gets the spec and everything staged."""
     words = launch_command(BUCKET="mine")
     assert "--template-file-gcs-location=gs://mine/templates/tidetable-1.2.json" in words
     assert {"--staging-location=gs://mine/staging", "--temp-location=gs://mine/temp"} <= set(words)
@@ -132,19 +132,19 @@ def test_bucket():
 
 
 def test_values_survive_quoting():
-    """Commas, quotes, stars and equals signs in a value reach gcloud as they are."""
+    """Commas, quotes, stars and equals signs in a value reach gcloud unchanged."""
     parameters = f"{FLAGS} id_attribute=it's,a~key=*|x"
     words = launch_command(PARAMETERS=parameters)
     assert f"--parameters=^ ^{parameters} sdk_container_image={IMAGE}" in words
 
 
 def test_parameters_over_lines():
-    """Parameters may be spread over lines and columns."""
+    """Parameters can span lines and columns."""
     assert launch_command(PARAMETERS="\n    " + FLAGS.replace(" ", "\n    ")) == launch_command()
 
 
-def test_each_version_has_an_image_of_its_own():
-    """Without a tag, the image and the spec are named for the version and the commit, the same in both targets."""
+def test_default_image_names():
+    """Without a tag, image and spec are named after version and commit, the same in both targets."""
     publish = commands("template", PLACE)[1]
     (run,) = commands("launch", PLACE | {"PARAMETERS": FLAGS, "JOB": "tide"})
     (image,) = re.findall(r"--image=(\S+)", publish)
@@ -152,14 +152,14 @@ def test_each_version_has_an_image_of_its_own():
     assert f"sdk_container_image={image}'" in run
 
 
-def test_jobs_have_names_of_their_own():
-    """Without a name, the job's is legal and says when it was started."""
+def test_default_job_names():
+    """The default job name is valid and contains the start time."""
     words = shlex.split(commands("launch", TAGGED | {"PARAMETERS": FLAGS})[0])
     assert re.fullmatch(r"tidetable-\d{8}-\d{6}", words[words.index("run") + 1])
 
 
 def test_missing_variables():
-    """Every variable that is missing is one line that names it, with an example."""
+    """Each missing variable is reported in one line that names it, with an example."""
     lines = refusal("template", {})
     assert [line.split()[1] for line in lines] == ["PROJECT", "REGION", "REPOSITORY"]
     assert all(re.fullmatch(r"make: (\w+) is required: .*, \1=\S+", line) for line in lines)
@@ -170,7 +170,7 @@ def test_missing_variables():
 
 
 @pytest.mark.parametrize(
-    ("target", "variables", "says"),
+    ("target", "variables", "message"),
     [
         ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it must be cloud or docker"),
         ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it must be 1 or 0"),
@@ -182,9 +182,9 @@ def test_missing_variables():
         ),
     ],
 )
-def test_wrong_variables(target, variables, says):
-    """A value that can't be is one line, and nothing is done."""
-    assert refusal(target, TAGGED | variables) == [says]
+def test_wrong_variables(target, variables, message):
+    """An invalid value is reported in one line, and nothing is run."""
+    assert refusal(target, TAGGED | variables) == [message]
 
 
 def test_nothing_is_set_up_first():
@@ -200,20 +200,20 @@ def test_nothing_is_set_up_first():
 
 
 def test_cloud_build_builds_this_dockerfile():
-    """The build that is submitted names the Dockerfile, and the image that it pushes."""
+    """The submitted build names the Dockerfile and the image to push."""
     text = (ROOT / "templates/cloudbuild.yaml").read_text()
     assert "--file=templates/Dockerfile" in text
     assert "images: [$_IMAGE]" in text
 
 
 def test_gcloud_reads_the_commands(tmp_path):
-    """The real gcloud understands every option of a launch: it gets as far as asking who we are."""
+    """The real gcloud accepts every option of a launch: it only fails for lack of a login."""
     words = launch_command(PRIVATE="1", AT_LEAST_ONCE="1", MAX_WORKERS="3", SUBNETWORK="s", UPDATE="1")
     ran = subprocess.run(
         words,
         env=environment()
         | {
-            "CLOUDSDK_CONFIG": str(tmp_path),  # nobody is logged in there
+            "CLOUDSDK_CONFIG": str(tmp_path),  # nobody is logged in here
             "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
         },

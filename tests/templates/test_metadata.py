@@ -1,4 +1,4 @@
-"""The template's parameters are the pipeline's flags, and Google refuses what the pipeline would refuse."""
+"""The template's parameters are the job's flags, and Google refuses what the job would refuse."""
 
 import json
 import re
@@ -16,7 +16,7 @@ METADATA = json.loads((ROOT / "templates/metadata.json").read_text())
 PARAMETERS = {each["name"]: each for each in METADATA["parameters"]}
 DEFAULTS = TidetableOptions([])
 
-# Complete command lines, which between them can do without every flag that is optional.
+# Complete command lines; together they can omit every optional flag.
 READS_SUBSCRIPTION = {
     "runner": "DataflowRunner",
     "project": "test-project",
@@ -117,26 +117,26 @@ RULES = {
     "stats_family": settings._FAMILY,
     "meta_family": settings._FAMILY,
 }
-# What no regular expression of a sane length says; the pipeline refuses it at launch.
+# No reasonable regular expression can check this; the job refuses it at launch.
 BEYOND_REGEXES = {
-    "window": ["7h", "0s", "100m", "2d", "7s"],  # has to divide a day
-    "bigtable_table": ["a,a", "a,b,a"],  # each once
-    "raw_family": ["stats", "meta", "tidetable"],  # the three have to differ, and none is the table's own
+    "window": ["7h", "0s", "100m", "2d", "7s"],  # must divide a day
+    "bigtable_table": ["a,a", "a,b,a"],  # no duplicates
+    "raw_family": ["stats", "meta", "tidetable"],  # the three must differ, and none may be the table's own
     "stats_family": ["raw", "meta"],
     "meta_family": ["raw", "stats"],
 }
 
 
 def command_line(name=None, value=None):
-    """A complete command line in which one flag has the given value."""
+    """Returns a complete command line in which one flag has the given value."""
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
     if name == "app_profile":
-        base = base | {"bigtable_writer": "bulk"}  # which alone has one
+        base = base | {"bigtable_writer": "bulk"}  # only this writer has an app profile
     return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
 
 
 def accepts(arguments):
-    """Whether the pipeline would start with these flags."""
+    """Returns whether the job would start with these flags."""
     try:
         settings_of(parse_flags(arguments))
     except BadFlag:
@@ -145,25 +145,25 @@ def accepts(arguments):
 
 
 def matches(name, value):
-    """Whether Google would take the value: all regexes match all of it."""
+    """Returns whether Google would accept the value: every regex matches all of it."""
     return all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"])
 
 
 def test_the_parameters_are_the_flags():
-    """Every flag of ours is a parameter, once, and every parameter is a flag of ours."""
+    """Parameters and our flags are the same, each once."""
     assert set(PARAMETERS) == set(DEFAULTS._visible_option_list())
     assert len(METADATA["parameters"]) == len(PARAMETERS)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_defaults(name):
-    """A parameter's default is the flag's, and a flag without a default has none there."""
+    """A parameter has the flag's default, or none if the flag has none."""
     assert PARAMETERS[name].get("defaultValue") == getattr(DEFAULTS, name)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_optional(name):
-    """A parameter is optional exactly if there is a job that does without its flag."""
+    """A parameter is optional exactly if some job can omit its flag."""
     without = [
         [f"--{flag}={value}" for flag, value in line.items() if flag != name]
         for line in (READS_SUBSCRIPTION, READS_TOPIC, DROPS)
@@ -173,14 +173,14 @@ def test_optional(name):
 
 @pytest.mark.parametrize("name", [name for name, each in PARAMETERS.items() if each["paramType"] == "ENUM"])
 def test_enums(name):
-    """The options of an enum are what the flag takes, no more and no less, and say what they mean."""
+    """An enum's options are exactly the flag's choices, each with an explanation."""
     options = PARAMETERS[name]["enumOptions"]
     assert [option["value"] for option in options] == GOOD[name]
     assert all(option["label"] for option in options)
 
 
 def test_enum_options_belong_to_enums():
-    """Only an enum has options; and each flag that is a choice of words is one."""
+    """Only enums have options, and each flag with fixed choices is an enum."""
     assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
         "bigtable_writer",
         "dead_letters",
@@ -200,35 +200,35 @@ def test_enum_options_belong_to_enums():
     ],
 )
 def test_the_regex_and_the_pipeline_agree(name, value, good):
-    """A value that the regex lets through is one that the pipeline takes, and the other way round."""
+    """The regex admits a value exactly if the job accepts it."""
     assert matches(name, value) is good
     assert accepts(command_line(name, value)) is good
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_rule_is_the_same(name):
-    """Where the pipeline goes by a regex, the parameter has that regex."""
+def test_shared_regexes(name):
+    """If the job uses a regex, the parameter has the same regex."""
     assert PARAMETERS[name]["regexes"] == [f"^{RULES[name].pattern}$"]
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, each in BEYOND_REGEXES.items() for value in each])
 def test_beyond_regexes(name, value):
-    """What a regex can't tell is refused by the pipeline, before a job exists."""
+    """What a regex can't check is refused by the job's launch."""
     assert matches(name, value)
     assert not accepts(command_line(name, value))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_is_tried(name):
-    """Each parameter has a regex, and values are tried on both sides of it."""
+    """Each parameter has a regex, with valid and invalid values to try."""
     assert PARAMETERS[name]["regexes"]
     assert GOOD[name]
     assert BAD[name]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_regexes_are_of_the_common_kind(name):
-    """Regexes are what POSIX, RE2 and Python read alike: anchored, plainly grouped, no escapes, no lookaround."""
+def test_regexes_are_portable(name):
+    """Regexes mean the same in POSIX, RE2 and Python: anchored, simple groups, no escapes, no lookaround."""
     for regex in PARAMETERS[name]["regexes"]:
         re.compile(regex)
         assert regex.startswith("^")
@@ -238,7 +238,7 @@ def test_regexes_are_of_the_common_kind(name):
         assert "[[" not in regex
         assert not re.search(r"[*+?}][?+]", re.sub(r"\[[^\]]*\]", "x", regex)), "lazy or possessive"
         assert all(int(count) <= 255 for count in re.findall(r"(\d+)\}", regex)), "POSIX repeats 255 times at most"
-        # An alternative at the top level would take the anchors apart.
+        # An alternative at the top level would separate the anchors.
         body = regex[1:-1]
         while (inner := re.sub(r"\[[^\]]*\]|\([^()[\]]*\)", "x", body)) != body:
             body = inner
@@ -246,8 +246,8 @@ def test_regexes_are_of_the_common_kind(name):
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_what_the_console_shows(name):
-    """Each parameter has a label, a help text of whole sentences, a type that Google knows and a place in a group."""
+def test_texts_for_the_console(name):
+    """Each parameter has a label, a help text of whole sentences, a valid type and a place in a group."""
     parameter = PARAMETERS[name]
     assert parameter["label"]
     assert parameter["helpText"].endswith(".")
@@ -260,7 +260,7 @@ def test_what_the_console_shows(name):
 
 
 def test_the_template():
-    """The template says that it streams, in which modes, and which is meant."""
+    """The template declares that it streams, its modes and the default mode."""
     assert METADATA["name"]
     assert METADATA["description"]
     assert METADATA["streaming"] is METADATA["supportsAtLeastOnce"] is METADATA["supportsExactlyOnce"] is True
@@ -284,8 +284,8 @@ def spec():
     return json.loads(printed.stdout)
 
 
-def test_gcloud_takes_every_parameter(spec):
-    """Gcloud knows every field of every parameter, and keeps it."""
+def test_gcloud_accepts_every_parameter(spec):
+    """Gcloud accepts and keeps every field of every parameter."""
     assert spec["metadata"]["parameters"] == METADATA["parameters"]
     assert spec["sdkInfo"] == {"language": "PYTHON"}
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts speak of metrics that exist."""
+"""Dashboard and alerts use metrics that exist."""
 
 import json
 import re
@@ -32,12 +32,12 @@ RESOURCES = {
     "logging": "dataflow_step",
     "pubsub": "pubsub_subscription",
 }
-# The names that templates/terraform gives, which puts its own prefix in the place of "tidetable-".
+# The names in templates/terraform, with its prefix replaced by "tidetable-".
 NAMES = {"tidetable-", "tidetable-events", "tidetable-batches", "tidetable-dead-letters", "tidetable-bigtable"}
 
 
 def emitted():
-    """The names under which the streaming job's metrics arrive: Dataflow makes four of a distribution."""
+    """Returns the names under which the job's metrics arrive; Dataflow makes four of a distribution."""
     distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
     others = ("NAMESPACE", "TYPE_CHECKING", "BULK_", "BACKFILL_", "REPAIR_")
     totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and not name.startswith(others)}
@@ -46,7 +46,7 @@ def emitted():
 
 
 def strings(value):
-    """Every string in a document."""
+    """Returns every string in a document."""
     if isinstance(value, dict):
         value = value.values()
     elif isinstance(value, str):
@@ -55,19 +55,19 @@ def strings(value):
 
 
 def queries(path):
-    """The filters and the PromQL queries of a file."""
+    """Returns the filters and PromQL queries of a file."""
     return [text for text in strings(json.loads(path.read_text())) if "googleapis" in text]
 
 
 def metric_types(query):
-    """The metrics of a query by Google's name, which PromQL writes in a form of its own."""
+    """Returns the metrics of a query under Google's names, which PromQL spells differently."""
     of_filters = re.findall(r'metric\.type="([^"]+)"', query)
     of_promql = re.findall(r"([a-z]+)_googleapis_com:([a-z]+)_([a-z_]+)", query)
     return of_filters + [f"{service}.googleapis.com/{kind}/{name}" for service, kind, name in of_promql]
 
 
 def named_counters(query):
-    """The patterns of metric_name in a query, one for each of its alternatives."""
+    """Returns the patterns of metric_name in a query, one for each alternative."""
     return [part for found in re.findall(r'metric_name=~?"([^"]+)"', query) for part in found.split("|")]
 
 
@@ -77,7 +77,7 @@ alerts = pytest.mark.parametrize("path", ALERTS, ids=lambda path: path.name)
 
 @everything
 def test_only_metrics_that_google_has(path):
-    """Every filter and query names a metric of Google's, of a resource that has it."""
+    """Every filter and query uses one of Google's metrics, on a resource that has it."""
     assert queries(path)
     for query in queries(path):
         types = metric_types(query)
@@ -89,7 +89,7 @@ def test_only_metrics_that_google_has(path):
 
 @everything
 def test_only_counters_that_the_pipeline_emits(path):
-    """Every counter that is named, or each alternative of a pattern, is one that the pipeline emits."""
+    """Every named counter, and each alternative of a pattern, is emitted by the pipeline."""
     for query in queries(path):
         assert ("user_counter" in query) == bool(named_counters(query)), query
         for name in named_counters(query):
@@ -106,13 +106,13 @@ def test_only_names_that_terraform_makes(path):
 
 
 def test_the_dashboard_shows_every_counter():
-    """Whatever the pipeline counts is on the dashboard."""
+    """Every counter of the pipeline is on the dashboard."""
     patterns = [name for query in queries(DASHBOARD) for name in named_counters(query)]
     assert {counter for counter in emitted() if not any(re.fullmatch(name, counter) for name in patterns)} == set()
 
 
-def test_the_dashboard_shows_every_reason_by_itself():
-    """One chart has a line for each reason of dead letters, and nothing but reasons."""
+def test_the_dashboard_has_a_line_for_each_reason():
+    """One chart has a line for each reason of dead letters, and only for reasons."""
     chart = [query for query in queries(DASHBOARD) if "dead_letters_" in query]
     assert len(chart) == 1
     assert "sum by (metric_name)" in chart[0]
@@ -120,13 +120,13 @@ def test_the_dashboard_shows_every_reason_by_itself():
     assert matched == {metrics.dead_letters_of(reason) for reason in Reason}
 
 
-def test_the_dashboard_shows_what_an_operator_asks_for():
-    """All of Google's metrics that tell how the job does are there."""
+def test_the_dashboard_shows_the_state_of_the_job():
+    """The dashboard has all of Google's metrics for the state of the job."""
     assert {name for query in queries(DASHBOARD) for name in metric_types(query)} == GOOGLES_METRICS
 
 
 def test_the_dashboard_has_no_overlapping_tiles():
-    """Tiles lie side by side within the columns, each with a title."""
+    """Tiles are side by side within the columns, each with a title."""
     layout = json.loads(DASHBOARD.read_text())["mosaicLayout"]
     taken = set()
     for tile in layout["tiles"]:
@@ -139,8 +139,8 @@ def test_the_dashboard_has_no_overlapping_tiles():
 
 
 @alerts
-def test_an_alert_is_one_for_cloud_monitoring(path):
-    """Google's own message takes the file, unknown fields refused; each condition has one of the forms in use."""
+def test_cloud_monitoring_accepts_alerts(path):
+    """Google's own message type parses the file without unknown fields; each condition has a known form."""
     policy = AlertPolicy.from_json(path.read_text())
     assert policy.display_name
     assert policy.severity
@@ -158,7 +158,7 @@ def test_an_alert_says_what_to_do(path):
     assert text.startswith("## ")
     assert re.search(r"^1\. ", text, re.MULTILINE)
     assert re.search(r"^2\. ", text, re.MULTILINE)
-    assert len(text) < 8000  # bytes are what Cloud Monitoring counts, to 8 KB
+    assert len(text) < 8000  # Cloud Monitoring allows 8 KB
 
 
 @alerts
@@ -171,7 +171,7 @@ def test_commands_name_the_region(path):
 
 @alerts
 def test_an_alert_has_every_field_that_terraform_reads(path):
-    """The Terraform module names these fields, and would not plan without one."""
+    """The Terraform module needs these fields to plan."""
     alert = json.loads(path.read_text())
     assert {"displayName", "combiner", "severity", "documentation", "alertStrategy", "conditions"} == set(alert)
     for condition in alert["conditions"]:
@@ -186,8 +186,8 @@ def test_an_alert_has_every_field_that_terraform_reads(path):
             assert set(promql) == {"query", "duration", "evaluationInterval"}
 
 
-def test_what_has_to_wake_somebody():
-    """There is an alert for freshness, lag, backlog, dead letters and their end, Bigtable's CPU and worker errors."""
+def test_there_is_an_alert_for_each_emergency():
+    """Alerts cover freshness, lag, backlog, dead letters and their expiry, Bigtable's CPU and worker errors."""
     assert {path.stem.removeprefix("alert-") for path in ALERTS} == {
         "backlog", "bigtable-cpu", "data-freshness", "dead-letters", "dead-letters-expiring", "system-lag",
         "worker-errors",

@@ -1,4 +1,4 @@
-"""The schema of the topic of single events says on the wire what protos/ says."""
+"""The schema of the topic of single events matches protos/ on the wire."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ SCHEMA = TERRAFORM / "sensor_event.schema.proto"
 
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory):
-    """The schema's descriptor, alone: an import would not be found."""
+    """The schema's descriptor alone; it could not find an import."""
     out = tmp_path_factory.mktemp("schema") / "descriptors"
     subprocess.run(
         [sys.executable, "-m", "grpc_tools.protoc", f"-I{TERRAFORM}", f"--descriptor_set_out={out}", SCHEMA],
@@ -34,7 +34,7 @@ def message(schema):
 
 
 def full_event():
-    """An event with every field set."""
+    """Returns an event with every field set."""
     event = SensorEvent(
         sensor_id="balloon-7",
         readings={"temperature": 23.5, "pressure": 94558.0},
@@ -47,7 +47,7 @@ def full_event():
 
 
 def shape(descriptor):
-    """The fields as they are on the wire, those of messages within too: number, type, repeated, name."""
+    """Returns the fields as on the wire, nested messages included: number, type, repeated, name."""
     return [
         (
             field.number,
@@ -61,14 +61,14 @@ def shape(descriptor):
 
 
 def test_the_schema_is_what_the_generator_makes(tmp_path):
-    """The committed schema is generated from protos/ as they are."""
+    """The committed schema is generated from the current protos/."""
     made = tmp_path / "made.proto"
     subprocess.run([sys.executable, TERRAFORM / "generate_schema.py", made], check=True)
     assert made.read_text() == SCHEMA.read_text(), "run templates/terraform/generate_schema.py"
 
 
-def test_pubsub_takes_it(schema):
-    """It has one top-level message, no imports, no top-level enum and no extension, and is far below 300 KB."""
+def test_pubsub_accepts_it(schema):
+    """It has one top-level message, no imports, top-level enums or extensions, and is far below 300 KB."""
     assert [message.name for message in schema.message_type] == ["SensorEvent"]
     assert not schema.dependency
     assert not schema.enum_type
@@ -78,12 +78,12 @@ def test_pubsub_takes_it(schema):
 
 
 def test_fields_are_the_same(message):
-    """Number, type, cardinality and name of every field are those of SensorEvent, in nested messages too."""
+    """Number, type, cardinality and name of every field are those of SensorEvent, nested messages included."""
     assert shape(message.DESCRIPTOR) == shape(SensorEvent.DESCRIPTOR)
 
 
 def test_an_event_passes_both_ways(message):
-    """An event with every field set is read by the schema, nothing left over, and written back to the same event."""
+    """An event with every field set survives parsing and writing with the schema."""
     event = full_event()
     read = message.FromString(event.SerializeToString())
     assert (read.sensor_id, read.event_id) == (event.sensor_id, event.event_id)

@@ -1,4 +1,4 @@
-"""The Terraform module says what the code says: families, policies, flags, permissions."""
+"""The Terraform module matches the code: families, policies, flags, permissions."""
 
 import json
 import re
@@ -18,9 +18,9 @@ TERRAFORM = Path(__file__).parent.parent.parent / "templates/terraform"
 MODULE = sorted(TERRAFORM.glob("*.tf"))
 EXAMPLE = sorted((TERRAFORM / "example").glob("*.tf"))
 
-# Flags that the module leaves to their defaults: it always reads a subscription and always keeps dead letters.
+# Flags that the module leaves at their defaults: it always reads a subscription and always keeps dead letters.
 UNUSED_FLAGS = {"input_topic", "dead_letters"}
-# Every role that is granted, the resource that it is granted on, and whom it is for.
+# Every granted role, with the resource and the member.
 ROLES = {
     ("google_project_iam_member", "worker", "roles/dataflow.worker"),
     ("google_project_iam_member", "viewer", "roles/dataflow.viewer"),
@@ -38,7 +38,7 @@ ROLES = {
 
 
 def plain(value):
-    """What the parser returns, strings without their quotes and without its own marks and comments."""
+    """Returns the parser's result with strings unquoted, and without the parser's marks and comments."""
     if isinstance(value, dict):
         return {plain(key): plain(each) for key, each in value.items() if not key.startswith("__")}
     if isinstance(value, list):
@@ -49,7 +49,7 @@ def plain(value):
 
 
 def parsed(paths):
-    """The blocks of some files, by kind: a list of one-entry dictionaries each."""
+    """Returns the files' blocks by kind: lists of one-entry dictionaries."""
     blocks = {}
     for path in paths:
         for kind, found in plain(hcl2.loads(path.read_text())).items():
@@ -67,17 +67,17 @@ JOB = RESOURCES["google_dataflow_flex_template_job", "input"]
 
 
 def of_kind(kind):
-    """The resources of a kind, by name."""
+    """Returns the resources of a kind, by name."""
     return {name: body for (found, name), body in RESOURCES.items() if found == kind}
 
 
 def default_of(expression):
-    """The default of the variable that an expression is."""
+    """Returns the default of the variable that an expression refers to."""
     return VARIABLES[re.fullmatch(r"\$\{var\.(\w+)\}", expression)[1]]["default"]
 
 
 def granted():
-    """Resource kind, name and role of every grant."""
+    """Returns resource kind, name and role of every grant."""
     return {
         (kind, name, "custom" if "custom_role" in body["role"] else body["role"])
         for (kind, name), body in RESOURCES.items()
@@ -86,7 +86,7 @@ def granted():
 
 
 def parameters():
-    """The parameters of a job as written: those of all, and the input."""
+    """Returns a job's parameters as written: those of all jobs, and the input."""
     own = re.search(r"merge\(local\.parameters, \{(.+?)\}\)", JOB["parameters"])[1]
     name, value = own.split("=")
     return {**LOCALS["parameters"], name.strip(): value.strip()}
@@ -94,12 +94,12 @@ def parameters():
 
 @pytest.mark.parametrize("path", MODULE + EXAMPLE, ids=lambda path: str(path.relative_to(TERRAFORM)))
 def test_files_parse(path):
-    """Every file is HCL, and in it nothing but blocks."""
+    """Every file is HCL that contains only blocks."""
     assert hcl2.loads(path.read_text())
 
 
-def test_references_lead_somewhere():
-    """Every variable, local value and resource that an expression names is declared; every variable is used."""
+def test_references_are_declared():
+    """Every variable, local value and resource in an expression is declared; every variable is used."""
     text = "\n".join(path.read_text() for path in MODULE)
     code = re.sub(r"(?m)^\s*#.*$|\s#.*$", "", text)
     assert set(re.findall(r"\bvar\.(\w+)", code)) == set(VARIABLES)
@@ -109,7 +109,7 @@ def test_references_lead_somewhere():
 
 
 def test_families_and_policies_are_those_of_the_code():
-    """The table has the families of the code, each with one policy, and by default the one that the code gives it."""
+    """The table has the families of the code, each with one policy, by default the code's."""
     table = RESOURCES["google_bigtable_table", "sensors"]
     named = [block["family"] for block in table["column_family"]]
     families = [default_of(family) if "var." in family else family for family in named]
@@ -124,21 +124,21 @@ def test_families_and_policies_are_those_of_the_code():
 
 
 def test_parameters_are_the_flags():
-    """Every parameter of the job is a flag, and every flag is a parameter, but those that the module does not use."""
+    """Parameters of the job are flags, and all flags are parameters except those that the module does not use."""
     flags = set(TidetableOptions([])._visible_option_list())
     assert set(parameters()) == flags - UNUSED_FLAGS
 
 
 def test_variables_of_flags_have_the_defaults_of_the_flags():
-    """A variable that becomes a flag has the flag's own default."""
+    """A variable for a flag has the flag's default."""
     options = TidetableOptions([])
     for flag, value in parameters().items():
         if re.fullmatch(r"\$\{var\.\w+\}", value) and flag != "bigtable_project":
             assert default_of(value) == getattr(options, flag), flag
 
 
-def test_the_pipeline_takes_the_parameters():
-    """With its defaults, the job's parameters are settings that the pipeline starts with."""
+def test_the_job_accepts_the_parameters():
+    """With its defaults, the job's parameters are valid settings."""
     families = {f"{kind}_family": VARIABLES[f"{kind}_family"]["default"] for kind in ("raw", "stats", "meta")}
     known = families | {
         "schema": "default",
@@ -157,7 +157,7 @@ def test_the_pipeline_takes_the_parameters():
 
 
 def test_a_table_with_a_schema_of_its_own():
-    """Only of the default schema is anything said, the families included; and each further table has its role."""
+    """Families are passed for the default schema only, and each further table gets its role."""
     declared = {"schema": '"default"'} | {flag: f"var.{flag}" for flag in parameters() if flag.endswith("_family")}
     for flag, value in declared.items():
         assert parameters()[flag] == f"${{var.default_schema ? {value} : null}}"
@@ -178,14 +178,14 @@ def test_the_job_is_drained_and_runs_on_the_streaming_engine():
 
 
 def test_the_job_waits_for_its_roles():
-    """No job starts before its account has every role, bar the one for those who start it."""
+    """The job starts after its account has every role, except the role for those who start it."""
     waits = {re.sub(r"[${}]", "", each) for each in JOB["depends_on"]}
     assert {f"{kind}.{name}" for kind, name, _ in granted() if name != "launcher"} <= waits
 
 
 @pytest.mark.parametrize("name", sorted(VARIABLES))
 def test_variables_are_explained_and_checked(name):
-    """Every variable has a type and a description; whatever can be wrong is refused, with words."""
+    """Every variable has a type and a description; invalid values are refused with a message."""
     variable = VARIABLES[name]
     assert variable["type"]
     assert variable["description"].strip().endswith((".", "EOT"))
@@ -200,7 +200,7 @@ def test_variables_are_explained_and_checked(name):
 
 @pytest.mark.parametrize("path", EXAMPLE, ids=lambda path: path.name)
 def test_the_example_fits_the_module(path):
-    """The example sets what has no default, nothing that is not there, and reads outputs that exist."""
+    """The example sets every variable without a default, no unknown ones, and reads existing outputs."""
     blocks = parsed([path])
     (module,) = [block["tidetable"] for block in blocks["module"]]
     assert module.pop("source") == "../"
@@ -218,7 +218,7 @@ def test_outputs_are_explained():
 
 
 def test_providers_are_pinned():
-    """Terraform and each provider have a range of versions, providers with an end to it; the example has the same."""
+    """Terraform and every provider have a version range, bounded for providers; the example has the same."""
     for paths in (MODULE, EXAMPLE):
         (terraform,) = parsed(paths)["terraform"]
         assert terraform["required_version"] == ">= 1.9"
@@ -227,8 +227,8 @@ def test_providers_are_pinned():
         assert all(provider["version"] == ">= 7.0, < 8.0" for provider in providers.values())
 
 
-def test_what_holds_data_is_protected():
-    """Instance and table refuse to be deleted by default; subscriptions always do; the bucket does while it is full."""
+def test_data_is_protected():
+    """Instance and table refuse deletion by default; subscriptions always do; the bucket does while it is not empty."""
     assert VARIABLES["deletion_protection"]["default"] in (True, "true")
     assert RESOURCES["google_bigtable_instance", "main"]["deletion_protection"] == "${var.deletion_protection}"
     table = RESOURCES["google_bigtable_table", "sensors"]["deletion_protection"]
@@ -238,15 +238,15 @@ def test_what_holds_data_is_protected():
     assert RESOURCES["google_storage_bucket", "staging"]["force_destroy"] in (False, "false")
 
 
-def test_roles_are_the_least():
-    """Exactly these roles are granted, each where it is; none of them is a basic one or administers anything."""
+def test_roles_are_minimal():
+    """Exactly these roles are granted, each on its resource; none is a basic or administrative role."""
     assert granted() == ROLES
     for _, _, role in ROLES:
         assert not re.search(r"^roles/(owner|editor|viewer)$|[.](admin|editor)$", role)
 
 
-def test_roles_are_given_to_the_job_alone():
-    """Every role is for the job's account, and none replaces what others have been given."""
+def test_roles_are_for_the_job_only():
+    """Every role is for the job's account, and none replaces other grants."""
     for (kind, name), body in RESOURCES.items():
         if "_iam_" in kind and "role" in body:
             assert kind.endswith("_member")
@@ -254,7 +254,7 @@ def test_roles_are_given_to_the_job_alone():
 
 
 def test_roles_have_reasons():
-    """Above every grant, or above the custom role that it grants, there is a comment with the reason."""
+    """Above every grant, or the custom role that it grants, a comment states the reason."""
     text = (TERRAFORM / "identity.tf").read_text()
     for block in re.findall(r'(?:^#.*\n)*^resource "google_\w+_iam_\w+" "\w+"', text, re.MULTILINE):
         assert block.startswith("#") or '"google_project_iam_member" "tracking_subscription"' in block, block
@@ -287,7 +287,7 @@ def test_the_manual_names_the_roles():
 
 
 def test_the_custom_role_manages_subscriptions_and_no_more():
-    """On the project the tracking subscription needs subscriptions only, and that only with a timestamp attribute."""
+    """The tracking subscription only needs to manage subscriptions, and only with a timestamp attribute."""
     role = RESOURCES["google_project_iam_custom_role", "tracking_subscription"]
     assert all(permission.startswith("pubsub.subscriptions.") for permission in role["permissions"])
     assert not {"pubsub.subscriptions.update", "pubsub.subscriptions.setIamPolicy"} & set(role["permissions"])
@@ -309,7 +309,7 @@ def test_names_belong_together():
 
 
 def test_the_schema_is_for_single_events():
-    """The topic of events has the generated schema in binary encoding; that of batches has none."""
+    """The topic of single events has the generated schema in binary encoding; the topic of batches has none."""
     schema = RESOURCES["google_pubsub_schema", "sensor_event"]
     assert schema["type"] == "PROTOCOL_BUFFER"
     assert "sensor_event.schema.proto" in schema["definition"]
@@ -318,8 +318,8 @@ def test_the_schema_is_for_single_events():
     assert dynamic["schema_settings"]["content"][0]["encoding"] == "BINARY"
 
 
-def test_monitoring_finds_what_is_made():
-    """The names that dashboard and alerts look for are those of the module with its default name."""
+def test_names_in_monitoring():
+    """Dashboard and alerts use the module's names with its default prefix."""
     files = "".join(path.read_text() for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
     made = {
         body["name"].replace("${var.name}", VARIABLES["name"]["default"]).replace("${each.key}", each)

@@ -25,7 +25,7 @@ def stats_of(*values):
 
 
 @pytest.mark.parametrize(("seconds_late", "days"), [(5 * MINUTE, [("a", 2, 3.0)]), (2 * HOUR, [])])
-def test_the_last_pane_of_a_day_s_last_hour(seconds_late, days):
+def test_the_last_pane_of_the_last_hour_of_a_day(seconds_late, days):
     """A throttled late pane that fires after the allowed lateness of its hour still reaches the day."""
     stream = (
         TestStream()
@@ -46,7 +46,7 @@ def sums(stats):
     return stats.events, stats.metrics["t"].total
 
 
-def test_windows_of_windows_are_kept_longer_each():
+def test_longer_windows_are_kept_longer():
     """Each longer window is kept until after the last pane of the shorter one, for any number of tiers."""
     days = HOURS.of_longer(HOURLY)
     assert days.allowed_lateness >= HOURS.allowed_lateness + HOURS.late
@@ -54,7 +54,7 @@ def test_windows_of_windows_are_kept_longer_each():
     assert (days.early, days.late) == (HOURS.early, HOURS.late)
 
 
-def test_what_has_gone_out_stays_as_it_is():
+def test_output_panes_do_not_change():
     """A pane that was output does not change with later inputs."""
     combine = RollUpFn()
     accumulator = combine.add_input(combine.create_accumulator(), (0, stats_of(1.0)))

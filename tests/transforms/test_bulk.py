@@ -51,7 +51,7 @@ BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
 
 
 def many(rows):
-    """Rows as events are formatted."""
+    """Returns rows as events are formatted: as encoded rows in one element."""
     return EncodedRows(map(encoded, rows))
 
 
@@ -173,7 +173,7 @@ def test_service_calls(name):
             assert info.labels["METHOD"] == "google.bigtable.v2.MutateRows"
             assert info.labels["SERVICE"] == "BigTable"
             counted[info.labels["STATUS"]] = info.payload[0]
-    # Rows that were added both well and badly are refused as one, and then sent apart.
+    # Entries that were rejected together are retried one by one.
     assert counted == {"ok": 100, "internal": 2 * len(BAD)}
 
 

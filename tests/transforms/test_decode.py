@@ -33,7 +33,7 @@ def run(messages, events, dead_letters, schemas=DEFAULT):
 
 
 def test_events_at_their_own_time():
-    """Each event of a batch comes out alone, at its own event time."""
+    """Each event of a batch is one element, at its own event time."""
     batch = message_of([event_at(0.25), event_at(-60, sensor_id="b")])
     run([pubsub_message(batch)], [("a", (NOON * 4 + 1) * 250_000), ("b", (NOON - 60) * 1_000_000)], [])
 
@@ -72,8 +72,8 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("reason", UNFIT)
-def test_what_a_table_can_t_hold(reason):
-    """A valid event that one of the tables cannot store is a dead letter, alone of its batch."""
+def test_an_event_that_a_table_cannot_store(reason):
+    """A valid event that one of the tables cannot store is a dead letter, and the rest of its batch is not."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"\n[metadata]\nmeta = ["model"]')
     metadata, detail = UNFIT[reason]
     good, bad = event_at(0), event_at(1)
@@ -141,7 +141,7 @@ def test_counts():
     )
 
 
-def test_a_letter_that_comes_back_for_ever(caplog):
+def test_a_dead_letter_that_returns_too_often(caplog):
     """A dead letter that returned too often is dropped: counted, and logged event by event."""
     bad = event_at(1)
     bad.readings.clear()

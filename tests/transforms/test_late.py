@@ -53,7 +53,7 @@ def test_windows_whose_lateness_is_nearly_over():
     assert "late_events" not in recorded(SHORT, -24.2)
 
 
-def test_late_events_have_time_on_their_way():
+def test_the_margin_for_late_events():
     """With a day of lateness the margin is an hour: behind a backlog events may still be too late."""
     expected_keys.append("repair#15m#a#2026-02-16T12:30:00")
     assert "late_events" not in recorded(SHORT, -23.4, -23.2)

@@ -1,6 +1,6 @@
-"""Rows of the work list are written when the raw rows of their bundle are there, whichever sink writes them.
+"""Rows of the work list are written after the raw rows of their bundle, whichever sink writes them.
 
-A repair that finds such a row, and takes it off the list, has then seen every event that it is about.
+A repair that takes such a row off the list has therefore read every event that it was written for.
 """
 
 import uuid
@@ -33,15 +33,15 @@ def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
     """The order holds however often raw rows are retried, and wherever the work list row is in the bundle."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, {"raw": Never(), "stats": Never()})
-    tried, taken, there = set(), set(), []
+    tried, applied, applied_before = set(), set(), []
 
     def refusing_once(entries):
         refused = {}
         for index, entry in enumerate(entries):
             if entry.row_key.startswith(b"repair#"):
-                there.append(len(taken))
+                applied_before.append(len(applied))
             elif entry.row_key in tried:
-                taken.add(entry.row_key)
+                applied.add(entry.row_key)
             else:
                 tried.add(entry.row_key)
                 refused[index] = StatusCode.UNAVAILABLE
@@ -53,13 +53,13 @@ def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
         with beam.Pipeline(FnApiRunner()) as pipeline:
             rows = pipeline | beam.Create([*RAW[:10], LISTED, *RAW[10:]], reshuffle=False)
             _ = rows | sink(name.project, name.instance, name.table)
-    assert there == [30]
+    assert applied_before == [30]
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
     with RowReader.open(name) as reader:
         assert sum(1 for _ in reader.read(KeyRange(b"", b""))) == 31
 
 
-def test_nothing_is_listed_before_its_event_is_there(bigtable):
+def test_nothing_is_listed_before_its_event_is_written(bigtable):
     """If raw rows can't be written, neither is the work list row: the bundle is retried with both."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, {"stats": Never()})

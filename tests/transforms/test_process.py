@@ -41,7 +41,7 @@ def counted(element, at=beam.DoFn.TimestampParam):
     return sensor_id, (at.micros // 1_000_000 - NOON) // HOUR, readings.pane().stats.events
 
 
-def test_a_bundle_s_rows_and_windows():
+def test_rows_and_windows_of_a_bundle():
     """Rows of many messages are one element per table; readings are by sensor and window, at a time within it."""
     first = message_of([event_at(0), event_at(HOUR), event_at(1, sensor_id="")])
     second = message_of([event_at(2), event_at(0), event_at(3, sensor_id="b")])

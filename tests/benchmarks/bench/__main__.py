@@ -1,4 +1,4 @@
-"""``make bench`` measures, ``make bench-check`` holds what was measured against the floors."""
+"""``make bench`` measures; ``make bench-check`` compares the result with the floors."""
 
 import argparse
 import importlib.util
@@ -28,29 +28,29 @@ from tests.lasting import lasting
 
 EVENTS = 180_000
 ROUNDS = 5
-DIRECT_ROUNDS = 3  # a job takes a while to start, and another one until its last panes fire
+DIRECT_ROUNDS = 3  # a job takes a while to start, and again until its last panes fire
 
 err = Console(stderr=True, highlight=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench", description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULT, help="where the result goes, or is")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each program runs")
-    parser.add_argument("--events", type=int, default=EVENTS, help="of the feed; a multiple of 300")
-    parser.add_argument("--only", nargs="*", help="these programs alone, by their keys, and the hand loop")
-    parser.add_argument("--check", action="store_true", help="measure nothing; hold the result against the floors")
+    parser.add_argument("--json", type=Path, default=RESULT, help="file of the result")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each program")
+    parser.add_argument("--events", type=int, default=EVENTS, help="number of events, a multiple of 300")
+    parser.add_argument("--only", nargs="*", help="keys of the programs to run, besides the hand loop")
+    parser.add_argument("--check", action="store_true", help="only compare an earlier result with the floors")
     arguments = parser.parse_args()
     if arguments.check:
         return _check(arguments.json)
     remarks: list[str] = []
-    wanted = [
+    selected = [
         program
         for program in (*PROGRAMS, *DIRECT_PROGRAMS)
         if program is HAND_LOOP or arguments.only is None or program.key in arguments.only
     ]
-    programs = [program for program in wanted if not _left_out(program, remarks)]
-    # Yesterday's would be expired, or be to the job what comes too late; all of it is over when it begins.
+    programs = [program for program in selected if not _left_out(program, remarks)]
+    # Yesterday's events would be expired or late for the job; all of these are over when it starts.
     start_us = (time.time_ns() // 1000 // HOUR_US - HOURS) * HOUR_US
     began = time.monotonic()
     measured = _measure(programs, Feed(start_us, arguments.events), arguments.rounds)
@@ -76,7 +76,7 @@ def _check(path: Path) -> int:
 
 
 def _left_out(program: Program | DirectProgram, remarks: list[str]) -> bool:
-    """Whether the program can't run; says why, once for each reason."""
+    """Returns whether the program can't run; prints each reason once."""
     if program.flags and (problem := refused(*program.flags)):
         remark = f"Left out: {' '.join(program.flags)} ({problem})"
     elif program.key == "bytewax" and not importlib.util.find_spec("bytewax"):
@@ -132,7 +132,7 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
 
 
 def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> float:
-    """Events a second to a fresh table, which is checked, and goes again."""
+    """Returns the events per second of a run to a new table, which is checked and deleted."""
     name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
     tables.create(name, lasting(TableSchema.default()))
     seconds = worker.run(name, first)

@@ -11,7 +11,7 @@ from tests.benchmarks.bench.by_hand import Hours, raw_key, text
 
 
 def prepare(messages: list[Message]) -> Callable[[TableName], None]:
-    """What writes the messages to a table, with a client that is there."""
+    """Returns a function that writes the messages to a table, with an open client."""
     client = BigtableDataClient(project="test-project")
     return lambda name: _write(messages, name, client)
 

@@ -1,4 +1,4 @@
-"""What programs without Tidetable have in common: statistics of sensors' hours, and the texts of keys and values."""
+"""Code shared by programs without Tidetable: statistics of sensors' hours, and the text of keys and values."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,13 +37,13 @@ class Hours:
             stats[5] += delta * (value - mean)
 
     def rows(self) -> Iterator[tuple[bytes, int, list[tuple[bytes, bytes]]]]:
-        """Each hour's key, time in microseconds, and columns with their values."""
+        """Yields each hour's key, time in microseconds, and columns with their values."""
         for (sensor_id, hour), (events, metrics) in self._hours.items():
             yield aggregate_key(sensor_id, hour), hour * HOUR_US, columns(events, metrics)
 
 
 def columns(events: int, metrics: Mapping[str, list]) -> list[tuple[bytes, bytes]]:
-    """An aggregate row's columns with their values."""
+    """Returns an aggregate row's columns with their values."""
     found = [(b"reading_count", b"%d" % events)]
     for metric, (count, total, least, most, _, squares) in metrics.items():
         statistics = {
@@ -67,5 +67,5 @@ def aggregate_key(sensor_id: str, hour: int) -> bytes:
 
 
 def text(value: float) -> bytes:
-    """A value of a cell."""
+    """Returns the text of a cell's value."""
     return repr(value).removesuffix(".0").encode()

@@ -1,4 +1,4 @@
-"""(6) Bytewax, where it is installed: batches of 1,000 events, statistics by key, the data client's batcher."""
+"""(6) Bytewax, if it is installed: batches of 1,000 events, statistics by key, the data client's batcher."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _Event = tuple[str, int, dict[str, float]]
 
 
 def prepare(messages: list[Message]) -> Callable[[TableName], Callable[[], None]]:
-    """What builds the flow for a table, and returns what runs it."""
+    """Returns a function that builds the flow for a table and returns the function that runs it."""
     client = BigtableDataClient(project="test-project")
 
     def build(name: TableName) -> Callable[[], None]:

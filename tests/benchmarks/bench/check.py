@@ -1,4 +1,4 @@
-"""Whether a table holds what it must: how many rows, and one sensor's aggregates in all their statistics."""
+"""Checks a table: the number of rows, and all statistics of one sensor's aggregates."""
 
 import math
 from concurrent.futures import Executor
@@ -16,13 +16,13 @@ CHECKED = "sensor-007"
 
 
 class WrongTable(Exception):
-    """A program did not write what it should have."""
+    """A program wrote something wrong."""
 
 
 def check(name: TableName, feed: Feed, counters: Executor, first: int | None = None) -> None:
-    """Raises WrongTable unless the first so many events, or all of them, are in the table, and nothing else is.
+    """Raises WrongTable unless the table contains exactly the first events, or all of them if ``first`` is None.
 
-    The emulator answers with a message a row: to count rows takes longer than to write them. Thus two processes do it.
+    The emulator answers with a message per row, so counting takes longer than writing: two processes do it.
     """
     raw, windows = len(feed.each[:first]), feed.windows(first)
     halves = [KeyRange(*ends) for ends in pairwise((b"sensor-", b"sensor-050", b"sensor."))]
@@ -35,7 +35,7 @@ def check(name: TableName, feed: Feed, counters: Executor, first: int | None = N
 
 
 def count(name: TableName, keys: KeyRange) -> int:
-    """How many rows there are in a range. A request for keys alone, and only their ends are counted."""
+    """Returns the number of rows in a range, from the ends of rows in a request for keys only."""
     key_only = {"chain": {"filters": [{"cells_per_row_limit_filter": 1}, {"strip_value_transformer": True}]}}
     request = ReadRowsRequest(table_name=str(name), filter=RowFilter(key_only))
     request.rows.row_ranges.append({"start_key_closed": keys.start, "end_key_open": keys.end})
@@ -46,7 +46,7 @@ def count(name: TableName, keys: KeyRange) -> int:
 
 
 def difference(name: TableName, feed: Feed, first: int | None = None) -> str:
-    """How the aggregates of :data:`CHECKED` are not as they should be; empty where they are."""
+    """Returns how the aggregates of :data:`CHECKED` are wrong, or "" if they are not."""
     expected = feed.aggregates(CHECKED, first)
     with RowReader.open(name) as reader:
         rows = reader.read(prefix_range(f"agg#hourly#{CHECKED}#".encode()))
@@ -57,7 +57,7 @@ def difference(name: TableName, feed: Feed, first: int | None = None) -> str:
         if found[key].keys() != columns.keys():
             return f"{key} has {sorted(found[key])} instead of {sorted(columns)}"
         for column, value in columns.items():
-            # Sums depend on the order of adding; the spread of values is a small part of the values.
+            # Sums depend on the order of addition, and the spread of values is small compared to them.
             if not math.isclose(found[key][column], value, rel_tol=1e-9, abs_tol=1e-9):
                 return f"{key}: {column} is {found[key][column]!r} instead of {value!r}"
     return ""

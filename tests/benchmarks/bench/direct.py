@@ -1,8 +1,8 @@
-"""The whole job as people run it here: ``python -m pipeline`` on the DirectRunner, from the Pub/Sub emulator.
+"""The whole job as users run it locally: ``python -m pipeline`` on the DirectRunner, from the Pub/Sub emulator.
 
-The job runs and has written a first message when the rest is handed to Pub/Sub, all of it at once; what is timed begins
-there and ends with the last raw row. From the first row to the last would flatter: this runner takes every step for
-a whole bundle, and the first row of a bundle comes when most of the work has been done. The JSON has that rate as well.
+The job is running and has written a first message when the others are handed to Pub/Sub all at once. The measured time
+begins there and ends with the last raw row. Starting at the first row would flatter: this runner takes every step for
+a whole bundle, and a bundle's first row appears when most of the work is done. The JSON contains that rate as well.
 """
 
 import tempfile
@@ -26,13 +26,13 @@ from tests.lasting import lasting
 from tests.waiting import eventually
 
 _REQUEST_BYTES = 9_000_000
-_LOOKED_FOR = 50  # keys at a time
-_MOST_S = 120.0
+_KEYS_PER_REQUEST = 50
+_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
 class DirectProgram:
-    """A job, and how much it gets: enough for some seconds."""
+    """A job, and a number of events that takes some seconds."""
 
     key: str
     name: str
@@ -52,24 +52,24 @@ DIRECT_PROGRAMS = (
 
 @dataclass(frozen=True)
 class Rates:
-    """Events a second: from handing over to the last row, and from the first row to the last."""
+    """Events per second: from handing over to the last row, and from the first row to the last."""
 
     handed_over: float
     first_row: float
 
 
 def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
-    """One job from its start to a checked table."""
+    """Runs one job from its start to a checked table."""
     feed = Feed(start_us, program.events)
     messages = feed.messages(program.batch)
     warm = program.batch
     keys = feed.raw_keys()
-    # The last event of a message is written last; of messages of one event, every tenth will do.
+    # A message's last event is written last; if messages have one event, every tenth is enough.
     markers = keys[max(program.batch, 10) - 1 :: max(program.batch, 10)]
     resources = Resources()
     try:
         resources.table = resources.table_of(lasting(TableSchema.default()))
-        # Panes as often as when one tries it by hand; at the default of a minute, checking would take that long.
+        # Panes as frequent as in a manual trial; with the default of a minute, the check would take that long.
         flags = resources.flags(early_firing="60s", late_firing="5s")
         with (
             tempfile.TemporaryDirectory() as directory,
@@ -89,8 +89,8 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
             last = time.perf_counter()
             while count(resources.table, prefix_range(b"sensor-")) < feed.events:
                 last = time.perf_counter()
-                if last > begin + _MOST_S:
-                    break  # which the check will say
+                if last > begin + _TIMEOUT_S:
+                    break  # reported by the check
             eventually(lambda: not difference(resources.table, feed))
             check(resources.table, feed, counters)
     finally:
@@ -111,16 +111,16 @@ def _requests(messages: list) -> list[list]:
 
 
 def _wait_for(client: BigtableClient, name: TableName, keys: list[bytes]) -> None:
-    """Returns when these rows are there. Asks for few of them at a time, so as not to take the job's time."""
+    """Waits until these rows exist; reads few of them at a time, to leave the processor to the job."""
     missing = keys[::-1]
-    deadline = time.perf_counter() + _MOST_S
+    deadline = time.perf_counter() + _TIMEOUT_S
     while missing:
-        asked = missing[-_LOOKED_FOR:]
+        asked = missing[-_KEYS_PER_REQUEST:]
         found = _found(client, name, asked)
-        missing[-_LOOKED_FOR:] = [key for key in asked if key not in found]
+        missing[-_KEYS_PER_REQUEST:] = [key for key in asked if key not in found]
         if not found:
             if time.perf_counter() > deadline:
-                raise TimeoutError(f"{len(missing):,} rows of {len(keys):,} are not there after {_MOST_S:.0f} s")
+                raise TimeoutError(f"{len(missing):,} rows of {len(keys):,} are not there after {_TIMEOUT_S:.0f} s")
             time.sleep(0.02)
 
 

@@ -1,6 +1,6 @@
-"""The events of the comparison, the messages that they travel in, and what must become of them in a table.
+"""The comparison's events, the messages that contain them, and the expected rows.
 
-What must come out is computed here from the events, with the standard library's statistics.
+Expected aggregates are computed from the events with the standard library's statistics.
 """
 
 import random
@@ -25,11 +25,11 @@ class Feed:
     """Some hours of a fleet, every sensor in turn.
 
     Args:
-        start_us: where they begin, a whole hour.
-        events: how many there are; a multiple of the sensors.
-        sensors: how many there are.
-        metrics: how many readings an event has.
-        hours: how long it is.
+        start_us: start of the events, a whole hour.
+        events: number of events, a multiple of the sensors.
+        sensors: number of sensors.
+        metrics: readings per event.
+        hours: length in hours.
     """
 
     start_us: int
@@ -40,7 +40,7 @@ class Feed:
 
     @cached_property
     def each(self) -> list[SensorEvent]:
-        """The events in the order of time."""
+        """Returns the events, ordered by time."""
         chance = random.Random(1)
         names = list(METRICS)[: self.metrics] + [f"metric_{number}" for number in range(3, self.metrics)]
         shapes = [(name, *METRICS.get(name, (20.0, 5.0))) for name in names]
@@ -58,28 +58,28 @@ class Feed:
         return events
 
     def messages(self, batch: int, first: int | None = None) -> list[Message]:
-        """The first so many events, or all of them, in messages of ``batch``."""
+        """Returns the first events, or all of them, in messages of ``batch``."""
         events = self.each[:first]
         return [message_of(events[i : i + batch]) for i in range(0, len(events), batch)]
 
     def pubsub_messages(self, batch: int, first: int | None = None) -> list[PubsubMessage]:
-        """The same as Beam's Pub/Sub source has them."""
+        """Returns the same messages as Beam's Pub/Sub source would."""
         return [PubsubMessage(each.data, dict(each.attributes)) for each in self.messages(batch, first)]
 
     def first_of_each(self) -> int:
-        """After so many events every sensor was met once."""
+        """Returns the number of events after which every sensor had one."""
         return self.sensors
 
     def raw_keys(self, first: int | None = None) -> list[bytes]:
-        """The keys of the raw rows, event by event."""
+        """Returns the keys of the raw rows, event by event."""
         return [f"{each.sensor_id}#{9_999_999_999_999_999 - _time_us(each)}".encode() for each in self.each[:first]]
 
     def windows(self, first: int | None = None) -> int:
-        """How many aggregate rows there are."""
+        """Returns the number of aggregate rows."""
         return len({(event.sensor_id, _time_us(event) // HOUR_US) for event in self.each[:first]})
 
     def aggregates(self, sensor_id: str, first: int | None = None) -> dict[str, dict[str, float]]:
-        """A sensor's aggregate rows: key to column to value."""
+        """Returns a sensor's aggregate rows: key to column to value."""
         hours: dict[int, list[SensorEvent]] = {}
         for event in self.each[:first]:
             if event.sensor_id == sensor_id:

@@ -1,6 +1,6 @@
-"""(1) The hand loop, what one process can do: no Beam, plain protobuf classes, four requests in flight.
+"""(1) A hand-written loop, the most that one process can do: no Beam, protobuf classes, four requests in flight.
 
-No retries, no lateness, no dead letters, no state that would outlive it: the yardstick, and nothing to run in earnest.
+No retries, lateness, dead letters or durable state: it is the yardstick, not a program for production.
 """
 
 import os
@@ -23,7 +23,7 @@ _Request, _Response = MutateRowsRequest.pb(), MutateRowsResponse.pb()
 
 
 def prepare(messages: list[Message]) -> Callable[[TableName], None]:
-    """What writes the messages to a table, over a channel that is there."""
+    """Returns a function that writes the messages to a table, over an open channel."""
     channel = grpc.insecure_channel(os.environ["BIGTABLE_EMULATOR_HOST"])
     grpc.channel_ready_future(channel).result(10)
     send = channel.unary_stream(

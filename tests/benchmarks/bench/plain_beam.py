@@ -21,7 +21,7 @@ _Event = tuple[str, int, dict[str, float]]
 
 
 def prepare(messages: list[PubsubMessage]) -> Callable[[TableName], Callable[[], None]]:
-    """What builds the pipeline for a table, and returns what runs it."""
+    """Returns a function that builds the pipeline for a table and returns the function that runs it."""
     source.held = messages
 
     def build(name: TableName) -> Callable[[], None]:
@@ -58,7 +58,7 @@ def _raw_row(event: _Event) -> DirectRow:
 
 
 class _Statistics(beam.CombineFn):
-    """Events, and of each metric: count, sum, minimum, maximum, mean, squared deviations."""
+    """The number of events, and of each metric: count, sum, minimum, maximum, mean, squared deviations."""
 
     def create_accumulator(self) -> tuple[int, dict[str, tuple]]:
         return 0, {}

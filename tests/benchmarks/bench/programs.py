@@ -1,4 +1,4 @@
-"""The programs of the comparison by their names, each in a process of its own that writes one table after another."""
+"""The programs of the comparison, each in a process of its own that writes one table after another."""
 
 import gc
 import importlib
@@ -19,16 +19,16 @@ from tests.benchmarks.bench.feed import Feed
 
 @dataclass(frozen=True)
 class Program:
-    """What is compared.
+    """A program of the comparison.
 
     Args:
-        key: what the floors call it.
-        name: what people read.
-        module: of this package.
-        batch: events a message.
-        share: how much of the events it writes; slow programs a part of them, which still takes them longest.
-        flags: of Tidetable.
-        builds: whether it has something to build for each table before it runs.
+        key: its name in the floors.
+        name: its name in tables.
+        module: its module in this package.
+        batch: events per message.
+        share: share of the events that it writes; less for slow programs, which still take longest.
+        flags: flags for Tidetable.
+        builds: whether it builds something for each table before it runs.
     """
 
     key: str
@@ -40,11 +40,11 @@ class Program:
     builds: bool = False
 
     def first(self, feed: Feed) -> int:
-        """How many events it writes: the first of the feed."""
+        """Returns how many of the feed's first events it writes."""
         return int(feed.events * self.share)
 
     def warming_up(self, feed: Feed) -> int:
-        """How many it writes beforehand, in whole messages: enough for all of its code to have run."""
+        """Returns the number of warm-up events, in whole messages: enough to run all of its code."""
         first = self.first(feed)
         return min(first, max(first // 10 // self.batch, 1) * self.batch)
 
@@ -66,7 +66,7 @@ PROGRAMS = (
 
 
 class Worker:
-    """A program in its process, from the ``with`` to its end."""
+    """A program in its own process, for the duration of the ``with`` block."""
 
     def __init__(self, program: Program, feed: Feed) -> None:
         self.program = program
@@ -85,7 +85,7 @@ class Worker:
         )
 
     def run(self, name: TableName, first: int) -> float:
-        """Seconds that it took to write the first so many events to this table."""
+        """Writes the first events to this table; returns the seconds that it took."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps([name.project, name.instance, name.table, first]), file=self._process.stdin, flush=True)
@@ -103,15 +103,15 @@ class Worker:
 
 
 def serve(program: Program, feed: Feed) -> None:
-    """Reads names of tables and how many events each gets, writes them and prints the seconds that it took."""
-    sys.stdout, answers = sys.stderr, sys.stdout  # what a program prints is no answer
+    """Reads tables' names and numbers of events from standard input, writes the events and prints the seconds."""
+    sys.stdout, answers = sys.stderr, sys.stdout  # keeps a program's output apart from the answers
     logging.disable(logging.WARNING)
     beam = program.module in ("plain_beam", "tidetable")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
     module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")
     gc.collect()
-    gc.freeze()  # the messages are not the program's to look after
+    gc.freeze()  # keeps the garbage collector from scanning the messages
     for line in sys.stdin:
         *names, events = json.loads(line)
         name = TableName(*names)

@@ -1,4 +1,4 @@
-"""What was measured: as a table for people, as JSON for what is printed from it, and held against the floors."""
+"""Reports measurements as a table and as JSON, and compares them with the floors."""
 
 import json
 import os
@@ -20,16 +20,16 @@ DATAFLOW_SHARE = 0.5
 
 @dataclass
 class Measured:
-    """One program's rates, in events a second, in the order of the rounds.
+    """One program's rates in events per second, in the order of the rounds.
 
     Attributes:
-        key: what the floors call it.
-        name: what people read.
-        batch: events a message.
-        events: how many it wrote in a run.
-        rates: of each run.
-        ratios: of each run's rate to the hand loop's in the same round.
-        first_row_rates: from the first row to the last, where that is another thing.
+        key: its name in the floors.
+        name: its name in tables.
+        batch: events per message.
+        events: events per run.
+        rates: the rate of each run.
+        ratios: each run's rate relative to the hand loop's in the same round.
+        first_row_rates: from the first row to the last, if that is another rate.
     """
 
     key: str
@@ -106,7 +106,7 @@ def _two_digits(number: float) -> int:
 
 
 def below_floors(path: Path) -> list[str]:
-    """Every ratio of the JSON that is below its floor, or is missing, a line each."""
+    """Returns a line for every ratio of the JSON that is below its floor or missing."""
     ratios = {program["key"]: program["ratio"] for program in json.loads(path.read_text())["programs"]}
     problems = []
     for key, floor in tomllib.loads(FLOORS.read_text()).items():

@@ -1,4 +1,4 @@
-"""Messages in memory as Beam reads them, in several bundles as a stream has them: the source of (3), (4) and (5)."""
+"""A Beam source of messages in memory, in several bundles like a stream: the source of (3), (4) and (5)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,11 +11,11 @@ from apache_beam.transforms.core import RestrictionProvider
 BUNDLES = 10
 
 held: list[PubsubMessage] = []
-"""What is read. Here, so that no message is pickled with the step that reads it."""
+"""The messages to read. In a global, they are not pickled with the step that reads them."""
 
 
 class ReadHeld(beam.PTransform):
-    """The messages that are held, a tenth of them in each bundle."""
+    """Reads the messages in memory, a tenth of them in each bundle."""
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return pipeline | "Once" >> beam.Create([0], reshuffle=False) | "Read" >> beam.ParDo(_ReadFn())
@@ -43,5 +43,5 @@ class _ReadFn(beam.DoFn):
             yield held[position]
             position += 1
             if position == end:
-                tracker.defer_remainder()  # ends the bundle; the rest comes in the next
+                tracker.defer_remainder()  # ends the bundle; the rest follows in the next
                 return

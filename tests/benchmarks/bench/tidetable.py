@@ -14,7 +14,7 @@ from tests.benchmarks.bench import source
 
 
 def flags(name: TableName, *more: str) -> list[str]:
-    """A complete command line, at its defaults but for when panes fire: FnApiRunner has no processing time."""
+    """Returns a command line of default flags without early panes: FnApiRunner has no processing time."""
     return [
         "--runner=DirectRunner",
         f"--project={name.project}",
@@ -29,7 +29,7 @@ def flags(name: TableName, *more: str) -> list[str]:
 
 
 def refused(*more: str) -> str:
-    """Why there are no such flags; empty where there are."""
+    """Returns why such flags are invalid, or "" if they are valid."""
     try:
         settings_of(parse_flags(flags(TableName("test-project", "instance", "table"), *more)))
     except BadFlag as problem:
@@ -38,14 +38,14 @@ def refused(*more: str) -> str:
 
 
 def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], Callable[[], None]]:
-    """What builds the pipeline for a table, and returns what runs it."""
+    """Returns a function that builds the pipeline for a table and returns the function that runs it."""
     source.held = messages
 
     def build(name: TableName) -> Callable[[], None]:
         settings = settings_of(parse_flags(flags(name, *more)))
         targets = [Target(table, settings.declared.schema()) for table in settings.tables]
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
-        # As in the steady state of a job: what its windows hold it has seen itself, and recalls nothing.
+        # The steady state of a job: it saw all of its windows begin, and restores none.
         write(build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None), targets, settings)
         return lambda: pipeline.run().wait_until_finish()
 

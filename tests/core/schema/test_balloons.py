@@ -1,8 +1,8 @@
-"""The weather balloons of Google's page "Schema design for time series data", one test a pattern.
+"""The weather balloons of Google's page "Schema design for time series data", one test per pattern.
 
-https://cloud.google.com/bigtable/docs/schema-design-time-series: the rows of its tables, with two differences. A week
-is called as ISO calls it, 2021-W09, where the page counts weeks of its own; and cells have their events' times, where
-the page leaves out the timestamps of those that are told by their row keys.
+https://cloud.google.com/bigtable/docs/schema-design-time-series: the rows of its tables, with two differences. Weeks
+are ISO weeks, 2021-W09, while the page counts its own; and cells have their events' times, while the page leaves out
+the timestamps if the row key contains the time.
 """
 
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ def event(time_us, readings):
 
 
 def written(table, events):
-    """All rows of the events, each with the cells of all of them."""
+    """Returns all rows of the events, each with its cells from all events."""
     rows = {}
     for each in events:
         table.check(each)
@@ -59,7 +59,7 @@ def written(table, events):
 
 
 def read(table, rows):
-    """The events in the rows, the oldest first, as the page has them."""
+    """Returns the events in the rows, the oldest first, as on the page."""
     parts = [
         part
         for key, cells in rows
@@ -77,7 +77,7 @@ def measured(qualifier, time_us, value=b""):
 
 
 def test_time_buckets_with_new_columns():
-    """A row a week and metric: a new column for each event, called by its value, its cell empty."""
+    """A row per week and metric, with a new empty column for each event, named by its value."""
     table = schema("{metadata.location}#{sensor_id}#{metric}#{bucket:1w}", "bucket_columns")
     events = [event(time_us, {"pressure": pressure}) for time_us, pressure in PRESSURE.items()]
     rows = written(table, events)
@@ -91,7 +91,7 @@ def test_time_buckets_with_new_columns():
 
 
 def test_time_buckets_with_new_cells():
-    """A row a week: a new timestamped cell for each event, in a column a metric."""
+    """A row per week, with a column per metric and a new timestamped cell for each event."""
     table = schema("{metadata.location}#{sensor_id}#{bucket:1w}", "bucket_cells")
     events = [event(t, {"pressure": PRESSURE[t], "temperature": TEMPERATURE[t]}) for t in PRESSURE]
     rows = written(table, events)
@@ -112,7 +112,7 @@ def test_time_buckets_with_new_cells():
 
 
 def test_single_timestamp_rows_serialized():
-    """A row an event with the whole of it in one column."""
+    """A row per event, serialized in one column."""
     table = schema("{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "serialized")
     events = [event(time_us, readings) for time_us, readings in list(EVERYTHING.items())[:4]]
     rows = written(table, events)
@@ -130,7 +130,7 @@ def test_single_timestamp_rows_serialized():
 
 
 def test_single_timestamp_rows_unserialized():
-    """A row an event, a column a metric."""
+    """A row per event, with a column per metric."""
     table = schema("{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "wide")
     events = [event(time_us, readings) for time_us, readings in EVERYTHING.items()]
     rows = written(table, events)
@@ -157,7 +157,7 @@ def test_single_timestamp_rows_unserialized():
 
 @pytest.mark.parametrize("layout", ["serialized", "wide"])
 def test_another_balloon_has_rows_of_its_own(layout):
-    """Balloons of one place lie side by side, each a prefix."""
+    """Balloons at one place are neighbours, each with its own prefix."""
     table = schema("{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M}", layout)
     keys = [table.rows(event(NOON, {"t": 1.0})._replace(sensor_id=name))[0].key for name in ("3698", "36980")]
     assert keys == [b"us-west2#3698#2021-03-05-1200", b"us-west2#36980#2021-03-05-1200"]

@@ -10,22 +10,25 @@ INSTEAD = (
 )
 
 
-def told(actual, wanted):
-    return [(str(change), change.safe) for change in changes(parse_schema(actual), parse_schema(wanted))]
+def found_changes(stored, requested):
+    return [(str(change), change.safe) for change in changes(parse_schema(stored), parse_schema(requested))]
 
 
 def test_nothing_changes():
     """The same schema, however it is written, is no change."""
     assert changes(DEFAULT, DEFAULT) == []
     assert changes(parse_schema(format_schema(DEFAULT)), TableSchema.default()) == []
-    assert told('[tiers]\n60m = "stats"', '[tiers]\n1h = "stats"') == []
+    assert found_changes('[tiers]\n60m = "stats"', '[tiers]\n1h = "stats"') == []
     assert (
-        told('[policies]\nraw = "maxage=24h || maxversions=1"', '[policies]\nraw = "maxversions=1 or maxage=1d"') == []
+        found_changes(
+            '[policies]\nraw = "maxage=24h || maxversions=1"', '[policies]\nraw = "maxversions=1 or maxage=1d"'
+        )
+        == []
     )
 
 
 @pytest.mark.parametrize(
-    ("actual", "wanted", "changed"),
+    ("stored", "requested", "changed"),
     [
         ("", '[policies]\nraw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
         ("", '[policies]\nstats = "never"', ["policies.stats is 'maxage=730d', wanted 'never'"]),
@@ -54,13 +57,13 @@ def test_nothing_changes():
         ('[rate]\nevery = "1s"', "", ["rate is {'every': '1s', 'metrics': 1, 'metadata': 0}, wanted absent"]),
     ],
 )
-def test_safe(actual, wanted, changed):
-    """Policies, new families and tiers, what a family takes, and the rate: rows that are there are read as before."""
-    assert told(actual, wanted) == [(change, True) for change in changed]
+def test_safe(stored, requested, changed):
+    """Changes of policies, of a family's globs and of the rate are safe, and so are new families and tiers."""
+    assert found_changes(stored, requested) == [(change, True) for change in changed]
 
 
 @pytest.mark.parametrize(
-    ("actual", "wanted", "change", "why"),
+    ("stored", "requested", "change", "why"),
     [
         (
             "",
@@ -112,14 +115,14 @@ def test_safe(actual, wanted, changed):
         ),
     ],
 )
-def test_unsafe(actual, wanted, change, why):
-    """Keys, layouts, encodings and families that go would lose rows: refused with the reason and what to do instead."""
-    (unsafe,) = (each for each in changes(parse_schema(actual), parse_schema(wanted)) if not each.safe)
+def test_unsafe(stored, requested, change, why):
+    """Changes that would lose rows are refused with the reason and an alternative."""
+    (unsafe,) = (each for each in changes(parse_schema(stored), parse_schema(requested)) if not each.safe)
     assert str(unsafe) == change
     assert unsafe.refusal == f"{change}: {why}; {INSTEAD}"
 
 
 def test_a_family_that_moves():
-    """A family of readings can't become one of metadata."""
-    wanted = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
-    assert [change.key for change in changes(DEFAULT, wanted) if not change.safe] == ["metrics.raw", "metadata.meta"]
+    """A family of readings can't become a family of metadata."""
+    requested = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
+    assert [change.key for change in changes(DEFAULT, requested) if not change.safe] == ["metrics.raw", "metadata.meta"]

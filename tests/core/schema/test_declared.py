@@ -8,22 +8,22 @@ from pipeline.core.windows import HOURLY, Window
 TWO_TIERS = parse_schema('[tiers]\n1d = "days"\n1h = "hours"')
 
 
-def told(table, **declared):
+def disagreements_of(table, **declared):
     return list(DeclaredSchema(**declared).disagreements(table))
 
 
 @pytest.mark.parametrize("table", [TableSchema.default(), TWO_TIERS, parse_schema("[tiers]\n[metadata]\n")])
-def test_nothing_said(table):
-    """Flags that are not given leave everything to the table."""
-    assert told(table) == []
+def test_no_flags(table):
+    """Flags that are not set leave everything to the table."""
+    assert disagreements_of(table) == []
 
 
 def test_agreement():
-    """Flags that say what the table says agree; an hour is an hour however it is written."""
-    assert told(TableSchema.default(), raw="raw", stats="stats", meta="meta", window=HOURLY) == []
-    assert told(TableSchema.default(), window=Window.parse("60m")) == []
-    assert told(TWO_TIERS, stats="hours", window=HOURLY) == []
-    assert told(TableSchema.default("r", "s", "m"), raw="r", stats="s", meta="m") == []
+    """Flags agree if they mean what the table's schema means: 1h and 60m are the same window."""
+    assert disagreements_of(TableSchema.default(), raw="raw", stats="stats", meta="meta", window=HOURLY) == []
+    assert disagreements_of(TableSchema.default(), window=Window.parse("60m")) == []
+    assert disagreements_of(TWO_TIERS, stats="hours", window=HOURLY) == []
+    assert disagreements_of(TableSchema.default("r", "s", "m"), raw="r", stats="s", meta="m") == []
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_agreement():
     ],
 )
 def test_disagreement(table, declared, phrases):
-    """Each flag that the table contradicts is a phrase with both, and no flag's spelling: there are two."""
-    assert told(table, **declared) == phrases
+    """Each flag that contradicts the table is one phrase with both values, without either command's spelling."""
+    assert disagreements_of(table, **declared) == phrases
 
 
-def test_the_default_schema_is_said():
-    """A table that has to be of the default schema is compared key by key, policies and rate apart."""
-    assert told(TableSchema.default(), default=True) == []
-    assert told(parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"'), default=True) == []
-    assert told(TableSchema.default(raw="r"), default=True, raw="r") == []
-    assert told(parse_schema('key = "{sensor_id}#{reverse_ms}"\nvalues = "float64"'), default=True) == [
+def test_the_default_schema_is_declared():
+    """A table that must have the default schema is compared key by key, except for policies and rate."""
+    assert disagreements_of(TableSchema.default(), default=True) == []
+    assert disagreements_of(parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"'), default=True) == []
+    assert disagreements_of(TableSchema.default(raw="r"), default=True, raw="r") == []
+    assert disagreements_of(parse_schema('key = "{sensor_id}#{reverse_ms}"\nvalues = "float64"'), default=True) == [
         "--schema=default: key is '{sensor_id}#{reverse_ms}', wanted '{sensor_id}#{reverse_us}'",
         "--schema=default: values is 'float64', wanted 'text'",
     ]
 
 
-def test_default_schema_with_what_is_said():
+def test_default_schema_with_declared_names():
     """The default schema takes families and window from the flags."""
     assert DeclaredSchema().schema() == TableSchema.default()
     declared = DeclaredSchema(raw="r", stats="s", meta="m", window=Window.parse("15m"))
@@ -91,6 +91,6 @@ def test_default_schema_with_what_is_said():
 
 
 def test_flags_that_contradict_each_other():
-    """Two families of one name are no schema."""
+    """Two families of the same name are refused."""
     with pytest.raises(SchemaError, match="family raw is already used by metrics"):
         DeclaredSchema(stats="raw").schema()

@@ -27,14 +27,14 @@ def expiry(**policies):
     ],
 )
 def test_each_family_has_its_own_age(days, metrics, expires):
-    """An event is too old when one of its readings is, by the family that takes it."""
+    """An event expires with the first of its readings, by the policy of the reading's family."""
     of_two = expiry(short="maxage=1d", raw="maxage=30d || maxversions=3", meta="maxage=1s", hours="maxage=1s")
     assert of_two.shortest == timedelta(days=1)
     assert of_two.expires(NOW_US - days * DAY_US, metrics, NOW_US) is expires
 
 
-def test_where_nothing_is_collected_by_age_nothing_is_too_old():
-    """Nor is it where the policy of a family is not known."""
+def test_nothing_expires_without_an_age():
+    """Events never expire if no policy has an age, or if a family's policy is unknown."""
     none = expiry(short="never", raw="maxversions=1")
     assert none.shortest is None
     assert not none.expires(0, {"a", "log_a"}, NOW_US)

@@ -23,13 +23,13 @@ ALL = FamilyRules((*SOME.globs, ("raw", ("*",))))
     ],
 )
 def test_family_of(name, family):
-    """A name goes to the first family that has a matching glob, capitals told apart."""
+    """A name goes to the first family with a matching glob; case matters."""
     assert ALL.family_of(name) == family
     assert SOME.family_of(name) == (family if family != "raw" else None)
 
 
-def test_the_first_that_matches():
-    """The order of families decides where several match."""
+def test_the_first_match_wins():
+    """If several families match, the first one wins."""
     assert FamilyRules((("a", ("t*",)), ("b", ("*",)))).family_of("t") == "a"
     assert FamilyRules((("b", ("*",)), ("a", ("t*",)))).family_of("t") == "b"
 
@@ -44,8 +44,8 @@ def test_the_first_that_matches():
         (FamilyRules((("raw", ("t", "*")), ("b", ("x",)))), True, "raw"),
     ],
 )
-def test_what_is_taken(rules, exhaustive, catch_all):
-    """Whether a name can be left over, and whether names matter at all."""
+def test_which_names_are_taken(rules, exhaustive, catch_all):
+    """Rules know whether a name can be left over, and whether they take every name."""
     assert rules.exhaustive is exhaustive
     assert rules.catch_all == catch_all
     assert rules.families == tuple(family for family, _ in rules.globs)
@@ -53,12 +53,12 @@ def test_what_is_taken(rules, exhaustive, catch_all):
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.sampled_from(["t", "log_x", "a.b-c"]))
 def test_any_glob(globs, name):
-    """Whatever text a glob is, it matches or does not."""
+    """Any text is a valid glob."""
     assert FamilyRules((("raw", tuple(globs)),)).family_of(name) in ("raw", None)
 
 
 def test_pickles():
-    """Routes that have been used travel between workers."""
+    """Rules that have been used can be pickled."""
     assert ALL.family_of("log_x") == "logs"
     copy = pickle.loads(pickle.dumps(ALL))  # noqa: S301 (our own)
     assert copy == ALL

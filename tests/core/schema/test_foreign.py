@@ -1,4 +1,4 @@
-"""Foreign rows and cells, put anywhere between those of a schema, end no read and hide no other row."""
+"""Foreign rows and cells anywhere between a schema's rows never end a read or hide another row."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from pipeline.core.schema.tokens import MetadataToken
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.core.schema.memory import Memory
-from tests.core.schema.test_queries import DAY_US, SCHEMAS, SENSORS, START_US, feeds, kept, table_of
+from tests.core.schema.test_queries import DAY_US, SCHEMAS, SENSORS, START_US, expected_record, feeds, table_of
 
 WHOLE = KeyRange(b"", b"")
 ALL_TIME = Span(0, LATEST_US + 1)
@@ -43,11 +43,11 @@ odd_names = st.sampled_from([b"", b"x" * 300, b"\xff", b"t t", b"#", "ü".encode
 
 @st.composite
 def odd_keys(draw, keys):
-    """Keys that are like these, cut, gone on with or changed somewhere; and some that are like nothing."""
+    """Draws keys like the given ones, but cut, extended or changed, and some unlike any of them."""
     key = draw(st.sampled_from(keys))
     at = draw(st.integers(0, len(key)))
-    form = draw(st.sampled_from(["cut", "longer", "put in", "digit", "any"]))
-    match form:
+    kind = draw(st.sampled_from(["cut", "longer", "put in", "digit", "any"]))
+    match kind:
         case "cut":
             return key[:at] or b"!"
         case "longer":
@@ -60,7 +60,7 @@ def odd_keys(draw, keys):
 
 
 def is_ours(schema, key):
-    """Whether a row of that key may be one of the schema, or of the table's own."""
+    """Returns whether a row of that key may be one of the schema's or one of the table's own."""
     if key.partition(b"#")[0] in (b"agg", b"repair", b"schema") and b"#" in key:
         return True
     try:
@@ -75,7 +75,7 @@ def is_ours(schema, key):
 @settings(max_examples=10, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_rows_with_other_keys(schema, events, data):
-    """Wherever such rows stand, every event is found by a sweep and by its sensor, and every sensor is listed."""
+    """Foreign rows anywhere: sweeps and queries find every event, and every sensor is listed."""
     table = table_of(schema, events)
     keys = sorted(table._cells)
     family = schema.metrics.families[0]
@@ -83,7 +83,7 @@ def test_rows_with_other_keys(schema, events, data):
     for key in others:
         table.write(Row(key, [Cell(family, b"t", START_US - START_US % 1000, b"1")]))
     foreign = ForeignRows()
-    expected = {(event.sensor_id, event.event_time_us) for event in (kept(schema, each) for each in events)}
+    expected = {(event.sensor_id, event.event_time_us) for event in (expected_record(schema, each) for each in events)}
     found = schema.identity.merged(events_within(schema, table, WHOLE, ALL_TIME, foreign.add))
     assert {(record.sensor_id, record.event_time_us) for record in found} == expected
     assert foreign.messages.keys() <= others
@@ -95,7 +95,7 @@ def test_rows_with_other_keys(schema, events, data):
         }
         query = Query(START_US - DAY_US, START_US + 500 * DAY_US, metadata=metadata)
         own = events_of(schema, table, event.sensor_id, query, foreign.add)
-        assert kept(schema, event).event_time_us in [record.event_time_us for record in own]
+        assert expected_record(schema, event).event_time_us in [record.event_time_us for record in own]
     assert foreign.messages.keys() <= others
 
 
@@ -104,7 +104,7 @@ def test_rows_with_other_keys(schema, events, data):
 @settings(max_examples=10, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_foreign_cells(schema, events, data):
-    """A row with one is left out and says when its events may be; what is read of all others can be counted."""
+    """A row with a foreign cell is skipped and reports whose events it may hide; all other rows can be aggregated."""
     table = table_of(schema, events)
     written = {row.key for event in events for row in schema.rows(event)}
     spoiled = set(data.draw(st.lists(st.sampled_from(sorted(written)), max_size=3))) if written else set()
@@ -124,7 +124,7 @@ def test_foreign_cells(schema, events, data):
     assert all(problem.raw_key is not None and len(str(problem)) < 500 for problem in foreign.values())
     for event in events:
         if not {row.key for row in schema.rows(event)} & spoiled:
-            assert (event.sensor_id, kept(schema, event).event_time_us) in sound
+            assert (event.sensor_id, expected_record(schema, event).event_time_us) in sound
 
 
 @settings(deadline=None)
@@ -133,7 +133,7 @@ def test_foreign_cells(schema, events, data):
     data=st.data(),
 )
 def test_windows_with_other_keys(windows, data):
-    """The rows of all windows are found between them."""
+    """Foreign rows between windows hide none of them."""
     base_us = HOURLY.start_of(START_US)
     ours = {aggregate_key(HOURLY, sensor, base_us + n * HOURLY.length_us): (sensor, n) for sensor, n in windows}
     table = Memory(Row(key, [Cell("stats", b"reading_count", 0, b"1")]) for key in ours)
@@ -170,8 +170,8 @@ columns = st.sampled_from([f"{name}_t".encode() for name in ("count", "sum", "mi
     ),
     window=st.sampled_from([HOURLY, DAILY, Window.parse("15m")]),
 )
-def test_an_aggregate_row_that_is_taken_can_be_gone_on_from(changes, window):
-    """Whatever its cells are, it is refused by a ValueError; or an accumulator is made of it, stored and merged."""
+def test_an_accepted_aggregate_row_can_be_continued(changes, window):
+    """An aggregate row with any cells is either a ValueError or an accumulator that can be stored and continued."""
     row = aggregate_row(window, "a", window.start_of(START_US), STATS, "stats")
     values = {cell.qualifier: cell.value for cell in row.cells} | changes
     cells = [Cell("stats", name, 0, value) for name, value in values.items() if value is not None]
@@ -201,14 +201,14 @@ def test_an_aggregate_row_that_is_taken_can_be_gone_on_from(changes, window):
         ("{sensor_id}#{reverse_us}", "a#٨٢٢٨٦٧٥٧٩٩٨٧٦٥٤٣".encode()),
     ],
 )
-def test_keys_that_no_event_makes(template, key):
-    """A key is one of ours only if some event has it: not with another sensor's salt, or another day than its time."""
+def test_keys_that_no_event_renders(template, key):
+    """Only keys that some event renders are parsed: no other sensor's salt, no other day than the time's."""
     with pytest.raises(ValueError, match=r"^it |its |after the year|is not the start|can.t decode"):
         KeyTemplate.parse(template).parse_key(key)
 
 
 def test_foreign_rows_are_counted_once():
-    """However often one is met; behind the first thousand nobody remembers which."""
+    """Each foreign row is counted once. The first thousand are remembered."""
     foreign = ForeignRows()
     for n in range(1500):
         assert foreign.add(problem := ForeignRow(Row(b"%d" % n, []), ValueError("x" * 1000))) == (n < 1000)
@@ -219,7 +219,7 @@ def test_foreign_rows_are_counted_once():
 
 
 def test_an_event_under_another_rows_key_is_foreign():
-    """Nobody would find it there: it is no part of what that row's window comes to."""
+    """No query would find such an event, so it does not count in the window of that row's sensor."""
     for name in ("serialized {sensor_id}#{reverse_us} text", "bucket_cells {sensor_id}#{bucket:1h} text"):
         schema = SCHEMAS[name]
         table = table_of(schema, [])
@@ -239,7 +239,7 @@ def test_an_event_under_another_rows_key_is_foreign():
     ],
 )
 def test_a_serialized_event_under_a_key_of_another_place_or_id(name, key):
-    """What tells events apart is what the key says, and a cell that contradicts it is nobody's."""
+    """The key identifies the event, so a cell that contradicts its key is foreign."""
     schema = SCHEMAS[name]
     table = table_of(schema, [])
     other = Event("a", START_US, {"t": 1.0}, {"location": "south"}, "e-2")
@@ -252,6 +252,6 @@ def test_a_serialized_event_under_a_key_of_another_place_or_id(name, key):
 
 
 def replace_time(schema, time_us):
-    """The row of an event of that time."""
+    """Returns the row of an event at that time."""
     (row,) = schema.rows(Event("a", time_us, {"t": 1.0}, {}))
     return row

@@ -1,4 +1,4 @@
-"""An aggregate counts exactly the events that the table tells apart, for every template and layout."""
+"""An aggregate counts exactly the events that the table distinguishes, for every template and layout."""
 
 import pickle
 from collections import Counter
@@ -67,13 +67,13 @@ def schemas():
                 (),
             )
         except (SchemaError, TemplateError):
-            continue  # no such combination
+            continue  # this combination is refused
 
 
 SCHEMAS = {f"{schema.layout.name} {schema.key}": schema for schema in schemas()}
-"""Every combination that there is."""
+"""Every possible combination."""
 
-# Of the same moment, of the same millisecond, second, hour, day and month, and of others.
+# Offsets within the same millisecond, second, hour, day and month, and beyond.
 offsets = st.sampled_from(
     [0, 1, 400, 999, 1000, 1400, 60_000_000, HOUR_US, HOUR_US + 1, 24 * HOUR_US, 40 * 24 * HOUR_US]
 )
@@ -95,7 +95,7 @@ messages = st.builds(
 
 
 def counts_of(windows):
-    """The number of events, and of each metric's readings, by sensor and window."""
+    """Returns the number of events, and of each metric's readings, by sensor and window."""
     counts = Counter()
     for key, readings in windows.items():
         stats = readings.pane().stats
@@ -106,7 +106,7 @@ def counts_of(windows):
 
 
 def expected(schema, feed):
-    """What the text of the schema says that it counts, worked out by hand."""
+    """Returns the expected counts, derived from the schema's text."""
     key = str(schema.key)
     exact = schema.layout.serializes or ("_us}" in key and not schema.layout.bucketed)
     readings = set()
@@ -123,7 +123,7 @@ def expected(schema, feed):
 
 
 def counted(schema, feed, random):
-    """What a job counts, whose bundles' accumulators are handed on as bytes and come together in any order."""
+    """Returns what a job counts if its bundles' accumulators are merged as bytes and in any order."""
     parts = []
     pre_aggregator = BundlePreAggregator(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
     for event in feed:
@@ -142,10 +142,10 @@ def counted(schema, feed, random):
 
 
 def read_back(schema, table):
-    """The events that readers find."""
-    homes = SensorLocator(schema, table)
+    """Returns the events that queries find."""
+    locator = SensorLocator(schema, table)
     for sensor in SENSORS:
-        for metadata in homes.of(sensor):
+        for metadata in locator.of(sensor):
             yield from events_of(schema, table, sensor, Query(metadata=metadata))
 
 
@@ -162,8 +162,8 @@ def counts_of_records(records):
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=5, deadline=None)
 @given(feed=st.lists(messages, min_size=1, max_size=24), random=st.randoms(use_true_random=False))
-def test_aggregates_count_what_the_table_tells_apart(schema, feed, random):
-    """As many events, and readings of each metric, as readers find, and as a sweep does; however often they come."""
+def test_aggregates_count_what_the_table_distinguishes(schema, feed, random):
+    """Aggregates, queries and sweeps agree on the number of events and readings, however often events are repeated."""
     feed += random.choices(feed, k=random.randrange(4))
     table = Memory(row for event in feed for row in schema.rows(event))
     windows = counted(schema, feed, random)
@@ -177,12 +177,12 @@ def test_aggregates_count_what_the_table_tells_apart(schema, feed, random):
         readings = swept.setdefault((record.sensor_id, HOURLY.start_of(time_us)), WindowReadings())
         readings.add(time_us, record.readings, apart)
     assert counts == counts_of(swept)
-    for record in records:  # and what is recalled is what was counted
+    for record in records:  # restoring what was counted changes nothing
         window = windows[record.sensor_id, HOURLY.start_of(record.event_time_us)]
-        held = WindowReadings()
+        restored = WindowReadings()
         time_us, apart = schema.identity.of_record(record)
-        held.add(time_us, record.readings, apart)
-        window.restore(RestoredReadings(held))
+        restored.add(time_us, record.readings, apart)
+        window.restore(RestoredReadings(restored))
     assert counts == counts_of(windows)
 
 
@@ -194,7 +194,7 @@ def test_aggregates_count_what_the_table_tells_apart(schema, feed, random):
     metrics=st.none() | st.sets(st.sampled_from(["t", "uu", "?"]), min_size=1).map(tuple),
 )
 def test_limits_and_metrics(schema, feed, limit, metrics):
-    """Events of one moment keep one order, and stay apart, also where some of their readings alone are asked for."""
+    """Events at one moment stay distinct and in the same order, even if only some of their metrics are queried."""
     table = Memory(row for event in feed for row in schema.rows(event))
     for sensor in SENSORS:
         for metadata in SensorLocator(schema, table).of(sensor):
@@ -212,7 +212,7 @@ def test_limits_and_metrics(schema, feed, limit, metrics):
 
 
 def test_every_combination_is_tried():
-    """Each layout meets keys of every kind that it takes."""
+    """Every layout is combined with every kind of key that it accepts."""
     kinds = {(schema.layout.name, schema.identity) for schema in SCHEMAS.values()}
     assert {layout for layout, _ in kinds} == set(LAYOUTS)
     assert {identity.grain_us for layout, identity in kinds if "serialized" in layout} == {1}
@@ -229,8 +229,8 @@ def test_every_combination_is_tried():
     }
 
 
-def test_merged():
-    """Parts of one event are one record with all they have, of what both have the first; others stay apart."""
+def test_parts_of_events_are_merged():
+    """Parts of one event become one record; where both have a value, the first wins. Other events stay apart."""
     parts = [
         RawRecord("a", 1, {"t": 1.0}, {"b": "x"}),
         RawRecord("a", 2, {"t": 2.0}),
@@ -253,15 +253,15 @@ def test_merged():
 @given(
     st.lists(st.lists(st.text(st.characters(exclude_characters="#")), min_size=3, max_size=3), min_size=2, max_size=5)
 )
-def test_what_tells_apart(texts):
-    """Two events' texts are the same only where each of them is."""
+def test_identity_texts(texts):
+    """Two events have the same text only if every one of its components is the same."""
     identity = Identity(metadata=("x", "y"), event_id=True)
     apart = {identity.of_event(Event("a", 5, {}, {"x": x, "y": y, "z": "?"}, event_id)) for x, y, event_id in texts}
     assert len(apart) == len(set(map(tuple, texts)))
 
 
 def test_the_default_schema():
-    """Nothing but the time to the microsecond tells its events apart."""
+    """Only the time, to the microsecond, distinguishes the events of a sensor."""
     assert TableSchema.default().identity == Identity()
     assert Identity().of_event(Event("a", 5, {}, {"x": "y"}, "e")) == (5, "")
     assert Identity(1000).of_record(RawRecord("a", 1999, {})) == (1000, "")

@@ -28,7 +28,7 @@ EVENT = Event(
     {"location": "us-west2", "place": "Zürich"},
     "e-1",
 )
-ROUTES = FamilyRules((("logs", ("log_*",)), ("raw", ("*",))))
+METRIC_RULES = FamilyRules((("logs", ("log_*",)), ("raw", ("*",))))
 META = FamilyRules((("meta", ("*",)),))
 EVENTS = FamilyRules((("raw", ("*",)),))
 
@@ -48,7 +48,7 @@ KEYS = {
 }
 
 
-def layout_context(key, values=Values.TEXT, metrics=ROUTES, metadata=META):
+def layout_context(key, values=Values.TEXT, metrics=METRIC_RULES, metadata=META):
     return LayoutContext(KeyTemplate.parse(key), values, metrics, metadata)
 
 
@@ -60,11 +60,11 @@ def rows(layout, key, event=EVENT, **more):
     return LAYOUTS[layout].rows(layout_context(key, **more), event)
 
 
-# Which rows and cells
+# Rows and cells
 
 
 def test_wide():
-    """A row an event, a column a metric in the metric's family, the metadata beside them."""
+    """A row per event, with a column per metric in the metric's family, and metadata columns."""
     assert rows("wide", "{sensor_id}#{reverse_us}") == [
         Row(
             b"balloon-7#8228675799876543",
@@ -80,7 +80,7 @@ def test_wide():
 
 
 def test_tall():
-    """A row an event and metric, with one reading and the metadata."""
+    """A row per event and metric, with one reading and the metadata."""
     metadata = [Cell("meta", b"location", AT, b"us-west2"), Cell("meta", b"place", AT, "Zürich".encode())]
     assert rows("tall", "{sensor_id}#{metric}#{reverse_us}") == [
         Row(b"balloon-7#pressure#8228675799876543", [Cell("raw", b"pressure", AT, b"94558"), *metadata]),
@@ -90,14 +90,14 @@ def test_tall():
 
 
 def test_bucket_cells():
-    """A row a sensor and bucket: the same columns as wide, told apart by their timestamps."""
+    """A row per sensor and bucket, with the columns of wide; timestamps distinguish the events."""
     ((key, cells),) = rows("bucket_cells", "{sensor_id}#{bucket:1h}")
     assert key == b"balloon-7#2026-02-17T10"
     assert [(key, cells)] == [(key, row.cells) for row in rows("wide", "{sensor_id}#{bucket:1h}")]
 
 
 def test_bucket_columns():
-    """A row a sensor, metric and bucket: the value is the column and the cell is empty."""
+    """A row per sensor, metric and bucket: the value is the qualifier and the cell is empty."""
     metadata = [Cell("meta", b"location", AT, b"us-west2"), Cell("meta", b"place", AT, "Zürich".encode())]
     assert rows("bucket_columns", "{sensor_id}#{metric}#{bucket:1w}") == [
         Row(b"balloon-7#pressure#2026-W08", [Cell("raw", b"94558", AT, b""), *metadata]),
@@ -107,24 +107,24 @@ def test_bucket_columns():
 
 
 @pytest.mark.parametrize(
-    ("layout", "key", "row_key", "called"),
+    ("layout", "key", "row_key", "qualifier"),
     [
         ("serialized", "{sensor_id}#{reverse_us}", b"balloon-7#8228675799876543", b"event"),
         ("serialized", "{sensor_id}#{reverse_ms}", b"balloon-7#8228675799876", b"event.456"),
         ("bucket_serialized", "{sensor_id}#{bucket:1h}", b"balloon-7#2026-02-17T10", b"2026-02-17T10:30:00.123456"),
     ],
 )
-def test_serialized(layout, key, row_key, called):
-    """One column with the whole event, called by what the key does not tell of its time, and by its metrics."""
+def test_serialized(layout, key, row_key, qualifier):
+    """One column with the whole event, named by the part of its time that the key lacks and by its metrics' digest."""
     ((actual_key, (cell,)),) = rows(layout, key, metrics=EVENTS, metadata=FamilyRules())
     assert actual_key == row_key
-    assert cell[:3] == ("raw", called + b"#4168d32cb614042b", AT)
+    assert cell[:3] == ("raw", qualifier + b"#4168d32cb614042b", AT)
     assert deserialized(cell.value)[:5] == EVENT[:5]
 
 
 @pytest.mark.parametrize("layout", ["wide", "tall", "bucket_cells"])
 def test_float64_cells(layout):
-    """Values may be eight bytes, big-endian."""
+    """Values can be eight bytes, big-endian."""
     (key, *_) = KEYS[layout]
     cells = [cell for row in rows(layout, key, values=Values.FLOAT64) for cell in row.cells if cell.family != "meta"]
     assert {cell.qualifier: cell.value for cell in cells} == {
@@ -133,7 +133,7 @@ def test_float64_cells(layout):
 
 
 def test_float64_columns():
-    """Where the value is the column, the column is eight bytes."""
+    """If the value is the qualifier, the qualifier is eight bytes."""
     written = rows("bucket_columns", "{sensor_id}#{metric}#{bucket:1d}", values=Values.FLOAT64)
     assert [row.cells[0].qualifier for row in written] == [struct.pack(">d", x) for x in EVENT.readings.values()]
     assert {row.cells[0].value for row in written} == {b""}
@@ -149,7 +149,7 @@ def test_float64_columns():
     ],
 )
 def test_promoted_metadata_is_in_the_key_alone(layout, key):
-    """What the key has is not repeated as a cell, and is read back from the key."""
+    """Metadata in the key is not repeated as a cell, and is read back from the key."""
     for row in rows(layout, key):
         assert b"us-west2" in row.key
         assert [cell.qualifier for cell in row.cells if cell.family == "meta"] == [b"place"]
@@ -159,17 +159,17 @@ def test_promoted_metadata_is_in_the_key_alone(layout, key):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_sparse_columns_are_absent(layout):
-    """An event has cells for what it has, and none for what others have."""
+    """An event has cells for its own metrics and metadata only."""
     event = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
-    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
-    (row,) = LAYOUTS[layout].rows(shape, event)
+    context = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(context, event)
     assert len(row.cells) == (1 if LAYOUTS[layout].serializes else 2)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(st.randoms())
-def test_the_same_event_is_the_same_rows(layout, random):
-    """Written again, with its maps in another order, an event has the same cells of the same rows."""
+def test_rewriting_an_event_changes_nothing(layout, random):
+    """Writing an event again, even with its maps in another order, yields the same cells in the same rows."""
 
     def shuffled(entries):
         items = list(entries.items())
@@ -177,21 +177,21 @@ def test_the_same_event_is_the_same_rows(layout, random):
         return dict(items)
 
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, KEYS[layout.name][0])
+    context = layout_context_of(layout, KEYS[layout.name][0])
     again = EVENT._replace(readings=shuffled(EVENT.readings), metadata=shuffled(EVENT.metadata))
     written, rewritten = (
-        {(row.key, cell) for row in layout.rows(shape, event) for cell in row.cells} for event in (EVENT, again)
+        {(row.key, cell) for row in layout.rows(context, event) for cell in row.cells} for event in (EVENT, again)
     )
     assert written == rewritten
 
 
 @pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
 def test_unknown_fields_survive(layout):
-    """What a newer publisher says is in the cell too."""
+    """Fields that only a newer publisher knows are stored too."""
     message = sensor_event(*EVENT[:5])
     message.MergeFromString(b"\xf8\x07\x2a")  # field 127, varint 42
-    shape = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
-    (row,) = LAYOUTS[layout].rows(shape, EVENT._replace(message=message))
+    context = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
+    (row,) = LAYOUTS[layout].rows(context, EVENT._replace(message=message))
     assert row.cells[0].value.endswith(b"\xf8\x07\x2a")
     assert deserialized(row.cells[0].value).message == message
 
@@ -200,15 +200,15 @@ def test_unknown_fields_survive(layout):
     ("layout", "key"), [("bucket_serialized", "{sensor_id}#{bucket:1h}"), ("serialized", "{sensor_id}#{reverse_ms}")]
 )
 def test_events_of_one_millisecond(layout, key):
-    """Serialized events are told apart by the microsecond, whatever the key."""
+    """Serialized events are distinguished by the microsecond, whatever the key."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
+    context = layout_context_of(layout, key)
     feed = [EVENT._replace(event_time_us=TEN_THIRTY + us) for us in (0, 1, -456)]
-    (one,), (other,), _ = written = [layout.rows(shape, event) for event in feed]
+    (one,), (other,), _ = written = [layout.rows(context, event) for event in feed]
     assert one.key == other.key
     assert one.cells[0].qualifier < other.cells[0].qualifier
     assert one.cells[0].timestamp_us == other.cells[0].timestamp_us
-    records = read(layout, shape, stored(row for rows in written for row in rows))
+    records = read(layout, context, stored(row for rows in written for row in rows))
     assert [record.event_time_us - TEN_THIRTY for record in records] == [1, 0, -456]
 
 
@@ -217,19 +217,19 @@ SERIALIZED = [(layout, key) for layout in ("serialized", "bucket_serialized") fo
 
 @pytest.mark.parametrize(("layout", "key"), SERIALIZED)
 def test_parts_of_a_serialized_event(layout, key):
-    """Metrics that come in several messages are one event; of a reading that comes in two, the first cell's counts."""
+    """Metrics from several messages form one event; if a reading is repeated, the first cell wins."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
+    context = layout_context_of(layout, key)
     parts = [
         EVENT._replace(readings={"t": 1.0}, metadata={"location": "x", "model": "y"}),
         EVENT._replace(readings={"h": 2.0}, metadata={"location": "x", "place": "z"}, event_id="e-2"),
         EVENT._replace(readings={"h": 2.0, "t": 3.0}, metadata={"location": "x"}),
     ]
-    table = stored(row for part in parts for row in layout.rows(shape, part))
+    table = stored(row for part in parts for row in layout.rows(context, part))
     ((row_key, cells),) = table.items()
     assert len(cells) == 3
     by_name = sorted(cells)
-    (record,) = layout.records(shape, shape.key.parse_key(row_key), by_name)
+    (record,) = layout.records(context, context.key.parse_key(row_key), by_name)
     first = next(readings for cell in by_name if "t" in (readings := deserialized(cell.value).readings))
     assert record.event_time_us == TEN_THIRTY
     assert list(record.readings.items()) == [("h", 2.0), ("t", first["t"])]
@@ -238,35 +238,35 @@ def test_parts_of_a_serialized_event(layout, key):
 
 @pytest.mark.parametrize(("layout", "key"), SERIALIZED)
 def test_cells_of_an_earlier_release(layout, key):
-    """A column without the metrics' digest, and without microseconds, is read beside those of today."""
+    """Columns without the metrics' digest and without microseconds are read beside those of this release."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, key)
-    (row,) = layout.rows(shape, EVENT._replace(readings={"t": 1.0}))
-    called = b"2026-02-17T10:30:00.123456" if layout.bucketed else b"event"
-    (older,) = layout.rows(shape, EVENT._replace(readings={"h": 2.0}))
-    cells = [older.cells[0]._replace(qualifier=called), *row.cells]
-    (record,) = layout.records(shape, shape.key.parse_key(row.key), cells)
+    context = layout_context_of(layout, key)
+    (row,) = layout.rows(context, EVENT._replace(readings={"t": 1.0}))
+    qualifier = b"2026-02-17T10:30:00.123456" if layout.bucketed else b"event"
+    (older,) = layout.rows(context, EVENT._replace(readings={"h": 2.0}))
+    cells = [older.cells[0]._replace(qualifier=qualifier), *row.cells]
+    (record,) = layout.records(context, context.key.parse_key(row.key), cells)
     assert record.readings == {"h": 2.0, "t": 1.0}
-    wanted = layout.selection(shape, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
-    if wanted.qualifier_range:
-        assert all(wanted.qualifier_range[0] <= cell.qualifier < wanted.qualifier_range[1] for cell in cells)
+    selection = layout.selection(context, None, TEN_THIRTY, TEN_THIRTY + 1, 1)
+    if selection.qualifier_range:
+        assert all(selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1] for cell in cells)
 
 
 def test_two_values_in_a_bucket_of_columns():
-    """Of two values for one reading the first column counts, as it does wherever parts are put together."""
+    """If a reading has two values, the first column wins, as wherever parts are merged."""
     layout = LAYOUTS["bucket_columns"]
-    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
-    table = stored(row for x in (2.5, 1.5) for row in layout.rows(shape, EVENT._replace(readings={"t": x})))
+    context = layout_context("{sensor_id}#{metric}#{bucket:1w}")
+    table = stored(row for x in (2.5, 1.5) for row in layout.rows(context, EVENT._replace(readings={"t": x})))
     ((row_key, cells),) = table.items()
-    (record,) = layout.records(shape, shape.key.parse_key(row_key), sorted(cells))
+    (record,) = layout.records(context, context.key.parse_key(row_key), sorted(cells))
     assert record.readings == {"t": 1.5}
 
 
-# What was written is read
+# Round trips
 
 
 def stored(written):
-    """Rows as Bigtable has them: one value for each family, column and timestamp."""
+    """Returns rows as Bigtable stores them: one value for each family, column and timestamp."""
     table = defaultdict(dict)
     for key, cells in written:
         for cell in cells:
@@ -274,16 +274,16 @@ def stored(written):
     return {key: list(cells.values()) for key, cells in table.items()}
 
 
-def read(layout, shape, table):
+def read(layout, context, table):
     parts = [
-        record for key, cells in table.items() for record in layout.records(shape, shape.key.parse_key(key), cells)
+        record for key, cells in table.items() for record in layout.records(context, context.key.parse_key(key), cells)
     ]
-    return layout.identity(shape).merged(parts)
+    return layout.identity(context).merged(parts)
 
 
 @st.composite
 def feeds(draw):
-    """Events of one sensor and place, no two of one millisecond."""
+    """Draws events of one sensor and place, no two within one millisecond."""
     offsets_ms = draw(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=5, unique=True))
     location = draw(key_texts)
     return [
@@ -309,30 +309,30 @@ CASES = [
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
 @settings(max_examples=40)
 @given(st.lists(events(), max_size=3))
-def test_encoded_rows_are_the_rows(layout, key, encoding, of_message):
-    """Byte for byte, whichever way they are made; also by a layout that was pickled on the way to a worker."""
-    shape = layout_context_of(layout, key, encoding)
-    expected = [encoded(row) for event in of_message for row in layout.rows(shape, event)]
-    assert layout.encoded_rows(shape, of_message) == expected
-    assert layout.encoded_rows(pickle.loads(pickle.dumps(shape)), of_message) == expected  # noqa: S301 (our own)
+def test_encoded_rows_equal_plain_rows(layout, key, encoding, of_message):
+    """Encoded rows equal encoded plain rows, byte for byte, also after the layout was pickled."""
+    context = layout_context_of(layout, key, encoding)
+    expected = [encoded(row) for event in of_message for row in layout.rows(context, event)]
+    assert layout.encoded_rows(context, of_message) == expected
+    assert layout.encoded_rows(pickle.loads(pickle.dumps(context)), of_message) == expected  # noqa: S301 (our own)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
 @settings(max_examples=40)
 @given(feeds())
-def test_what_is_written_is_read(layout, key, encoding, feed):
-    """The rows of events read back as these events, to the grain that the table has, names sorted, the newest first."""
-    shape = layout_context_of(layout, key, encoding)
-    exact = layout.serializes or layout.selected_by_key_only(shape)
-    records = read(layout, shape, stored(row for event in feed for row in layout.rows(shape, event)))
+def test_round_trip(layout, key, encoding, feed):
+    """Rows read back as their events, with times at the table's grain, names sorted, and the newest first."""
+    context = layout_context_of(layout, key, encoding)
+    exact = layout.serializes or layout.selected_by_key_only(context)
+    records = read(layout, context, stored(row for event in feed for row in layout.rows(context, event)))
     assert records == [
         RawRecord(
             event.sensor_id,
             event.event_time_us if exact else event.event_time_us // 1000 * 1000,
             event.readings,
             event.metadata,
-            event.event_id if layout.serializes or shape.key.distinguishes_events else "",
+            event.event_id if layout.serializes or context.key.distinguishes_events else "",
         )
         for event in sorted(feed, key=lambda event: -event.event_time_us)
     ]
@@ -347,11 +347,11 @@ def test_what_is_written_is_read(layout, key, encoding, feed):
 )
 @pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e308, -1e22, 0.1 + 0.2])
 def test_values_keep_their_bits(layout, encoding, value):
-    """A value is read back bit for bit, the sign of zero too, whatever the layout and encoding."""
+    """A value is read back bit for bit, including the sign of zero, whatever the layout and encoding."""
     layout = LAYOUTS[layout]
-    shape = layout_context_of(layout, KEYS[layout.name][0], encoding)
-    table = stored(layout.rows(shape, EVENT._replace(readings={"t": value})))
-    (record,) = read(layout, shape, table)
+    context = layout_context_of(layout, KEYS[layout.name][0], encoding)
+    table = stored(layout.rows(context, EVENT._replace(readings={"t": value})))
+    (record,) = read(layout, context, table)
     assert record.readings["t"] == value
     assert math.copysign(1, record.readings["t"]) == math.copysign(1, value)
 
@@ -359,11 +359,11 @@ def test_values_keep_their_bits(layout, encoding, value):
 def test_a_value_twice_in_a_bucket_of_columns():
     """The same value at two times is one column with two cells, and two events."""
     layout = LAYOUTS["bucket_columns"]
-    shape = layout_context("{sensor_id}#{metric}#{bucket:1w}")
+    context = layout_context("{sensor_id}#{metric}#{bucket:1w}")
     feed = [Event("a", AT + offset, {"t": 1.5}, {}) for offset in (0, 60_000_000)]
-    table = stored(row for event in feed for row in layout.rows(shape, event))
+    table = stored(row for event in feed for row in layout.rows(context, event))
     assert table == {b"a#t#2026-W08": [Cell("raw", b"1.5", AT, b""), Cell("raw", b"1.5", AT + 60_000_000, b"")]}
-    assert [record.event_time_us for record in read(layout, shape, table)] == [AT + 60_000_000, AT]
+    assert [record.event_time_us for record in read(layout, context, table)] == [AT + 60_000_000, AT]
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_value_twice_in_a_bucket_of_columns():
         ("bucket_serialized", [Cell("raw", b"2026", AT, b"\xff")]),
     ],
 )
-def test_cells_of_others(layout, cells):
+def test_foreign_cells(layout, cells):
     """Cells that the layout never writes are a ValueError."""
     with pytest.raises(ValueError, match=r"."):
         LAYOUTS[layout].records(layout_context(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), cells)
@@ -387,19 +387,19 @@ def test_cells_of_others(layout, cells):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_row_without_cells(layout):
-    """A row whose cells are all collected or filtered away holds no readings."""
+    """A row whose cells are all collected or filtered out contains no readings."""
     records = LAYOUTS[layout].records(layout_context(KEYS[layout][0]), RawKey("a", TEN_THIRTY, "t"), [])
     assert [record.readings for record in records] in ([], [{}])
 
 
-# What a query needs
+# Cells that a query needs
 
 START, END = TEN_THIRTY - 1, TEN_THIRTY + 1  # within one millisecond
 CEILING = AT + 1000
 
 
 @pytest.mark.parametrize(
-    ("layout", "key", "metrics", "wanted"),
+    ("layout", "key", "metrics", "selection"),
     [
         ("wide", "{sensor_id}#{reverse_us}", None, CellSelection(("logs", "raw", "meta"), versions=1)),
         ("wide", "{sensor_id}#{reverse_us}", ["t", "h"], CellSelection(("logs", "raw"), (b"t", b"h"), versions=1)),
@@ -436,49 +436,49 @@ CEILING = AT + 1000
         ),
     ],
 )
-def test_wanted(layout, key, metrics, wanted):
-    """A query asks for the families, columns, times and versions that can hold its events, and for no others."""
+def test_selection(layout, key, metrics, selection):
+    """A query selects exactly the families, columns, times and versions that can contain its events."""
     layout = LAYOUTS[layout]
-    assert layout.selection(layout_context_of(layout, key), metrics, START, END, 7) == wanted
+    assert layout.selection(layout_context_of(layout, key), metrics, START, END, 7) == selection
 
 
 @pytest.mark.parametrize(("layout", "key"), [(layout, key) for layout, key, _ in CASES])
 @settings(max_examples=30)
 @given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
-def test_wanted_cells_hold_the_answer(layout, key, feed, offset_us, length_us, some):
-    """From the wanted cells alone, all events between the times are read, with the wanted metrics."""
-    shape = layout_context_of(layout, key)
+def test_selected_cells_are_enough(layout, key, feed, offset_us, length_us, some):
+    """The selected cells suffice to read all events between the times, with the requested metrics."""
+    context = layout_context_of(layout, key)
     start_us, end_us = TEN_THIRTY + offset_us, TEN_THIRTY + offset_us + length_us
     metrics = ["t", "sum"] if some else None
-    wanted = layout.selection(shape, metrics, start_us, end_us, None)
-    table = stored(row for event in feed for row in layout.rows(shape, event))
+    selection = layout.selection(context, metrics, start_us, end_us, None)
+    table = stored(row for event in feed for row in layout.rows(context, event))
 
-    def kept(cell):
+    def selected(cell):
         return (
-            cell.family in wanted.families
-            and (wanted.qualifiers is None or cell.qualifier in wanted.qualifiers)
+            cell.family in selection.families
+            and (selection.qualifiers is None or cell.qualifier in selection.qualifiers)
             and (
-                wanted.qualifier_range is None
-                or wanted.qualifier_range[0] <= cell.qualifier < wanted.qualifier_range[1]
+                selection.qualifier_range is None
+                or selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1]
             )
-            and (wanted.times_us is None or wanted.times_us[0] <= cell.timestamp_us < wanted.times_us[1])
+            and (selection.times_us is None or selection.times_us[0] <= cell.timestamp_us < selection.times_us[1])
         )
 
     def answer(table):
         return [
             (record.event_time_us, name, value)
-            for record in read(layout, shape, table)
+            for record in read(layout, context, table)
             if start_us <= record.event_time_us < end_us
             for name, value in record.readings.items()
             if metrics is None or name in metrics
         ]
 
-    filtered = {key: cells for key in table if (cells := list(filter(kept, table[key])))}
+    filtered = {key: cells for key in table if (cells := list(filter(selected, table[key])))}
     assert answer(filtered) == answer(table)
 
 
-def test_called_by_name():
-    """A layout is found by its name, and there are the six of the contract."""
+def test_layouts_are_found_by_name():
+    """There are six layouts, which are found by name."""
     assert list(LAYOUTS) == ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
     assert all(layout_named(name) is layout for name, layout in LAYOUTS.items())
     with pytest.raises(KeyError):

@@ -30,7 +30,7 @@ def intersection(*members: Policy) -> Policy:
 
 
 def collects(policy: Policy, age: timedelta, newer_versions: int) -> bool:
-    """What a policy says of one cell."""
+    """Returns whether a policy collects such a cell."""
     match policy:
         case MaxAge(longest):
             return age > longest
@@ -90,7 +90,7 @@ operators = st.sampled_from(["||", "or", "&&", "and"])
     ],
 )
 def test_reads_the_grammar(text: str, policy: Policy) -> None:
-    """Ages, numbers of versions, both spellings of the operators, parentheses and never are read."""
+    """Ages, numbers of versions, both spellings of the operators, parentheses and never are parsed."""
     assert parse_policy(text) == policy
 
 
@@ -109,13 +109,13 @@ def test_reads_the_grammar(text: str, policy: Policy) -> None:
         ("never", "never"),
     ],
 )
-def test_reads_left_to_right_as_cbt_does_and_prints_it_plainly(text: str, plain: str) -> None:
-    """Operators have no precedence, as in cbt 1.23.2, and what is printed cannot be read in another way."""
+def test_parses_from_left_to_right_like_cbt(text: str, plain: str) -> None:
+    """Operators have no precedence, as in cbt 1.23.2, and the printed text is unambiguous."""
     assert format_policy(parse_policy(text)) == plain
 
 
-def test_prints_an_age_that_cbt_cannot_say() -> None:
-    """An age of microseconds, which only the API can set, is printed as it is."""
+def test_prints_an_age_that_cbt_cannot_express() -> None:
+    """An age in microseconds, which only the API can set, is printed in microseconds."""
     assert format_policy(MaxAge(timedelta(microseconds=1500))) == "maxage=1.5ms"
 
 
@@ -150,23 +150,23 @@ def test_prints_an_age_that_cbt_cannot_say() -> None:
         (" || ".join(["maxage=1d"] * 1000), "at most 500 bytes"),
     ],
 )
-def test_says_what_is_wrong_and_where(text: str, problem: str) -> None:
-    """A text that is no policy is told in one line with the place, the offending word and an example."""
-    told = problem_with(text)
-    assert problem in told
-    assert "an example: maxage=30d || (maxage=3d && maxversions=100)" in told
-    assert len(told) < 400
+def test_reports_what_is_wrong_and_where(text: str, problem: str) -> None:
+    """An invalid policy is reported in one line with the position, the offending word and an example."""
+    error_text = problem_with(text)
+    assert problem in error_text
+    assert "an example: maxage=30d || (maxage=3d && maxversions=100)" in error_text
+    assert len(error_text) < 400
 
 
 @given(st.lists(st.sampled_from(["maxage", "maxversions", "=", "(", ")", "||", "&", "or", "1d", "2", " ", "\n", "é"])))
 def test_any_text_is_a_policy_or_a_policy_error_of_one_line(parts: list[str]) -> None:
-    """No text ends in another exception, and no message breaks its line."""
+    """Any text is either a policy or a PolicyError with a message of one line."""
     assert len(problem_with("".join(parts)).splitlines()) <= 1
 
 
 @given(leaves, st.lists(st.tuples(operators, leaves), max_size=20))
 def test_a_chain_of_operators_is_read_from_left_to_right(first: Policy, others: list[tuple[str, Policy]]) -> None:
-    """However long, a chain without parentheses means what applying its operators one by one means."""
+    """A chain without parentheses, however long, means the same as applying its operators one by one."""
     text, policy = format_policy(first), first
     for operator, other in others:
         text += f" {operator} {format_policy(other)}"
@@ -175,23 +175,23 @@ def test_a_chain_of_operators_is_read_from_left_to_right(first: Policy, others: 
 
 
 @given(policies)
-def test_what_is_printed_is_read_back_to_the_same_policy(policy: Policy) -> None:
-    """Printing and reading lose nothing but order-free nesting, and printing again changes nothing."""
+def test_printed_policies_are_parsed_back(policy: Policy) -> None:
+    """Printing and parsing preserve the policy up to order and nesting, and printing again changes nothing."""
     read_back = parse_policy(format_policy(policy))
     assert same_policy(read_back, policy)
     assert format_policy(read_back) == format_policy(policy)
 
 
 @given(policies, ages, st.integers(0, 65_535))
-def test_what_is_printed_collects_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
-    """The simpler form that is printed decides on every cell as the policy itself does."""
+def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
+    """The simplified form collects exactly the cells that the policy collects."""
     printed = parse_policy(format_policy(policy))
     assert collects(printed, age, newer_versions) == collects(policy, age, newer_versions)
 
 
 @given(policies)
 def test_simplifying_twice_changes_nothing(policy: Policy) -> None:
-    """The simplest form is its own simplest form, and is what its text is read to."""
+    """Simplifying is idempotent, and the printed text parses to the simplified form."""
     assert simplified(simplified(policy)) == simplified(policy) == parse_policy(format_policy(policy))
 
 
@@ -205,7 +205,7 @@ def test_simplifying_twice_changes_nothing(policy: Policy) -> None:
     ],
 )
 def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
-    """Two policies that differ in the order or the nesting of one operator's parts are the same."""
+    """Policies that differ only in the order or nesting of one operator's parts are equal."""
     assert same_policy(parse_policy(one), parse_policy(other))
 
 
@@ -219,19 +219,19 @@ def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
         ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d"),
     ],
 )
-def test_another_meaning_is_a_difference(one: str, other: str) -> None:
-    """Policies with other values, operators or parts are not the same."""
+def test_policies_that_differ(one: str, other: str) -> None:
+    """Policies with other values, operators or parts differ."""
     assert not same_policy(parse_policy(one), parse_policy(other))
 
 
 def test_a_compound_of_one_policy_is_that_policy() -> None:
-    """A union or an intersection of a single policy, as other tools may have set it, is printed as its member."""
+    """A union or intersection with one member, as other tools may set it, is printed as that member."""
     assert format_policy(union(intersection(DAYS[3]))) == "maxage=3d"
 
 
 @pytest.mark.parametrize("policy", [union(), intersection(), union(intersection()), intersection(DAYS[1], union())])
 def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
-    """A union or an intersection without members is never, and so is an intersection with one of these."""
+    """A union or intersection without members means never, and so does an intersection that contains one."""
     assert simplified(policy) == Never()
     assert collected_after(policy) is None
     assert not counts_versions(policy)
@@ -249,14 +249,14 @@ def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
         (intersection(Never(), VERSIONS[1]), False),
     ],
 )
-def test_tells_whether_newer_versions_matter(policy: Policy, counts: bool) -> None:
-    """A number of versions anywhere in a policy counts, unless it has to wait for never."""
+def test_whether_newer_versions_matter(policy: Policy, counts: bool) -> None:
+    """A number of versions anywhere in a policy matters, unless it is combined with never."""
     assert counts_versions(policy) is counts
 
 
 @given(policies, ages, st.integers(0, 65_535), st.integers(0, 65_535))
 def test_without_versions_only_the_age_decides(policy: Policy, age: timedelta, some: int, others: int) -> None:
-    """A policy that counts no versions says the same of a cell however many newer ones there are."""
+    """A policy without a number of versions decides by age alone, however many newer versions there are."""
     assert counts_versions(policy) or collects(policy, age, some) == collects(policy, age, others)
 
 
@@ -275,13 +275,13 @@ def test_without_versions_only_the_age_decides(policy: Policy, age: timedelta, s
         (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
     ],
 )
-def test_tells_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
-    """The least age of a union, the greatest of an intersection, none where a number of versions has a veto."""
+def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
+    """It is the least age of a union and the greatest of an intersection; None if a number of versions has a veto."""
     assert collected_after(policy) == age
 
 
 @given(policies, ages)
-def test_a_cell_without_newer_ones_goes_after_that_age_and_not_before(policy: Policy, age: timedelta) -> None:
-    """The newest cell of a column goes as soon as it is older than the age, and never where there is none."""
+def test_the_newest_cell_is_collected_after_that_age(policy: Policy, age: timedelta) -> None:
+    """The newest cell of a column is collected as soon as it is older than that age, and never if there is none."""
     after = collected_after(policy)
     assert collects(policy, age, 0) == (after is not None and age > after)

@@ -1,4 +1,4 @@
-"""What is written is what is read, for every template, layout and encoding."""
+"""Queries return what was written, for every template, layout and encoding."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ START_US = 1_771_324_200_000_000  # 2026-02-17T10:30:00Z
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 
-# A row an event; {m} is where a metric goes, in the layouts that have one.
+# A row per event; {m} stands for the place of the metric in layouts that have one.
 FINE = [
     "{sensor_id}#{m}{reverse_us}",
     "{sensor_id}#{reverse_us}{mm}",
@@ -84,7 +84,7 @@ def schemas():
 
 SCHEMAS = {f"{s.layout.name} {s.key} {s.values.value}": s for s in schemas()}
 
-# Sensors are not listed by keys that begin with the time.
+# Sensors can't be listed if keys begin with the time.
 LISTED = {name: schema for name, schema in SCHEMAS.items() if not schema.key.time_first}
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
@@ -92,7 +92,7 @@ doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 @st.composite
 def feeds(draw, most=12):
-    """Distinct events, no two of a sensor within one millisecond, as the coarsest layout tells them apart."""
+    """Draws distinct events. No two of a sensor are within one millisecond, the grain of the coarsest layout."""
     identities = draw(
         st.lists(
             st.tuples(st.sampled_from(SENSORS), st.integers(0, 400 * 1000), st.integers(0, 999)),
@@ -113,8 +113,8 @@ def feeds(draw, most=12):
     ]
 
 
-def kept(schema, event):
-    """The record that an event has to be read back as."""
+def expected_record(schema, event):
+    """Returns the record that a query must return for an event."""
     exact = schema.layout.serializes or (not schema.layout.bucketed and schema.key.grain_us == 1)
     return RawRecord(
         event.sensor_id,
@@ -150,12 +150,12 @@ def location_of(sensor):
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @settings(max_examples=8, deadline=None)
 @given(events=feeds(), data=st.data())
-def test_what_is_written_is_what_is_read(schema, events, data):
-    """Of every sensor, a range gives exactly the events inside it, the newest first, and latest the newest."""
+def test_queries_return_what_was_written(schema, events, data):
+    """For every sensor, a range returns exactly its events, the newest first, and latest returns the newest."""
     table = table_of(schema, events)
     for sensor in SENSORS:
         expected = sorted(
-            (kept(schema, event) for event in events if event.sensor_id == sensor),
+            (expected_record(schema, event) for event in events if event.sensor_id == sensor),
             key=lambda record: -record.event_time_us,
         )
         everything = Query(metadata=location_of(sensor))
@@ -175,7 +175,7 @@ def test_what_is_written_is_what_is_read(schema, events, data):
 @settings(max_examples=3, deadline=None)
 @given(events=feeds(), metrics=st.sets(st.sampled_from((*METRICS, "unheard-of")), min_size=1))
 def test_metrics(schema, events, metrics):
-    """With metrics, these readings alone, of the events that have one of them, without metadata."""
+    """A query for metrics returns only these readings, from events that have any of them, without metadata."""
     table = table_of(schema, events)
     for sensor in SENSORS:
         query = Query(metrics=tuple(metrics), metadata=location_of(sensor))
@@ -184,7 +184,7 @@ def test_metrics(schema, events, metrics):
         assert limited == records[:2]
         expected = [
             (record.event_time_us, {m: v for m, v in record.readings.items() if m in metrics})
-            for record in (kept(schema, event) for event in events if event.sensor_id == sensor)
+            for record in (expected_record(schema, event) for event in events if event.sensor_id == sensor)
         ]
         expected = sorted((pair for pair in expected if pair[1]), key=lambda pair: -pair[0])
         assert [(record.event_time_us, record.readings) for record in records] == expected
@@ -195,7 +195,7 @@ def test_metrics(schema, events, metrics):
 @settings(max_examples=3, deadline=None)
 @given(events=feeds(), limit=st.none() | st.integers(1, 5), random=st.randoms(use_true_random=False))
 def test_events_in_parts(schema, events, limit, random):
-    """An event whose metrics come in several messages, some of them twice, reads as if it had come in one."""
+    """An event whose metrics come in several messages, some repeated, reads like an event from one message."""
     parts = []
     for event in events:
         names = random.sample(sorted(event.readings), len(event.readings))
@@ -206,7 +206,7 @@ def test_events_in_parts(schema, events, limit, random):
     table = table_of(schema, parts)
     for sensor in SENSORS:
         expected = sorted(
-            (kept(schema, event) for event in events if event.sensor_id == sensor),
+            (expected_record(schema, event) for event in events if event.sensor_id == sensor),
             key=lambda record: -record.event_time_us,
         )
         query = Query(limit=limit, metadata=location_of(sensor))
@@ -217,7 +217,7 @@ def test_events_in_parts(schema, events, limit, random):
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_sensors(schema, events):
-    """Every sensor once, and the rows of aggregates are none."""
+    """Every sensor is listed once, and aggregate rows are not listed."""
     table = table_of(schema, events)
     sensors = {event.sensor_id for event in events}
     assert sorted(sensors_of(schema, table, "", {})) == sorted(sensors)
@@ -228,7 +228,7 @@ def test_sensors(schema, events):
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_prefix(schema, events):
-    """One scan gives all events of the sensors with a common prefix, each sensor's the newest first; or it says no."""
+    """One scan returns all events of sensors with a common prefix, each sensor's newest first, or is refused."""
     table = table_of(schema, events)
     metadata = {"location": "here-1"} if schema.key.metadata_before_sensor else {}
     query = Query(START_US, START_US + 2 * DAY_US, metadata=metadata)
@@ -238,7 +238,7 @@ def test_prefix(schema, events):
         assert "together" in str(error)  # noqa: PT017
         return
     expected = [
-        kept(schema, event)
+        expected_record(schema, event)
         for event in events
         if (len(event.sensor_id) == 1 if metadata else event.sensor_id.startswith("a"))
     ]
@@ -256,29 +256,29 @@ def test_prefix(schema, events):
 
 
 @pytest.mark.parametrize(
-    ("key", "prefix", "told"),
+    ("key", "prefix", "message"),
     [
         ("{sensor_id}#{reverse_us}", "", "a prefix is needed"),
         ("site-7#{sensor_id}#{reverse_us}", "", "a prefix is needed"),
         ("{sensor_id}#{reverse_us}", "a#82", "a sensor id contains no '#'"),
     ],
 )
-def test_a_prefix_that_is_none(key, prefix, told):
-    """What every key begins with narrows nothing, and what goes on behind a sensor's id is no beginning of ids."""
+def test_an_invalid_prefix(key, prefix, message):
+    """Text that begins every key is no prefix of sensor ids, and neither is text that goes beyond a sensor's id."""
     schema = replace(TableSchema.default(), key=KeyTemplate.parse(key))
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         events_of_prefix(schema, Memory(), prefix, Query())
 
 
-def test_missing_metadata_is_asked_for():
-    """Where keys begin with a location, a sensor is never searched for without it."""
+def test_missing_metadata_is_requested():
+    """If keys begin with a location, a query without one is refused and asks for it."""
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
     with pytest.raises(ValueError, match=r"pass location too, as in metadata location=…"):
         events_of(schema, Memory(), "a", Query())
 
 
 def test_a_foreign_row():
-    """A row that the schema does not write is told, not skipped."""
+    """A row that the schema does not write is reported, not skipped."""
     schema = TableSchema.default()
     table = table_of(schema, [])
     other = TableSchema.default()
@@ -299,8 +299,8 @@ def test_a_foreign_row():
         ("tall {sensor_id}#{metric}#{reverse_us} text", Query(START_US, START_US + 10 * SECOND_US, ("t",)), 10),
     ],
 )
-def test_no_more_is_read_than_asked_for(name, query, rows):
-    """A query takes the rows that it needs and no other."""
+def test_only_needed_rows_are_read(name, query, rows):
+    """A query reads only the rows that it needs."""
     schema = SCHEMAS[name]
     events = [Event("a", START_US + i * SECOND_US, {"t": 1.0, "humidity": 2.0}, {}) for i in range(3600)]
     table = Memory(row for event in events for row in schema.rows(event))
@@ -310,7 +310,7 @@ def test_no_more_is_read_than_asked_for(name, query, rows):
 
 
 def test_every_pattern_is_tried():
-    """Each layout meets templates of every kind, and each encoding that it has."""
+    """Every layout is combined with every kind of template, and with every encoding that it supports."""
     layouts = {schema.layout.name for schema in SCHEMAS.values()}
     assert layouts == set(LAYOUTS)
     assert len(SCHEMAS) > 60
@@ -318,15 +318,15 @@ def test_every_pattern_is_tried():
 
 
 def test_a_range_between_two_milliseconds():
-    """Where times are kept to the millisecond, nothing is looked for between two of them."""
+    """If times are stored in milliseconds, a range between two of them reads nothing."""
     schema = SCHEMAS["bucket_cells {sensor_id}#{bucket:1h} text"]
     table = table_of(schema, [Event("a", START_US + 500, {"t": 1.0}, {})])
     assert list(events_of(schema, table, "a", Query(START_US + 400, START_US + 600))) == []
     assert table.reads == 0
 
 
-def test_metadata_that_finds_no_sensor():
-    """Many sensors can't be told by metadata that keys do not have before the sensor: it is refused, not ignored."""
+def test_metadata_that_selects_no_sensor():
+    """Metadata that keys do not have before the sensor can't select sensors: refused, not ignored."""
     schema = SCHEMAS["wide {sensor_id}#{reverse_us} text"]
     for query in (
         lambda: sensors_of(schema, Memory(), "", {"location": "here"}),

@@ -16,13 +16,13 @@ from pipeline.core.schema.tokens import (
     ShardToken,
     TimeToken,
 )
-from tests.core.schema.test_template import DEFAULT, EVENT, TEMPLATES, at, found, holds
+from tests.core.schema.test_template import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
 from tests.core.strategies import events, sensor_ids, spans, times
 
 
 @st.composite
 def neighbourhoods(draw):
-    """A span of up to some weeks, and events in and around it of sensors with nearly one name."""
+    """Draws a span of up to some weeks, and events in and around it of sensors with similar ids."""
     start_us = draw(st.integers(EARLIEST_US, LATEST_US - 400 * DAY_US))
     length_us = draw(st.sampled_from([1, 1000, 60_000_000, HOUR_US, DAY_US, 40 * DAY_US])) * draw(st.integers(1, 3))
     around = st.integers(start_us - 2 * length_us, start_us + 3 * length_us) | st.sampled_from(
@@ -37,7 +37,7 @@ def neighbourhoods(draw):
 
 @given(sensor_ids, sensor_ids, times)
 def test_prefix_safety(sensor_id, other, time_us):
-    """A sensor's prefix is that of its own rows and of no other sensor's, even one whose name begins with its name."""
+    """A sensor's prefix matches its own rows only, even if another sensor's id begins with its id."""
     template = KeyTemplate.parse(DEFAULT)
     prefix = KeySpace(template).prefix(KeyBindings(sensor_id))
     assert template.render(Event(sensor_id, time_us, {}, {})).startswith(prefix)
@@ -48,7 +48,7 @@ def test_prefix_safety(sensor_id, other, time_us):
 
 @given(sensor_ids, spans, times)
 def test_default_range_is_half_open(sensor_id, span, time_us):
-    """A range of the default template's keys holds a time exactly when start <= time < end."""
+    """A range of the default template's keys contains a time exactly if start <= time < end."""
     template = KeyTemplate.parse(DEFAULT)
     (key_range,), reverse, pattern = KeySpace(template).scan(KeyBindings(sensor_id), *span)
     inside = holds(key_range, template.render(Event(sensor_id, time_us, {}, {})))
@@ -64,14 +64,14 @@ def test_default_range_is_half_open(sensor_id, span, time_us):
 @pytest.mark.parametrize("text", TEMPLATES)
 @settings(max_examples=30)
 @given(neighbourhoods(), st.data())
-def test_scan_finds_what_is_looked_for(text, neighbourhood, data):
-    """A scan gives exactly the rows of the sensor, metric and grains that are looked for, and nobody else's."""
+def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
+    """A scan returns exactly the rows of the requested sensor, metric and grains."""
     template = KeyTemplate.parse(text)
     (start_us, end_us), feed = neighbourhood
-    wanted = data.draw(st.sampled_from(feed)) if feed else EVENT
-    metric = next(iter(wanted.readings)) if template.has(MetricToken) else None
+    target = data.draw(st.sampled_from(feed)) if feed else EVENT
+    metric = next(iter(target.readings)) if template.has(MetricToken) else None
     known = KeyBindings(
-        wanted.sensor_id, metric, {name: wanted.metadata.get(name, "x") for name in ("location", "model")}
+        target.sensor_id, metric, {name: target.metadata.get(name, "x") for name in ("location", "model")}
     )
     before_time = [part for part in template.parts[: template.index(TimeToken)] if isinstance(part, MetadataToken)]
     scan = KeySpace(template).scan(known, start_us, end_us)
@@ -84,14 +84,14 @@ def test_scan_finds_what_is_looked_for(text, neighbourhood, data):
                 and all(event.metadata[part.name] == known.metadata[part.name] for part in before_time)
                 and all(t.floor(start_us) <= t.floor(event.event_time_us) <= t.floor(end_us - 1) for t in times)
             )
-            assert found(scan, template.render(event, name)) == expected
+            assert scan_contains(scan, template.render(event, name)) == expected
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
 @settings(max_examples=30)
 @given(spans, times)
-def test_scan_gives_the_newest_first(text, span, time_us):
-    """Ranges do not overlap and are the newest first; each is read from its end where keys are in the order of time."""
+def test_scan_order(text, span, time_us):
+    """Ranges are disjoint, the newest first. Each is read in reverse if its keys ascend by time."""
     template = KeyTemplate.parse(text)
     span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
     known = KeyBindings("a", "t", {"location": "x", "model": "y"})
@@ -126,7 +126,7 @@ def test_scan_gives_the_newest_first(text, span, time_us):
     ],
 )
 def test_pattern_only_where_it_is_needed(template, pattern):
-    """Keys are matched only where a sensor or metric that is known stands behind the last time."""
+    """Keys are matched against a pattern only if a bound sensor or metric follows the last time."""
     assert (
         KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
         == pattern
@@ -134,12 +134,12 @@ def test_pattern_only_where_it_is_needed(template, pattern):
 
 
 def test_no_pattern_without_a_metric():
-    """Where all metrics are wanted, nothing has to be matched."""
+    """A scan of all metrics needs no pattern."""
     assert KeySpace(KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}")).scan(KeyBindings("a"), 0, 1).pattern is None
 
 
-def test_ranges_of_days():
-    """Two times make a range of keys a day, the newest day first, the first and last cut to the times."""
+def test_one_range_per_day():
+    """Two times in a key give one range per day, the newest first; the first and last are cut to the times."""
     template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
     ranges, reverse, pattern = KeySpace(template).scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
     assert list(ranges) == [
@@ -153,7 +153,7 @@ def test_ranges_of_days():
 
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_all_of_time(text):
-    """The whole of time can be asked for, from the epoch to the last instant."""
+    """A scan can cover all of time, from the epoch to the last instant."""
     template = KeyTemplate.parse(text)
     known = KeyBindings("a", "t", {"location": "x", "model": "y"})
     if template.coarse_time is None:
@@ -166,7 +166,7 @@ def test_all_of_time(text):
 
 @given(st.sampled_from([text for text in TEMPLATES if KeyTemplate.parse(text).coarse_time]), neighbourhoods())
 def test_coarse_range(text, neighbourhood):
-    """All rows whose first time is within the span, by its own grain, are in one range with no row of others."""
+    """One range contains exactly the rows whose coarsest time is within the span."""
     template = KeyTemplate.parse(text)
     (start_us, end_us), feed = neighbourhood
     key_range = KeySpace(template).coarse_range(KeyBindings("a"), start_us, end_us)
@@ -177,7 +177,7 @@ def test_coarse_range(text, neighbourhood):
         assert holds(key_range, template.render(event, "t")) == (within and sensors)
 
 
-# What is known
+# Bindings
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_coarse_range(text, neighbourhood):
     ],
 )
 def test_prefix(template, known, prefix):
-    """Keys begin with all that is known, up to the first token that is not, or to the time."""
+    """The prefix contains all bound tokens up to the first unbound one, or up to the time."""
     assert KeySpace(KeyTemplate.parse(template)).prefix(known) == prefix
 
 
@@ -214,7 +214,7 @@ def test_prefix(template, known, prefix):
     ],
 )
 def test_prefix_of_many_sensors(template, prefix):
-    """How sensors' ids begin narrows the keys where the sensor is the first that is not known."""
+    """A prefix of sensor ids narrows the keys if the sensor is the first unbound token."""
     assert KeySpace(KeyTemplate.parse(template)).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
 
 
@@ -229,8 +229,8 @@ def test_prefix_of_many_sensors(template, prefix):
         ("{iso_s}#{metadata.location}#{sensor_id}", []),
     ],
 )
-def test_missing(template, missing):
-    """The metadata without which a sensor is not found is what stands before the time and is not known."""
+def test_missing_metadata(template, missing):
+    """Missing metadata is what keys contain before the time and the bindings lack."""
     assert KeySpace(KeyTemplate.parse(template)).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
 
 
@@ -249,7 +249,7 @@ def test_missing(template, missing):
         ("{iso_s}#{sensor_id}", KeyBindings(), None),
     ],
 )
-def test_unknown(template, known, unknown):
-    """The first token before the time that is not known is what has to be looked up."""
+def test_first_unknown(template, known, unknown):
+    """The first unbound token before the time has to be looked up."""
     token = KeySpace(KeyTemplate.parse(template)).first_unknown(known)
     assert (None if token is None else type(token)) == unknown

@@ -14,7 +14,7 @@ def schema_of(key, layout="wide"):
 
 
 def table(schema, *places):
-    """Events of sensors in places: ``("a", "attic", "1")`` is of sensor a, in the attic, on floor 1."""
+    """Returns a table with events; ``("a", "attic", "1")`` is an event of sensor a, in the attic, on floor 1."""
     own = [Row(b"agg#hourly#a#x", [Cell("stats", b"q", 0, b"")]), Row(b"schema#current", [Cell("t", b"q", 0, b"")])]
     events = [
         Event(sensor, T + n, {"m": 1.0, "z": 2.0}, {"room": room, "floor": floor})
@@ -27,7 +27,7 @@ PLACES = [("a", "attic", "2"), ("a", "cellar", "0"), ("b", "attic", "2"), ("b", 
 
 
 @pytest.mark.parametrize(
-    ("key", "layout", "homes"),
+    ("key", "layout", "found_places"),
     [
         ("{sensor_id}#{reverse_us}", "wide", [{}]),
         ("{sensor_id}#{reverse_us}#{metadata.room}", "wide", [{}]),
@@ -51,25 +51,25 @@ PLACES = [("a", "attic", "2"), ("a", "cellar", "0"), ("b", "attic", "2"), ("b", 
         ),
     ],
 )
-def test_every_place_that_rows_of_a_sensor_may_have_is_found(key, layout, homes):
-    """Where the sensor comes first, its own places; else those of all sensors, in which it is then looked for."""
+def test_every_place_of_a_sensor_is_found(key, layout, found_places):
+    """If keys begin with the sensor, only its own places are returned; otherwise those of all sensors."""
     schema = schema_of(key, layout)
-    assert SensorLocator(schema, table(schema, *PLACES)).of("a") == homes
+    assert SensorLocator(schema, table(schema, *PLACES)).of("a") == found_places
 
 
-def test_each_costs_a_seek_and_is_looked_up_once():
-    """One for each room, one behind the last, and one over the table's own rows; for a second sensor none."""
+def test_each_place_costs_one_seek_once():
+    """A lookup takes a seek for each room, one behind the last, and two for the table's own rows; it is cached."""
     schema = schema_of("{metadata.room}#{sensor_id}#{reverse_us}")
     memory = table(schema, *PLACES)
-    homes = SensorLocator(schema, memory)
-    homes.of("a")
+    locator = SensorLocator(schema, memory)
+    locator.of("a")
     assert memory.reads == 3 + 1 + 2
-    assert len(homes.of("b")) == 3
+    assert len(locator.of("b")) == 3
     assert memory.reads == 6
 
 
-def test_rows_with_other_keys_are_nobodys_homes():
-    """Before, between and behind the others they are passed, and hide none of them."""
+def test_foreign_rows_are_no_places():
+    """Foreign rows before, between and behind the others are passed over, and hide none of them."""
     schema = schema_of("{metadata.room}#{sensor_id}#{reverse_us}")
     memory = table(schema, *PLACES)
     for key in (b"!", b"agg", b"attic#a#1", b"attic2", b"cellar", b"hall#b#x", b"zzz", b"\xff\xff"):

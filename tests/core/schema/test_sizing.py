@@ -45,13 +45,13 @@ def problem_with(*parts, **more):
         ("{sensor_id}#{reverse_s}#{event_id}", "serialized", Rate(1)),
     ],
 )
-def test_events_that_are_told_apart(key, layout, rate):
-    """A key as fine as events come, a bucket whose cells tell them apart, or the publisher's id, will do."""
+def test_distinguishable_events(key, layout, rate):
+    """A key finer than the rate, a bucket with distinct cells, and the publisher's event id all distinguish events."""
     check_sizes(schema(key, layout, rate))
 
 
 def test_a_key_coarser_than_the_rate():
-    """Where events come faster than keys change, two would share a cell."""
+    """If events come faster than keys change, two would share a cell: refused."""
     assert problem_with("{sensor_id}#{reverse_s}", "wide", Rate(100_000)) == (
         "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms: two would share a "
         "cell; use a finer time, or a layout with buckets"
@@ -63,7 +63,7 @@ def test_a_key_coarser_than_the_rate():
 
 
 def test_a_bucket_of_events_faster_than_timestamps():
-    """A bucket whose cells are told apart by their timestamps holds an event a millisecond at most."""
+    """A bucket that distinguishes cells by timestamp holds at most one event per millisecond."""
     assert problem_with("{sensor_id}#{bucket:1m}", "bucket_cells", Rate(999)) == (
         "layout: bucket_cells distinguishes events by cell timestamp, 1ms, and there is one every 999us: "
         "two would share a cell; use bucket_serialized, or a layout with a row per event"
@@ -74,7 +74,7 @@ def test_a_bucket_of_events_faster_than_timestamps():
 
 
 def test_serialized_events_of_one_key():
-    """Each has a column of its own: a key coarser than the rate makes a row as large as a bucket's."""
+    """Each event has its own column, so a key coarser than the rate makes rows as large as a bucket's."""
     assert problem_with("{sensor_id}#{time:%Y-%m-%d}", "serialized", Rate(100_000, event_bytes=1000)) == (
         "key: a row of {sensor_id}#{time:%Y-%m-%d} would be 864,000 events × 1,051 bytes = 908.06 MB, over the 100 MB "
         "that Bigtable recommends at most; {bucket:2h} would fit, with 75.67 MB"
@@ -82,12 +82,12 @@ def test_serialized_events_of_one_key():
 
 
 def test_no_rate_no_refusal():
-    """Without a rate nothing is known of sizes, and nothing refused."""
+    """Without a rate, sizes are unknown and nothing is refused."""
     check_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
 
 
 def test_arithmetic():
-    """A row that is too large is refused with the arithmetic, and a bucket that would fit."""
+    """A row that is too large is refused with the arithmetic and a bucket that would fit."""
     assert problem_with("{sensor_id}#{bucket:1w}", "bucket_cells", Rate(10_000, metrics=3)) == (
         "key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.81 GB, over the 100 MB that "
         "Bigtable recommends at most; {bucket:2h} would fit, with 69.12 MB"
@@ -99,7 +99,7 @@ def test_arithmetic():
 
 
 def test_nothing_would_fit():
-    """Where not even a second fits, that is said."""
+    """If not even a bucket of one second would fit, the error says so."""
     assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
         "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,051 bytes = 3.78 TB, over the 100 MB "
         "that Bigtable recommends at most; no bucket would fit; store less of each event"
@@ -107,7 +107,7 @@ def test_nothing_would_fit():
 
 
 def test_the_limit_itself_fits():
-    """A row of a hundred million bytes fits, one event more does not."""
+    """A row of exactly a hundred million bytes is accepted; one more event is not."""
     key = "{sensor_id}#{bucket:1d}"
     # 86,400 events a day of 51 bytes and the event
     check_sizes(schema(key, "bucket_serialized", Rate(SECOND_US, event_bytes=100_000_000 // 86_400 - 51)))
@@ -116,7 +116,7 @@ def test_the_limit_itself_fits():
 
 
 def test_a_cell_too_large():
-    """An event that is larger than a cell may be is refused, in a row of its own too."""
+    """An event larger than the maximum cell size is refused, even in a row of its own."""
     check_sizes(schema("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_000_000)))
     assert problem_with("{sensor_id}#{reverse_us}", "serialized", Rate(SECOND_US, event_bytes=10_500_000)) == (
         "rate.event_bytes: an event of 10.5 MB in one cell exceeds the 10 MB that Bigtable recommends at most; "
@@ -142,15 +142,15 @@ rates = st.builds(
 
 
 @given(st.sampled_from(sorted(KEYS)), rates, st.sampled_from(["{bucket:1w}", "{bucket:1h}", "{time:%Y-%m}"]))
-def test_what_is_said_to_fit_does(layout, rate, grain):
-    """The bucket that is said to fit is accepted, and the next larger one is refused."""
-    told = ""
+def test_the_suggested_bucket_fits(layout, rate, grain):
+    """The suggested bucket is accepted, and the next larger one is refused."""
+    message = ""
     try:
         check_sizes(schema(KEYS[layout] % grain, layout, rate))
     except SchemaError as error:
-        told = str(error)
-    assume("would fit, with" in told)
-    fits = told.partition("{bucket:")[2] if grain.startswith("{time") else told.rpartition("{bucket:")[2]
+        message = str(error)
+    assume("would fit, with" in message)
+    fits = message.partition("{bucket:")[2] if grain.startswith("{time") else message.rpartition("{bucket:")[2]
     fits = fits.partition("}")[0]
     check_sizes(schema(KEYS[layout] % f"{{bucket:{fits}}}", layout, rate))
     if BUCKETS.index(fits):
@@ -163,7 +163,7 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "expected"),
     [
         (TableSchema.default(), []),
         (schema("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)), []),
@@ -228,6 +228,6 @@ def test_what_is_said_to_fit_does(layout, rate, grain):
         ),
     ],
 )
-def test_warnings(table, told):
-    """What is known to hurt is told, a line each; the default schema has nothing of it."""
-    assert list(warnings(table)) == told
+def test_warnings(table, expected):
+    """Each known problem is one line; the default schema has none."""
+    assert list(warnings(table)) == expected

@@ -1,4 +1,4 @@
-"""A sweep finds every event of its span, each part once, whatever the schema and however the keys are divided."""
+"""A sweep finds every event of its span, each part once, whatever the schema and the division of keys."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from pipeline.core.stats import WindowStats
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_row
 from tests.core.schema.memory import Memory
-from tests.core.schema.test_queries import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, feeds, kept
+from tests.core.schema.test_queries import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, expected_record, feeds
 
 HOUR_US = HOURLY.length_us
 WHOLE = KeyRange(b"", b"")
@@ -30,7 +30,7 @@ STATS.add({"t": 1.0})
 
 
 def table_of(schema, events):
-    """A table of these events, with rows of its own before, between and behind them."""
+    """Returns a table of these events, with the table's own rows before, between and behind them."""
     memory = Memory(row for event in events for row in schema.rows(event))
     for sensor_id in SENSORS:
         memory.write(aggregate_row(HOURLY, sensor_id, HOURLY.start_of(START_US), STATS, "stats"))
@@ -39,8 +39,8 @@ def table_of(schema, events):
 
 
 def expected(schema, events, span):
-    """Readings by sensor and time."""
-    records = [kept(schema, event) for event in events]
+    """Returns the expected readings by sensor and time."""
+    records = [expected_record(schema, event) for event in events]
     return {
         (record.sensor_id, record.event_time_us): record.readings
         for record in records
@@ -49,7 +49,7 @@ def expected(schema, events, span):
 
 
 def parts_of_keys(data, table):
-    """The whole table's keys, cut at some of them."""
+    """Returns the range of all keys, split at some of the table's keys."""
     keys = sorted(table._cells)
     cuts = sorted(data.draw(st.sets(st.sampled_from(keys), max_size=4)))
     return [KeyRange(*ends) for ends in zip([b"", *cuts], [*cuts, b""], strict=True)]
@@ -60,9 +60,9 @@ def parts_of_keys(data, table):
 @settings(max_examples=8, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_every_event_of_the_span(schema, events, data):
-    """Of all sensors or of some, between any two times, in any division of keys: what was written is what is found."""
+    """For all or some sensors, any times and any division of keys, a sweep finds exactly what was written."""
     table = table_of(schema, events)
-    times = [START_US, START_US + 5 * DAY_US, *(kept(schema, event).event_time_us for event in events)]
+    times = [START_US, START_US + 5 * DAY_US, *(expected_record(schema, event).event_time_us for event in events)]
     start_us, end_us = sorted(data.draw(st.tuples(st.sampled_from(times), st.sampled_from(times))))
     end_us += data.draw(st.sampled_from([1000, SECOND_US, DAY_US]))
     sensors = data.draw(st.none() | st.frozensets(st.sampled_from((*SENSORS, "nobody")), min_size=1, max_size=3))
@@ -82,7 +82,7 @@ def test_every_event_of_the_span(schema, events, data):
     )
 
 
-def a_feed(sensors, days, per_day=4):
+def make_feed(sensors, days, per_day=4):
     step_us = DAY_US // per_day
     return [
         Event(sensor, START_US + i * step_us, {"t": 1.0}, {"location": "here", "model": "x"}, f"id-{i}")
@@ -94,7 +94,7 @@ def a_feed(sensors, days, per_day=4):
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
-        ("wide {sensor_id}#{reverse_us} text", 3 * 2 + 3),  # a seek and a read each; three to pass the rest
+        ("wide {sensor_id}#{reverse_us} text", 3 * 2 + 3),  # a seek and a read per sensor; 3 for the table's own rows
         ("wide {salt:2}#{sensor_id}#{reverse_us} text", 3 * 2 + 3),
         ("wide {reverse_us}#{sensor_id} text", 2),  # one range of all sensors
         ("wide {bucket:1d}#{sensor_id}#{reverse_us} text", 1 + 2 * 3 * 2 + 1),  # two days of three sensors
@@ -102,10 +102,10 @@ def a_feed(sensors, days, per_day=4):
         ("bucket_cells {sensor_id}#{bucket:1h} text", 3 * 2 + 3),
     ],
 )
-def test_what_a_sweep_costs(name, reads):
-    """A seek for each beginning of keys, and the rows of the span alone: a year of other rows is jumped over."""
+def test_the_reads_of_a_sweep(name, reads):
+    """A sweep takes a seek per key prefix and reads only the rows of its span, however many others there are."""
     schema = SCHEMAS[name]
-    table = table_of(schema, a_feed(("a", "b", "c"), 365))
+    table = table_of(schema, make_feed(("a", "b", "c"), 365))
     span = Span(START_US + 100 * DAY_US, START_US + 101 * DAY_US)
     assert len(list(events_within(schema, table, WHOLE, span))) == 3 * 4
     assert table.reads <= reads
@@ -113,16 +113,16 @@ def test_what_a_sweep_costs(name, reads):
 
 
 def test_other_sensors_are_jumped_over():
-    """Where keys do not find a sensor, sensors that are not looked for cost nothing but the first of them."""
+    """If keys can't locate a sensor, each other sensor costs only its first row."""
     schema = SCHEMAS["tall {metric}#{sensor_id}#{iso_us} text"]
-    table = table_of(schema, a_feed([f"s{i:03}" for i in range(100)], 3))
+    table = table_of(schema, make_feed([f"s{i:03}" for i in range(100)], 3))
     span = Span(START_US, START_US + DAY_US, frozenset(["s050", "s070"]))
     assert len(list(events_within(schema, table, WHOLE, span))) == 2 * 4
-    assert table.reads <= 2 * (2 * 2 + 1)  # of each metric, and of the table's own rows
+    assert table.reads <= 2 * (2 * 2 + 1)  # for each metric, and for the table's own rows
 
 
 def test_ranges_of_sensors():
-    """A sensor whose rows keys find by its id alone is looked for there and nowhere else."""
+    """If the sensor's id alone determines a key range, only that range is read."""
     salted = SCHEMAS["wide {salt:2}#{sensor_id}#{reverse_us} text"]
     assert raw_ranges(salted, ["a"]) == [prefix_range(b"0c#a#")]
     for name in ("wide {metadata.location}#{sensor_id}#{reverse_us} text", "wide {reverse_us}#{sensor_id} text"):
@@ -131,7 +131,7 @@ def test_ranges_of_sensors():
 
 
 def test_a_foreign_row():
-    """A row that the schema does not write is told, not skipped."""
+    """A row that the schema does not write is reported, not skipped."""
     schema = TableSchema.default()
     table = table_of(schema, [])
     event = Event("a", START_US, {"t": 1.0}, {})
@@ -153,7 +153,7 @@ def test_a_foreign_row():
     data=st.data(),
 )
 def test_rows_of_windows(windows, hours, sensors, data):
-    """Of all sensors or of some, the rows of the windows that start in the span, and of no other."""
+    """For all or some sensors, exactly the rows of windows that start in the span are returned."""
     base_us = HOURLY.start_of(START_US)
     table = Memory(aggregate_row(HOURLY, sensor, base_us + n * HOUR_US, STATS, "stats") for sensor, n in windows)
     table.write(work_row(Tier(HOURLY, "stats"), "a", base_us))

@@ -65,7 +65,7 @@ def test_default_row_of_the_contract():
 
 @given(events(promoted=()))
 def test_default_rows_of_any_event(event):
-    """Whatever the event, the default row is the contract's, byte for byte."""
+    """Any event's default row is the contract's, byte for byte."""
     default = TableSchema.default("r", "s", "m")
     default.check(event)
     ((key, cells),) = default.rows(event)
@@ -91,7 +91,7 @@ def test_default():
 
 
 def test_default_with_other_names():
-    """Families and window may be others."""
+    """Families and window of the default schema can be renamed."""
     other = TableSchema.default("r", "s", "m", Window.parse("15m"))
     assert other.families == ("r", "m", "s")
     assert other.tiers == (Tier(Window.parse("15m"), "s"),)
@@ -102,7 +102,7 @@ def test_default_with_other_names():
 
 
 def test_tiers_are_sorted():
-    """Tiers are the shortest first, however they were given, and found by their length."""
+    """Tiers are sorted by length, whatever their order was, and are found by length."""
     tiers = (Tier(DAILY, "days"), Tier(Window.parse("15m"), "quarters"), Tier(HOURLY, "hours"))
     three = schema(tiers=tiers)
     assert [tier.family for tier in three.tiers] == ["quarters", "hours", "days"]
@@ -112,19 +112,19 @@ def test_tiers_are_sorted():
     assert three.tier(Window.parse("6h")) is None
 
 
-def test_an_hour_is_an_hour():
-    """Row keys call an hour and a day by names of their own: how they were written makes no difference."""
+def test_windows_of_equal_length_are_equal():
+    """Row keys have their own names for an hour and a day, however the lengths were written."""
     assert schema(tiers=(Tier(Window.parse("60m"), "stats"),)) == schema()
     assert canonical(Window.parse("24h")) == DAILY
     assert canonical(Window.parse("900s")).text == "900s"
 
 
 def test_no_tiers():
-    """A table may have no aggregates at all."""
+    """A table can have no aggregates at all."""
     assert schema(tiers=()).families == ("raw", "meta")
 
 
-# What can't be
+# Refused schemas
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_no_tiers():
         ),
     ],
 )
-def test_what_cannot_be(parts, problem):
-    """A schema that could not work is refused when it is made, the key at fault first."""
+def test_invalid_schemas(parts, problem):
+    """A schema that could not work is refused when it is created, with the wrong key first."""
     assert problem_with(**parts) == problem
 
 
@@ -303,24 +303,24 @@ def test_what_cannot_be(parts, problem):
         {"policies": {"raw": parse_policy("never")}},
     ],
 )
-def test_what_can_be(parts):
-    """What comes close to these limits is a schema."""
+def test_valid_schemas(parts):
+    """Schemas just within the limits are accepted."""
     assert schema(**parts).families
 
 
 def test_keys_of_errors_are_one_line():
-    """A key that came from a file can't break the line of the message."""
+    """A key from a file can't break the line of the message."""
     assert str(SchemaError("a\nb", "no")) == "'a\\nb': no"
 
 
 def test_a_policy_for_one_family():
-    """A policy that is given replaces its family's default alone."""
+    """A policy replaces the default of its own family only."""
     policies = schema(policies={"raw": parse_policy("maxage=1d")}).policies
     assert policies["raw"] == parse_policy("maxage=1d")
     assert policies["meta"] == parse_policy("maxage=90d")
 
 
-# What only the data can tell
+# Problems that depend on the event
 
 
 def refusal(table, event):
@@ -333,19 +333,19 @@ EVENT = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
 
 
 def test_default_holds_every_event():
-    """A valid event always has its place in the default schema."""
+    """The default schema accepts every valid event."""
     TableSchema.default().check(EVENT)
 
 
 def test_a_metric_that_no_family_takes():
-    """A metric or field that is taken by no family is a dead letter."""
+    """An event with a metric or field that no family takes is a dead letter."""
     some = schema(metrics=FamilyRules((("temp", ("temp*",)),)))
     assert refusal(some, EVENT) == (Reason.NO_FAMILY, "metric t matches none of the table's families")
     some.check(EVENT._replace(readings={"temperature": 1.0}))
 
 
 def test_metadata_that_no_family_takes():
-    """Of metadata, what the key has needs no family, and a serialized event none for any."""
+    """Metadata in the key needs no family, and neither does metadata of a serialized event."""
     assert refusal(schema(metadata=FamilyRules()), EVENT) == (
         Reason.NO_FAMILY,
         "metadata location matches none of the table's families",
@@ -355,8 +355,8 @@ def test_metadata_that_no_family_takes():
     schema(layout="serialized", metadata=FamilyRules()).check(EVENT)
 
 
-def test_what_the_key_asks():
-    """What the key can't be made of is a dead letter of the schema's too."""
+def test_fields_that_the_key_needs():
+    """An event without what the key needs is a dead letter."""
     promoted = schema(key="{metadata.place}#{sensor_id}#{iso_s}")
     assert refusal(promoted, EVENT)[0] is Reason.MISSING_KEY_FIELD
 
@@ -382,14 +382,14 @@ def growth(table, event):
     ("metrics", "entries", "value_bytes"),
     [(100, 1, 1000), (100, 10, 100), (100, 50, 20), (100, 100, 10), (1000, 10, 20), (1000, 1, 1000), (8, 100, 2000)],
 )
-def test_ordinary_metadata_of_many_metrics(table, metrics, entries, value_bytes):
-    """What is repeated for each metric is kept, within reason, and always where there are few of them."""
+def test_metadata_repeated_for_many_metrics(table, metrics, entries, value_bytes):
+    """Metadata that is repeated for each metric is accepted within reason, and always for a few metrics."""
     table.check(event_of(metrics, entries, value_bytes))
 
 
 @pytest.mark.parametrize("table", ROW_A_METRIC)
-def test_rows_many_times_as_large_as_their_event(table):
-    """An event that its rows would multiply is refused, before they are made."""
+def test_rows_much_larger_than_their_event(table):
+    """An event whose rows would be many times larger is refused before they are built."""
     reason, detail = refusal(table, event_of(1000, 100, 3000))
     assert reason is Reason.ROWS_TOO_LARGE
     assert f"are more than {MAX_GROWTH} times the event's 318," in detail
@@ -401,7 +401,7 @@ def test_rows_many_times_as_large_as_their_event(table):
 
 @pytest.mark.parametrize("layout", ["wide", "serialized"])
 def test_layouts_that_repeat_nothing(layout):
-    """Where an event is one row, every valid event has its place."""
+    """If an event is one row, every valid event is accepted."""
     schema(layout=layout, metadata=FamilyRules() if layout == "serialized" else META).check(event_of(1000, 100, 4096))
 
 
@@ -414,7 +414,7 @@ def test_layouts_that_repeat_nothing(layout):
 )
 @example(ROW_A_METRIC[0], 9, 100, 1, "x" * 256)
 def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
-    """Of more than a few metrics, the rows that are made are never more than so many times the event."""
+    """With more than a few metrics, the rows never exceed MAX_GROWTH times the event."""
     event = event_of(metrics, entries, value_bytes, sensor_id)
     grown = growth(table, event)
     try:
@@ -426,7 +426,7 @@ def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
         assert grown <= MAX_GROWTH
 
 
-# Travelling
+# Pickling and equality
 
 
 SCHEMAS = [
@@ -445,7 +445,7 @@ SCHEMAS = [
 @pytest.mark.parametrize("table", SCHEMAS, ids=str)
 @pytest.mark.parametrize("pickling", [pickle, pickler], ids=["pickle", "Beam's"])
 def test_pickles(table, pickling):
-    """A schema travels to workers as Beam sends it, used or not, and is the same there."""
+    """A schema survives pickling, Beam's too, whether it has been used or not."""
     event = Event("a", TEN_THIRTY, {"t": 1.0, "log_x": 2.0}, {"location": "x"})
     table.check(event)
     rows = table.rows(event)
@@ -456,7 +456,7 @@ def test_pickles(table, pickling):
 
 
 def test_equality():
-    """Schemas are equal where all they say is."""
+    """Schemas are equal if all of their parts are."""
     assert schema() == TableSchema.default()
     assert len({str(table) for table in SCHEMAS}) == len(SCHEMAS)
     assert schema() != schema(values=Values.FLOAT64)

@@ -88,13 +88,13 @@ def problem_with(text):
     ],
 )
 def test_keys(template, key):
-    """The default template's keys, the published examples', and others', byte for byte."""
+    """Renders the default template's keys, the published examples and others, byte for byte."""
     assert KeyTemplate.parse(template).render(EVENT, "pressure") == key
 
 
 @given(sensor_ids, times)
 def test_default_key_round_trip(sensor_id, time_us):
-    """A key of the default template says its sensor and its time to the microsecond, over the whole valid range."""
+    """A default key contains its sensor and its time to the microsecond, over the whole valid range."""
     template = KeyTemplate.parse(DEFAULT)
     key = template.render(Event(sensor_id, time_us, {"t": 1.0}, {}))
     assert key == f"{sensor_id}#{9_999_999_999_999_999 - time_us:016d}".encode()
@@ -103,7 +103,7 @@ def test_default_key_round_trip(sensor_id, time_us):
 
 @given(templates, key_events)
 def test_key_round_trip(template, event):
-    """A key says all that its template has, whatever the texts in it, and the time to the template's grain."""
+    """A key can be parsed into all of its fields, whatever their text, with the time at the template's grain."""
     metric = next(iter(event.readings))
     key = template.render(event, metric)
     read = template.parse_key(key)
@@ -118,11 +118,11 @@ def test_key_round_trip(template, event):
 
 @given(templates, key_events, st.sampled_from(["a", "a!"]), st.integers(0, 2 * 10**6), st.sampled_from("xy"))
 def test_different_events_have_different_keys(template, event, sensor_id, offset_us, text):
-    """Two keys are the same exactly where all that the template tells of their events is the same."""
+    """Two events have the same key exactly if all fields of the template are the same."""
     one = event._replace(sensor_id="a", metadata={"location": "x", "model": "x"}, event_id="x")
     later_us = min(event.event_time_us + offset_us, LATEST_US)
     other = Event(sensor_id, later_us, event.readings, {"location": text, "model": "x"}, text)
-    told = [
+    fields = [
         (
             event.sensor_id,
             [part.floor(event.event_time_us) for part in template.parts if isinstance(part, TimeToken)],
@@ -131,12 +131,12 @@ def test_different_events_have_different_keys(template, event, sensor_id, offset
         )
         for event in (one, other)
     ]
-    assert (template.render(one, "t") == template.render(other, "t")) == (told[0] == told[1])
+    assert (template.render(one, "t") == template.render(other, "t")) == (fields[0] == fields[1])
 
 
 @given(templates, key_events, st.integers(0, 3 * DAY_US))
 def test_newest_first(template, event, offset_us):
-    """Under one sensor keys are in the order of times, or in the opposite one where the newest comes first."""
+    """Keys of one sensor are sorted by time, descending if the template puts the newest first."""
     assume(len({token.newest_first for token in template.parts if isinstance(token, TimeToken)}) == 1)
     time_us = event.event_time_us
     later = event._replace(event_time_us=min(time_us + offset_us, LATEST_US))
@@ -146,8 +146,8 @@ def test_newest_first(template, event, offset_us):
         assert one != other
 
 
-def found(scan, key):
-    """Whether the scan gives the row of the key."""
+def scan_contains(scan, key):
+    """Returns whether the scan contains the row of the key."""
     return any(holds(key_range, key) for key_range in scan.ranges) and (
         scan.pattern is None or re.fullmatch(scan.pattern, key.decode(), re.DOTALL) is not None
     )
@@ -165,8 +165,8 @@ def found(scan, key):
         ("{sensor_id}#{metric}#{iso_s}", MetricToken, b"a#t#2026-02-17T10:30:00", b"a#t#"),
     ],
 )
-def test_through(template, kind, key, prefix):
-    """A key's beginning up to a token: with the '#' behind a text, so that longer texts are not taken in."""
+def test_prefix_through(template, kind, key, prefix):
+    """A key's prefix ends with the '#' behind a text token, so longer texts do not match."""
     assert KeyTemplate.parse(template).prefix_through(kind, key) == prefix
 
 
@@ -182,7 +182,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("key", FOREIGN)
-def test_keys_of_others(key):
+def test_foreign_keys(key):
     """A key that the template does not render is a ValueError, whatever its bytes."""
     template = KeyTemplate.parse(DEFAULT)
     with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
@@ -193,7 +193,7 @@ def test_keys_of_others(key):
 
 @given(templates, st.binary(max_size=30))
 def test_any_key(template, key):
-    """Whatever bytes a key has, it reads as one of the template's or is a ValueError."""
+    """Any bytes are either parsed as one of the template's keys or a ValueError."""
     try:
         read = template.parse_key(key)
     except ValueError:
@@ -204,11 +204,11 @@ def test_any_key(template, key):
 
 @pytest.mark.parametrize("key", [b"agg#hourly#a", b"agg", b"\xffagg#", b""])
 def test_first_segment(key):
-    """A key's first segment can be told of any bytes."""
+    """Any bytes have a first segment."""
     assert (first_segment(key) in RESERVED_SENSOR_IDS) == key.startswith(b"agg")
 
 
-# What a template says of itself
+# Properties
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_first_segment(key):
         ("{sensor_id}#{salt:2}#{reverse_us}", True, False, True, 1),
     ],
 )
-def test_what_it_knows_of_itself(template, newest_first, time_first, supports_prefix_scan, spread):
-    """Whether the newest or the time comes first, whether one scan has many sensors, over how many ranges they are."""
+def test_properties(template, newest_first, time_first, supports_prefix_scan, spread):
+    """Templates know whether the newest or the time comes first, and how sensors spread over ranges."""
     template = KeyTemplate.parse(template)
     assert template.newest_first is newest_first
     assert template.time_first is time_first
@@ -250,7 +250,7 @@ def test_what_it_knows_of_itself(template, newest_first, time_first, supports_pr
     ],
 )
 def test_split_keys(template, most, splits):
-    """A new table is split between salts or shards, evenly and never more often than is asked."""
+    """A new table is split evenly between salts or shards, and never into more parts than requested."""
     assert KeyTemplate.parse(template).split_keys(most) == splits
 
 
@@ -259,7 +259,7 @@ def test_split_keys(template, most, splits):
     st.integers(1, 200),
 )
 def test_splits_are_even(text, most):
-    """Splits are in order, at most as many as asked for, and no fewer than half of what is possible."""
+    """Splits are sorted; there are at most as many as requested, and at least half of what is possible."""
     template = KeyTemplate.parse(f"{text}#{{sensor_id}}#{{reverse_us}}")
     splits = template.split_keys(most)
     assert splits == sorted(set(splits))
@@ -268,7 +268,7 @@ def test_splits_are_even(text, most):
 
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_text_and_pickling(text):
-    """A template is its text, equal to any of the same text, and travels between workers as that."""
+    """A template is defined by its text: equal texts are equal templates, and pickling keeps it."""
     template = KeyTemplate.parse(text)
     template.render(Event("a", TEN_THIRTY, {}, {"location": "x", "model": "y"}, "e"), "t")
     copy = pickle.loads(pickle.dumps(template))  # noqa: S301 (our own)
@@ -354,12 +354,12 @@ def test_text_and_pickling(text):
     ],
 )
 def test_refusals(text, problem):
-    """A template whose rows could not be told apart or found again is refused in one line that says why."""
+    """A template whose rows could not be distinguished or found is refused in one line with the reason."""
     assert problem_with(text) == problem
 
 
 def test_refusal_of_a_token():
-    """What is wrong with a token is told as the token tells it."""
+    """A problem of a token is reported in the token's own words."""
     assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is not a token; there are {sensor_id}, ")
     assert problem_with("{}").startswith("{} is not a token; ")
 
@@ -396,8 +396,8 @@ PIECES = [
 @given(
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join), key_events, st.sampled_from(["gg", "a", "schema", "x"])
 )
-def test_whatever_is_accepted_works(text, event, metric):
-    """Any text is refused in one line, or makes keys that read back and never look like the table's own rows."""
+def test_accepted_templates_work(text, event, metric):
+    """Any text is refused in one line, or yields keys that can be parsed and never look like the table's own rows."""
     try:
         template = KeyTemplate.parse(text)
     except TemplateError as error:
@@ -415,7 +415,7 @@ def test_whatever_is_accepted_works(text, event, metric):
     assert template.parse_key(key).sensor_id == event.sensor_id
 
 
-# What only the data can tell
+# Problems that depend on the event
 
 
 def refusal(text, **changes):
@@ -425,14 +425,14 @@ def refusal(text, **changes):
 
 
 def test_default_holds_every_event():
-    """Of a valid event the default template can always make a key."""
+    """The default template has a key for every valid event."""
     event = Event("x" * 256, LATEST_US, {"t": 1.0}, {"location": "a#b"})
     KeyTemplate.parse(DEFAULT).check(event)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"location": ""}])
 def test_missing_metadata(metadata):
-    """A promoted field that is missing or empty is a dead letter."""
+    """An event whose promoted field is missing or empty is a dead letter."""
     assert refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata=metadata) == (
         Reason.MISSING_KEY_FIELD,
         "metadata location is missing or empty, but part of the table's row keys",
@@ -441,7 +441,7 @@ def test_missing_metadata(metadata):
 
 @pytest.mark.parametrize("location", ["#", "a#b", "ü#"])
 def test_metadata_with_a_separator(location):
-    """A promoted field that holds '#' is a dead letter."""
+    """An event whose promoted field contains '#' is a dead letter."""
     reason, detail = refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata={"location": location})
     assert reason is Reason.INVALID_KEY_FIELD
     assert detail == f"metadata location is {location!a}; a field of row keys can't contain '#'"
@@ -449,13 +449,13 @@ def test_metadata_with_a_separator(location):
 
 @pytest.mark.parametrize(("event_id", "reason"), [("", Reason.MISSING_KEY_FIELD), ("a#b", Reason.INVALID_KEY_FIELD)])
 def test_event_id(event_id, reason):
-    """An event's id that is missing or holds '#' is a dead letter where keys are made of it."""
+    """If keys contain the event id, an event whose id is missing or contains '#' is a dead letter."""
     assert refusal("{sensor_id}#{iso_s}#{event_id}", event_id=event_id)[0] is reason
 
 
 @pytest.mark.parametrize("character", ["x", "ü"])
 def test_key_too_long(character):
-    """A key of 4096 bytes fits, one more does not."""
+    """A key of 4096 bytes is accepted; one more byte is not."""
     template = "{metadata.location}#{sensor_id}#{reverse_us}"
     room = 4096 - len("#balloon-7#8228675799876543")
     fits = character * (room // len(character.encode())) + "x" * (room % len(character.encode()))
@@ -467,7 +467,7 @@ def test_key_too_long(character):
 
 
 def test_key_too_long_with_the_longest_metric():
-    """Where keys are made of metrics, the longest of them counts."""
+    """If keys contain metrics, the longest one decides."""
     template = "{metadata.location}#{sensor_id}#{metric}#{reverse_us}"
     metadata = {"location": "x" * 4000}
     KeyTemplate.parse(template).check(EVENT._replace(metadata=metadata, readings={"t": 1.0}))
@@ -483,7 +483,7 @@ def test_key_too_long_with_the_longest_metric():
         ("{iso_s}{metric}#{sensor_id}", None),
     ],
 )
-def test_reserved_beginnings(template, changes, word):
+def test_reserved_prefixes(template, changes, word):
     """A key that would begin like the table's own rows is a dead letter."""
     if changes is None:
         KeyTemplate.parse(template).check(EVENT._replace(readings={word: 1.0}))
@@ -494,8 +494,8 @@ def test_reserved_beginnings(template, changes, word):
         )
 
 
-def test_reserved_beginnings_put_together():
-    """Text before a sensor's id, or a salt, may make a reserved word of it."""
+def test_composed_reserved_prefixes():
+    """Fixed text or a salt before a sensor's id may complete a reserved prefix."""
     assert refusal("a{sensor_id}#{iso_s}", sensor_id="gg")[0] is Reason.RESERVED_KEY
     KeyTemplate.parse("a{sensor_id}#{iso_s}").check(EVENT)
     salted = next(name for name in map(str, range(1000)) if SaltToken("", 1).render(name) == "a")

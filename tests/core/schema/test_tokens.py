@@ -91,8 +91,8 @@ near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 4
         ("bucket:1w", "2026-W08"),
     ],
 )
-def test_time_of_the_table(token, text):
-    """Each time token renders as the table of tokens says, in UTC."""
+def test_rendered_times(token, text):
+    """Each time token renders as documented, in UTC."""
     assert parse_token(token).render(TEN_THIRTY) == text
 
 
@@ -108,7 +108,7 @@ def test_time_of_the_table(token, text):
     ],
 )
 def test_from_the_epoch_to_the_last_instant(token, epoch, last):
-    """Every token keeps its width from the epoch to the last instant that an event may have."""
+    """Every token has the same width from the epoch to the last valid instant."""
     assert parse_token(token).render(0) == epoch
     assert parse_token(token).render(9_999_999_999_999_999) == last
 
@@ -128,8 +128,8 @@ def test_from_the_epoch_to_the_last_instant(token, epoch, last):
         ((2021, 1, 3), "2020-W53"),
     ],
 )
-def test_weeks_are_of_iso(day, week):
-    """A week is ISO's, from Monday, and belongs to the year of its Thursday."""
+def test_iso_weeks(day, week):
+    """Weeks are ISO weeks: they start on Monday and belong to the year of their Thursday."""
     token = parse_token("bucket:1w")
     assert token.render(at(*day)) == week
     start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=token.floor(at(*day)))
@@ -139,7 +139,7 @@ def test_weeks_are_of_iso(day, week):
 
 @given(time_tokens, times, near)
 def test_sorts_by_time(token, time_us, offset_us):
-    """The texts of two instants are in their order, or in the opposite one where the newest comes first."""
+    """Texts are sorted by time, descending if the newest comes first."""
     one, other = sorted((time_us, max(0, time_us + offset_us)), reverse=token.newest_first)
     assert token.render(one) <= token.render(other)
     assert len(token.render(one)) == len(token.render(other))
@@ -147,7 +147,7 @@ def test_sorts_by_time(token, time_us, offset_us):
 
 @given(time_tokens, times)
 def test_reads_back_to_the_start_of_the_grain(token, time_us):
-    """The text reads back to the first instant that is written so; its pattern matches it and it alone."""
+    """A text parses to the first instant that renders so, and its pattern matches only that text."""
     text = token.render(time_us)
     floor_us = token.parse(text)
     assert floor_us == token.floor(time_us) <= time_us
@@ -159,9 +159,9 @@ def test_reads_back_to_the_start_of_the_grain(token, time_us):
 
 @given(time_tokens, times)
 def test_next_is_the_start_of_the_next_grain(token, time_us):
-    """The next grain starts right behind the last instant of this one, which is no longer than said."""
+    """The next grain starts right after the last instant of this one, and a grain is at most grain_us long."""
     if time_us > 9_990_000_000_000_000:
-        time_us -= 366 * DAY_US  # so that the next one can be written
+        time_us -= 366 * DAY_US  # leaves room for the next one
     following = token.next(time_us)
     assert following > time_us
     assert token.floor(following) == following
@@ -187,7 +187,7 @@ def test_next_is_the_start_of_the_next_grain(token, time_us):
     ],
 )
 def test_grain(token, grain_us):
-    """The grain is that of the finest directive: a month is 31 days at most, a year 366."""
+    """The grain is that of the finest directive; a month counts as 31 days and a year as 366."""
     assert parse_token(token).grain_us == grain_us
 
 
@@ -213,15 +213,15 @@ def test_grain(token, grain_us):
         ("bucket:1d", "2026-13-01"),
     ],
 )
-def test_text_that_is_never_written(token, text):
-    """What the token never writes, such as the 53rd week of a short year or the middle of a bucket, is a ValueError."""
+def test_text_that_is_never_rendered(token, text):
+    """Text that the token never renders is a ValueError, such as week 53 of a short year or the middle of a bucket."""
     with pytest.raises(ValueError, match=r"."):
         parse_token(token).parse(text)
 
 
 @pytest.mark.parametrize("time_format", ["%Y", "%Y-%m", "%Y%m%dT%H", "%Y-%j", "%G-%V", "%G%V%u", "%F-%H%M", "%FT%T.%f"])
 def test_formats_that_sort(time_format):
-    """A format from the year to whatever is finest, without a gap, sorts by time."""
+    """A format from the year to any finer unit, without gaps, sorts by time."""
     token = parse_token(f"time:{time_format}")
     assert isinstance(token, TimeToken)
     assert token.text == f"{{time:{time_format}}}"
@@ -254,7 +254,7 @@ def test_formats_that_sort(time_format):
     ],
 )
 def test_formats_that_do_not_sort(time_format, problem):
-    """A format out of order or with a gap is refused with the place, and one that would do."""
+    """A format out of order or with a gap is refused with the position and a format that would do."""
     with pytest.raises(TemplateError) as caught:
         parse_token(f"time:{time_format}")
     assert str(caught.value) == (
@@ -275,7 +275,7 @@ def test_directives_that_do_not_sort(directive):
 
 
 def test_a_format_without_separators_of_keys():
-    """A '#' would part a key in the middle of its time, and could make one that begins like the table's own rows."""
+    """A '#' would split the key within its time, and could form a reserved prefix."""
     with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} contains '#', which separates"):
         parse_token("time:agg#%Y")
 
@@ -284,8 +284,8 @@ def test_a_format_without_separators_of_keys():
     st.lists(st.sampled_from([*(f"%{c}" for c in "YGmdjVuHMSfFT%yBp"), "-", "T", "x"]), max_size=7).map("".join),
     st.data(),
 )
-def test_whatever_is_accepted_sorts(time_format, data):
-    """Any format is refused, or sorts by time and reads back."""
+def test_accepted_formats_sort(time_format, data):
+    """Any format is either refused, or sorts by time and can be parsed."""
     try:
         token = parse_token(f"time:{time_format}")
     except TemplateError:
@@ -297,7 +297,7 @@ def test_whatever_is_accepted_sorts(time_format, data):
 
 @pytest.mark.parametrize("length", ["0", "0s", "7s", "7m", "5h", "25h", "2d", "7d"])
 def test_buckets_that_do_not_divide_a_day(length):
-    """A bucket divides a day, or is an ISO week, so that buckets begin with days and weeks."""
+    """A bucket must divide a day or be an ISO week, so buckets begin with days and weeks."""
     with pytest.raises(TemplateError) as caught:
         parse_token(f"bucket:{length}")
     assert str(caught.value) == (
@@ -306,8 +306,8 @@ def test_buckets_that_do_not_divide_a_day(length):
 
 
 @pytest.mark.parametrize("length", ["", "2w", "1M", "1.5h", "-1h", "hour", "10ms"])
-def test_buckets_that_are_no_duration(length):
-    """What is no duration is refused as such, weeks being told apart."""
+def test_buckets_of_invalid_durations(length):
+    """An invalid duration is refused as such; weeks have their own message."""
     with pytest.raises(TemplateError) as caught:
         parse_token(f"bucket:{length}")
     assert str(caught.value) == (
@@ -318,7 +318,7 @@ def test_buckets_that_are_no_duration(length):
 
 @given(sensor_ids, st.integers(1, 4))
 def test_salt(sensor_id, digits):
-    """A salt is the first digits of the sensor's MD5 in hexadecimal, one of the values that there are."""
+    """A salt is the first hexadecimal digits of the sensor's MD5, and one of the token's values."""
     token = parse_token(f"salt:{digits}")
     assert token == SaltToken(f"{{salt:{digits}}}", digits)
     salt = token.render(sensor_id)
@@ -329,7 +329,7 @@ def test_salt(sensor_id, digits):
 
 @given(sensor_ids, st.integers(2, 10_000))
 def test_shard(sensor_id, count):
-    """A shard is the sensor's hash modulo the count, padded so that all are of one width."""
+    """A shard is the sensor's hash modulo the count, zero-padded to one width."""
     token = parse_token(f"shard:{count}")
     assert token == ShardToken(f"{{shard:{count}}}", count)
     shard = token.render(sensor_id)
@@ -343,8 +343,8 @@ def test_shard(sensor_id, count):
     ("sensor_id", "salt", "shard"),
     [("balloon-7", "0d", "00"), ("3698", "94", "16"), ("a", "0c", "08"), ("~", "4c", "22")],
 )
-def test_salts_and_shards_stay_what_they_are(sensor_id, salt, shard):
-    """A table's rows are found again only as long as these never change."""
+def test_salts_and_shards_are_stable(sensor_id, salt, shard):
+    """These values must never change, or existing rows would not be found."""
     assert parse_token("salt:2").render(sensor_id) == salt
     assert parse_token("shard:32").render(sensor_id) == shard
 
@@ -353,7 +353,7 @@ def test_salts_and_shards_stay_what_they_are(sensor_id, salt, shard):
     ("text", "count"), [("salt:1", 16), ("salt:2", 256), ("shard:2", 2), ("shard:32", 32), ("shard:100", 100)]
 )
 def test_values_are_in_the_order_of_keys(text, count):
-    """All the values there are, in the order in which keys have them."""
+    """A token's values are complete, and in the order of keys."""
     values = parse_token(text).values
     assert len(set(values)) == count
     assert values == sorted(values)
@@ -376,7 +376,7 @@ def test_values_are_in_the_order_of_keys(text, count):
     ],
 )
 def test_numbers_out_of_range(text, problem):
-    """A salt or shard takes a number within its limits, and says which."""
+    """A salt or shard must have a number within its limits, which the error contains."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
     assert str(caught.value).endswith(problem)
@@ -386,13 +386,13 @@ def test_numbers_out_of_range(text, problem):
     ("text", "kind"), [("sensor_id", SensorToken), ("metric", MetricToken), ("event_id", EventIdToken)]
 )
 def test_text_tokens(text, kind):
-    """Text tokens are called by their names."""
+    """Text tokens are named."""
     assert parse_token(text) == kind(f"{{{text}}}")
 
 
 @pytest.mark.parametrize("name", ["location", "_", "a.b-c", "x" * 128])
 def test_metadata_token(name):
-    """A promoted metadata field goes by any name that metadata may have."""
+    """A promoted metadata field can have any valid name of metadata."""
     assert parse_token(f"metadata.{name}") == MetadataToken(f"{{metadata.{name}}}", name)
 
 
@@ -420,8 +420,8 @@ def test_metadata_token(name):
         ":",
     ],
 )
-def test_no_token(text):
-    """What is no token is told in one line, with all that there are."""
+def test_unknown_tokens(text):
+    """An unknown token is reported in one line with all known tokens."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
     assert str(caught.value).startswith(f"{{{text}}} is not a token; there are {{sensor_id}}, {{metric}}, ")

@@ -69,13 +69,13 @@ def problem_with(text):
 
 
 def test_the_default_schema():
-    """The default schema is written whole, and an empty text is the default schema."""
+    """The default schema is written in full, and an empty text is the default schema."""
     assert format_schema(TableSchema.default()) == DEFAULT
     assert parse_schema(DEFAULT) == parse_schema("") == TableSchema.default()
 
 
-def test_a_whole_schema():
-    """Every key of the file is read."""
+def test_a_complete_schema():
+    """Every key of the file is parsed."""
     assert parse_schema(WHOLE) == TableSchema(
         KeyTemplate.parse("{metadata.location}#{sensor_id}#{metric}#{bucket:1d}"),
         LAYOUTS["bucket_columns"],
@@ -94,7 +94,7 @@ def test_a_whole_schema():
 
 @pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
 def test_a_serializing_layout(layout):
-    """A serializing layout has neither metadata nor values of its own, and none are written."""
+    """A serializing layout has neither metadata families nor an encoding of values, and none are written."""
     text = f'key = "{{sensor_id}}#{{bucket:1h}}"\nlayout = "{layout}"\n'
     document = document_of(parse_schema(text))
     assert document.keys() == {"key", "layout", "metrics", "tiers", "policies"}
@@ -102,8 +102,8 @@ def test_a_serializing_layout(layout):
     assert parse_schema(format_schema(parse_schema(text))) == parse_schema(text)
 
 
-def test_what_is_left_out():
-    """What is left out is the default's, a section that is empty is empty."""
+def test_missing_keys():
+    """Missing keys have the defaults; an empty section is empty."""
     assert parse_schema("[tiers]\n").tiers == ()
     assert parse_schema("[metadata]\n").metadata == FamilyRules()
     assert parse_schema('values = "float64"').values is Values.FLOAT64
@@ -158,8 +158,8 @@ def schemas(draw):
 
 
 @given(schemas())
-def test_what_is_written_is_read(schema):
-    """Every schema is read back from its text, which is the same each time."""
+def test_round_trip(schema):
+    """Every schema survives writing and parsing, and its text is always the same."""
     text = format_schema(schema)
     assert parse_schema(text) == schema
     assert format_schema(parse_schema(text)) == text
@@ -249,15 +249,15 @@ def test_what_is_written_is_read(schema):
         ),
     ],
 )
-def test_what_is_wrong(text, problem):
-    """What is no schema is told in one line that begins with the key at fault."""
-    told = problem_with(text)
-    assert told == problem or (problem is None and told.startswith("key: '{sensor_id}' has no time"))
+def test_invalid_schemas(text, problem):
+    """An invalid schema is reported in one line that begins with the wrong key."""
+    message = problem_with(text)
+    assert message == problem or (problem is None and message.startswith("key: '{sensor_id}' has no time"))
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 10_000, "a = " + "9" * 10_000, "[" + "a." * 10_000 + "a]\n"])
-def test_monsters(text):
-    """A file that overwhelms the parser is refused too, in one line."""
+def test_files_that_exceed_the_parser(text):
+    """A file that exceeds the parser's limits is also refused in one line."""
     assert problem_with(text).startswith(("schema: it is not TOML: ", "a: there is no such key"))
 
 
@@ -277,7 +277,7 @@ things = st.recursive(
     )
 )
 def test_any_document(document):
-    """Whatever a file says, it is a schema or a SchemaError of one line, never another error."""
+    """Any document is either a schema or a SchemaError of one line."""
     try:
         schema = schema_of(document)
     except SchemaError as error:
