@@ -63,6 +63,8 @@ class Rewriter:
         for batch in _batches(entries):
             with explained(f"table {self.name}"):
                 try:
+                    # The client takes classes, not is_transient: stream resets are left to the caller's next attempt,
+                    # and no batch is so large that gRPC refuses it.
                     self._table.bulk_mutate_rows(batch, operation_timeout=_TIMEOUT_S, retryable_errors=TRANSIENT)
                 except MutationsExceptionGroup as failures:
                     raise self._cause_of(failures) from failures

@@ -33,14 +33,14 @@ class DeadLetter(NamedTuple):
             events = tuple(decode(original))
         except BadData:
             events = ()
-        declared = message.attributes.get
+        get = message.attributes.get
         return cls(
             message,
             original,
-            declared(REASON, ""),
-            declared(DETAIL, ""),
-            declared(STEP, ""),
-            _time_us(declared(TIME, "")),
+            get(REASON, ""),
+            get(DETAIL, ""),
+            get(STEP, ""),
+            _time_us(get(TIME, "")),
             replays_of(message),
             events,
         )

@@ -27,9 +27,12 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.events import LATEST_US
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
+from pipeline.core.stats import WindowStats
+from pipeline.core.tiers import RestoredShorterWindows
 from pipeline.job.settings import BadFlag, Settings, Target, is_flex_launch
 from pipeline.private_apis.dataflow_client import (
     JobAlreadyExists,
@@ -53,6 +56,8 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_RUNNING,
 )
 _TIMEOUT_S = 10.0
+# Elements that wait for their windows in a job's state, pickled with the names of their classes.
+_PICKLED_BY_NAME = (WindowReadings, RestoredReadings, WindowStats, RestoredShorterWindows)
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
@@ -136,8 +141,9 @@ def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
 
 
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
-    """Returns the settings that the state of a job depends on: an update with other values would misread it."""
+    """Returns what the state of a job depends on besides its steps: an update with other values would misread it."""
     return {
+        "elements": ", ".join(f"{each.__module__}.{each.__qualname__}" for each in _PICKLED_BY_NAME),
         "--deduplicate": str(settings.deduplicate),
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),
@@ -341,8 +347,8 @@ def _remove_files(options: PipelineOptions, folder: str) -> None:
             client = create_storage_client(options, not options.view_as(GoogleCloudOptions).no_auth)
             for blob in client.list_blobs(bucket, prefix=f"{path.rstrip('/')}/"):
                 blob.delete()
-    except ServerProblem as problem:
-        _say(f"staged files are left in {problem}")
+    except (ServerProblem, OSError) as problem:  # OSError: a broken connection
+        _say(f"staged files are left in {folder}: {problem}")
 
 
 def _say(line: str) -> None:

@@ -16,7 +16,7 @@ import click
 from google.cloud import bigtable, pubsub_v1
 from rich.table import Table as Grid
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, check_installed, save_chart, terminal_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
@@ -73,6 +73,7 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
     DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
     is 1 if they differ.
     """
+    check_installed()
     started = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes as Ctrl-C does
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, check_installed, save_chart, terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.text import json_number
@@ -60,6 +60,8 @@ def plot(
     JSON is one line for each window and event drawn, instead of a chart. If the range is empty, nothing is drawn and no
     file is written.
     """
+    if not as_json:
+        check_installed()
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         series = _Series.read(table, sensor, metric, (start_us, end_us), tier, fields)

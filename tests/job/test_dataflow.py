@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import SetupOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from apache_beam.transforms.window import standard_window_fns_pb2
 
@@ -20,6 +20,7 @@ from pipeline.core.events import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
+from pipeline.job import dataflow as dataflow_job
 from pipeline.job.checks import read_targets
 from pipeline.job.dataflow import fingerprint, prepare, schema_label
 from pipeline.job.graph import assemble
@@ -30,6 +31,8 @@ from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {
+    "elements": "pipeline.core.accumulator.WindowReadings, pipeline.core.accumulator.RestoredReadings, "
+    "pipeline.core.stats.WindowStats, pipeline.core.tiers.RestoredShorterWindows",
     "--deduplicate": "True",
     "--max_future": "1:00:00",
     "--bigtable_table": "projects/test-project/instances/instance/tables/table",
@@ -360,6 +363,19 @@ def test_when_the_job_of_a_template_began(storage, folder, known):
         assert before_us <= began_us <= time.time_ns() // 1000
     else:
         assert began_us == LATEST_US
+
+
+def test_staged_files_that_cannot_be_removed(capsys, monkeypatch):
+    """A connection that breaks meanwhile is one line more, and does not replace the reason of the failure."""
+
+    def broken(*_):
+        raise ConnectionResetError("connection reset")
+
+    monkeypatch.setattr(dataflow_job, "create_storage_client", broken)
+    dataflow_job._remove_files(PipelineOptions([]), "gs://bucket/staging/job")
+    assert capsys.readouterr().err == (
+        "tidetable: staged files are left in gs://bucket/staging/job: connection reset\n"
+    )
 
 
 class TestUpdate:
