@@ -44,8 +44,9 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not exhaustive' $(PURE_TESTS)
 
+# Three processes on two cores: tests wait for servers a third of the time.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/faults
+	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/faults
 
 # The longest tests first, so that both processes finish at about the same time.
 test-faults: setup
