@@ -51,7 +51,7 @@ class Reason(StrEnum):
     MISSING_EVENT_TIME = "MISSING_EVENT_TIME"
     """event_time is not set."""
     INVALID_EVENT_TIME = "INVALID_EVENT_TIME"
-    """event_time is not a valid protobuf Timestamp: its nanoseconds are negative, or a second or more."""
+    """event_time is not a valid protobuf Timestamp, or a value that a mapping takes for the time is none."""
     EVENT_TIME_TOO_EARLY = "EVENT_TIME_TOO_EARLY"
     """event_time is before 2000-01-01T00:00:00Z."""
     EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
@@ -82,6 +82,22 @@ class Reason(StrEnum):
     """No column family of the table accepts a metric or metadata entry of the event."""
     ROWS_TOO_LARGE = "ROWS_TOO_LARGE"
     """The table stores one row per metric, and the event's rows would be more than 128 times the event's size."""
+    INEXACT_INTEGER = "INEXACT_INTEGER"
+    """A reading is an integer beyond 2^53 that a double cannot hold exactly."""
+    NOT_A_NUMBER = "NOT_A_NUMBER"
+    """A value that a mapping takes for a reading is not a number."""
+    MISSING_FIELD = "MISSING_FIELD"
+    """A value that a mapping requires is not set."""
+    NAME_COLLISION = "NAME_COLLISION"
+    """A mapping gives two values of one sensor and time the same name."""
+    TOO_MANY_ELEMENTS = "TOO_MANY_ELEMENTS"
+    """A mapping would make events of more than 100,000 elements of one message."""
+    UNKNOWN_REVISION = "UNKNOWN_REVISION"
+    """The message's schema revision does not exist, or does not fit its mapping."""
+    UNKNOWN_FIELDS = "UNKNOWN_FIELDS"
+    """The message has fields that SensorEvent does not have, and --unknown_fields=refuse is set."""
+    REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
+    """The function of --message_decoder refused the message."""
 
 
 SCHEMA_REASONS = frozenset(
@@ -255,6 +271,28 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
+def valid_event(
+    sensor_id: str,
+    time_us: int,
+    readings: dict[str, float],
+    metadata: dict[str, str],
+    event_id: str,
+    latest_us: int,
+) -> Event:
+    """Checks an event that is plain data against every rule of the contract, as :func:`validate` does, and returns it.
+
+    Raises:
+        BadData: for the first rule that the event breaks.
+    """
+    if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):
+        raise _bad_sensor_id(sensor_id)
+    if not EARLIEST_US <= time_us <= min(latest_us, LATEST_US):
+        raise _time_out_of_range(time_us, latest_us)
+    return _new(
+        Event, (sensor_id, time_us, _readings(readings), _metadata(metadata) if metadata else {}, event_id, None)
+    )
+
+
 def is_sensor_id(text: str) -> bool:
     """Returns whether the text is a valid sensor_id."""
     return len(text) <= MAX_SENSOR_ID and _is_sensor_id(text)
@@ -282,7 +320,10 @@ def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
     nanos = event.event_time.nanos
     if not 0 <= nanos < 1_000_000_000:
         return BadData(Reason.INVALID_EVENT_TIME, f"event_time has {nanos} nanoseconds, not 0 to 999,999,999")
-    time_us = event.event_time.seconds * 1_000_000 + nanos // 1000
+    return _time_out_of_range(event.event_time.seconds * 1_000_000 + nanos // 1000, latest_us)
+
+
+def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
     if time_us < EARLIEST_US:
         return BadData(
             Reason.EVENT_TIME_TOO_EARLY,
@@ -330,6 +371,11 @@ def _metadata(metadata: dict[str, str]) -> dict[str, str]:
         if len(value) * 4 > MAX_METADATA_BYTES and len(value.encode()) > MAX_METADATA_BYTES:
             raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
     return metadata
+
+
+def is_name(text: str) -> bool:
+    """Returns whether the text is a valid name of a metric or of metadata."""
+    return len(text) <= MAX_NAME and _matches_name(text)
 
 
 @lru_cache(maxsize=1 << 14)

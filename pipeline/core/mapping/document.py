@@ -1,0 +1,454 @@
+"""Mappings as TOML: parses the text into a :class:`Mapping`, without any knowledge of the message's type.
+
+    message = "acme.v1.Report"            # the full name of a protobuf type, or "json"
+    each = "probes[]"                     # one event for each element; points of one sensor and time are one event
+    sensor = "{site}/{.serial:08x}"
+    time = [{ path = ".at", unit = "ms" }, "$publish_time"]     # the first that is set
+
+    [readings]
+    temperature = { path = ".centi_celsius", scale = 0.01 }
+    "*" = ".values.*"                     # the star in the name is what the star in the path matched
+
+    [metadata]
+    site = "site"
+
+The page on mappings in the documentation describes every key.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable
+from collections.abc import Mapping as Document
+from dataclasses import dataclass, field
+from decimal import Decimal
+from re import Pattern
+from typing import Any, Literal, TypeVar
+from zoneinfo import ZoneInfo
+
+from pipeline.core.events import MAX_METADATA, MAX_READINGS, is_name
+from pipeline.core.mapping.paths import (
+    Current,
+    Path,
+    PathError,
+    Placeholder,
+    Root,
+    parse_attribute_pattern,
+    parse_path,
+    parse_template,
+)
+
+MAX_MAPPING_BYTES = 1 << 20
+JSON = "json"
+UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
+"""Microseconds in a unit of time."""
+
+Scalar = str | int | float | bool
+Choice = Literal["refuse", "null"]
+_T = TypeVar("_T")
+
+
+class MappingError(ValueError):
+    """Raised for a mapping that does not hold. ``str()`` is one line that begins with the key at fault."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}" if key else problem)
+        self.key = key
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What has to hold for a value. ``kind`` is ``is``, ``is_not``, ``set`` or ``glob``."""
+
+    path: Path
+    kind: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from: exactly one of ``path``, ``name_of``, ``template`` and ``constant`` is set.
+
+    Attributes:
+        path: the value's.
+        name_of: of an enum, whose value's name is taken, or of a oneof, whose set field's name is taken.
+        template: text with the values of paths in it.
+        constant: the value itself.
+        when: conditions that have to hold, else the source counts as not set.
+        null: values that count as not set.
+        scale, offset: the reading is value · scale + offset, computed in decimal.
+        signed: the bits of a two's complement number in an unsigned field.
+        invalid: whether a value of the wrong kind refuses the event, or counts as not set.
+        unit: of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
+        time_format: of a time that is text, as ``strptime`` takes it; None is ISO 8601.
+        time_zone: of a time that is text without an offset; None is UTC.
+    """
+
+    path: Path | None = None
+    name_of: Path | None = None
+    template: tuple[str | Placeholder, ...] | None = None
+    constant: str | None = None
+    when: tuple[Condition, ...] = ()
+    null: frozenset[Scalar] = frozenset()
+    scale: Decimal | None = None
+    offset: Decimal | None = None
+    signed: int | None = None
+    invalid: Choice = "refuse"
+    unit: str | None = None
+    time_format: str | None = None
+    time_zone: str | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every path that it reads."""
+        own = [path for path in (self.path, self.name_of) if path]
+        own += [part.path for part in self.template or () if isinstance(part, Placeholder)]
+        return (*own, *(condition.path for condition in self.when))
+
+
+Value = tuple[Source, ...]
+"""The first source that is set."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A reading or a metadata entry, or with ``*`` in its name, any number of them.
+
+    Attributes:
+        name: as the event has it; the ``*`` in it is what the path's star matched, or ``label``.
+        value: of the entry. Of several sources with a star, each name takes the first that has it.
+        label: what the star of the name stands for, if the path has none.
+        excluded: globs of the names that the star leaves out.
+        required: whether an event without it is refused.
+    """
+
+    name: str
+    value: Value
+    label: Value | None = None
+    excluded: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A parsed mapping.
+
+    Attributes:
+        message: the full name of the protobuf type, or ``json``.
+        sensor, time, event_id: of an event.
+        readings, metadata: of an event.
+        each: the repeated fields whose elements become events or parts of them; empty: the message is one event.
+        match: conditions on the message that decide that it is of this type; None: its attribute ``message_type``.
+        unmarked: whether messages without the attribute ``message_type`` are of this type too.
+        skip_if: a message or element is left out if any of these holds.
+        skip_unless: or if any of these does not hold.
+        types: by the names of a path, the message types that its bytes, text or ``Any`` contain, or ``json``.
+        attributes: by name, patterns that name parts of an attribute.
+        rewrite_names: whether names from messages are rewritten to the rule for names.
+        inexact_integers: what becomes of integers that a double can't hold: ``refuse``, ``round`` or ``metadata``.
+        decimal, thousands: how text writes numbers.
+        csv: how CSV files are written.
+    """
+
+    message: str
+    sensor: Value
+    time: Value
+    event_id: Value = ()
+    readings: tuple[Entry, ...] = ()
+    metadata: tuple[Entry, ...] = ()
+    each: tuple[Path, ...] = ()
+    match: tuple[Condition, ...] | None = None
+    unmarked: bool = False
+    skip_if: tuple[Condition, ...] = ()
+    skip_unless: tuple[Condition, ...] = ()
+    types: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    attributes: dict[str, Pattern[str]] = field(default_factory=dict)
+    rewrite_names: bool = False
+    inexact_integers: Literal["refuse", "round", "metadata"] = "refuse"
+    decimal: str = "."
+    thousands: str = ""
+    csv: CsvFormat = CsvFormat()
+
+    @property
+    def paths(self) -> list[tuple[str, Path]]:
+        """Every path of the mapping, with the key that has it."""
+        values = [("sensor", self.sensor), ("time", self.time), ("event_id", self.event_id)]
+        for table, entries in (("readings", self.readings), ("metadata", self.metadata)):
+            for entry in entries:
+                values += [(f"{table}.{entry.name}", entry.value), (f"{table}.{entry.name}", entry.label or ())]
+        found = [(key, path) for key, value in values for source in value for path in source.paths]
+        found += [("each", path) for path in self.each]
+        for key in ("match", "skip_if", "skip_unless"):
+            found += [(key, condition.path) for condition in getattr(self, key) or ()]
+        return found
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The attributes that it reads."""
+        return frozenset(path.names[0] for _, path in self.paths if path.root is Root.ATTRIBUTE)
+
+
+_KEYS = (
+    "message", "unmarked", "match", "skip_if", "skip_unless", "each", "sensor", "time", "event_id", "rewrite_names",
+    "inexact_integers", "invalid", "null", "decimal", "thousands", "types", "attributes", "csv", "readings", "metadata",
+)  # fmt: skip
+_TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
+_TIME_KEYS = ("path", "unit", "format", "time_zone", "when", "null", "invalid")
+_READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "invalid")
+_ENTRY_KEYS = ("name", "except", "required")
+
+
+def parse_mapping(text: str) -> Mapping:
+    """Parses a mapping from TOML. Raises MappingError."""
+    if len(text) > MAX_MAPPING_BYTES:
+        raise MappingError("", f"a mapping has at most {MAX_MAPPING_BYTES >> 20} MiB")
+    try:
+        document = tomllib.loads(text)
+    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
+    except (ValueError, RecursionError) as error:
+        raise MappingError("", f"it is not TOML: {' '.join(str(error).split())}") from None
+    return _Parser(document).mapping()
+
+
+class _Parser:
+    def __init__(self, document: Document[str, Any]) -> None:
+        _check_keys("", document, _KEYS)
+        self._document = document
+        self._invalid = self._choice("", document, "invalid", ("refuse", "null"))
+        self._null = _nulls("null", document.get("null", []))
+
+    def mapping(self) -> Mapping:
+        document = self._document
+        for key in ("message", "sensor", "time", "readings"):
+            if key not in document:
+                raise MappingError(key, "it is missing")
+        return Mapping(
+            message=_of_type("message", document["message"], str, "a text"),
+            sensor=self._value("sensor", document["sensor"], _TEXT_KEYS),
+            time=self._value("time", document["time"], _TIME_KEYS),
+            event_id=self._value("event_id", document["event_id"], _TEXT_KEYS) if "event_id" in document else (),
+            readings=self._entries("readings", _READING_KEYS, MAX_READINGS),
+            metadata=self._entries("metadata", _TEXT_KEYS, MAX_METADATA),
+            each=self._each(),
+            match=_conditions("match", document["match"]) if "match" in document else None,
+            unmarked=self._flag("unmarked"),
+            skip_if=_conditions("skip_if", document.get("skip_if", [])),
+            skip_unless=_conditions("skip_unless", document.get("skip_unless", [])),
+            types=self._types(),
+            attributes=self._attributes(),
+            rewrite_names=self._flag("rewrite_names"),
+            inexact_integers=self._choice("", document, "inexact_integers", ("refuse", "round", "metadata")),
+            decimal=self._choice("", document, "decimal", (".", ",")),
+            thousands=self._choice("", document, "thousands", ("", ",", ".", " ", "'")),
+            csv=self._csv(),
+        )
+
+    def _flag(self, key: str) -> bool:
+        return _of_type(key, self._document.get(key, False), bool, "true or false")
+
+    def _choice(self, prefix: str, table: Document[str, Any], key: str, choices: tuple[str, ...]) -> Any:
+        value = table.get(key, choices[0])
+        if value not in choices:
+            where = f"{prefix}.{key}" if prefix else key
+            raise MappingError(where, f"it is {value!r}, none of {', '.join(map(repr, choices))}")
+        return value
+
+    def _each(self) -> tuple[Path, ...]:
+        value = self._document.get("each", [])
+        paths = tuple(_path("each", text) for text in (value if isinstance(value, list) else [value]))
+        for path in paths:
+            if path.root is not Root.MESSAGE or path.has_star or not isinstance(path.steps[-1], Current):
+                raise MappingError("each", f"{str(path)!r} is not the path of a repeated field, like metrics[]")
+        return paths
+
+    def _types(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        types = {}
+        for text, value in _table("types", self._document.get("types", {})).items():
+            names = tuple(value) if isinstance(value, list) else (value,)
+            for name in names:
+                _of_type(f"types.{text}", name, str, "the full name of a message type, or a list of names")
+            types[_path(f"types.{text}", text).names] = names
+        return types
+
+    def _attributes(self) -> dict[str, Pattern[str]]:
+        table = _table("attributes", self._document.get("attributes", {}))
+        return {name: _located(f"attributes.{name}", parse_attribute_pattern, text) for name, text in table.items()}
+
+    def _csv(self) -> CsvFormat:
+        table = _table("csv", self._document.get("csv", {}))
+        _check_keys("csv", table, ("delimiter", "encoding"))
+        delimiter = _of_type("csv.delimiter", table.get("delimiter", ","), str, "a text")
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise MappingError("csv.delimiter", f"it is {delimiter!r}, not a single character")
+        encoding = _of_type("csv.encoding", table.get("encoding", "utf-8"), str, "a text")
+        try:
+            "".encode(encoding)
+        except LookupError:
+            raise MappingError(
+                "csv.encoding", f"there is no encoding {encoding!r}; common ones are utf-8 and cp1252"
+            ) from None
+        return CsvFormat(delimiter, encoding)
+
+    def _entries(self, key: str, keys: tuple[str, ...], most: int) -> tuple[Entry, ...]:
+        table = _table(key, self._document.get(key, {}))
+        if len(table) > most:
+            raise MappingError(key, f"it has {len(table)} entries, more than the {most} that an event can have")
+        return tuple(self._entry(f"{key}.{name}", name, value, keys) for name, value in table.items())
+
+    def _entry(self, key: str, name: str, value: Any, keys: tuple[str, ...]) -> Entry:
+        table = value if isinstance(value, dict) else {}
+        entry = Entry(
+            name,
+            self._value(key, value, (*keys, *_ENTRY_KEYS)),
+            self._value(f"{key}.name", table["name"], _TEXT_KEYS) if "name" in table else None,
+            tuple(_of_type(f"{key}.except", glob, str, "a list of globs") for glob in _list(table.get("except", []))),
+            _of_type(f"{key}.required", table.get("required", False), bool, "true or false"),
+        )
+        stars = sum(path.has_star for source in entry.value for path in (source.path,) if path)
+        if name.count("*") > 1:
+            raise MappingError(key, "a name has at most one star")
+        if "*" in name and not (entry.label or stars == len(entry.value)):
+            raise MappingError(
+                key, 'a name with a star takes paths that end with one, or name = "path" for what it stands for'
+            )
+        if stars and ("*" not in name or entry.label):
+            raise MappingError(key, "a path with a star needs a name with a star, and nothing else that names it")
+        if not is_name(name.replace("*", "a")):
+            raise MappingError(key, f"{name!r} is not a name of a metric or of metadata")
+        if entry.required and "*" in name:
+            raise MappingError(key, "a name with a star can't be required")
+        return entry
+
+    def _value(self, key: str, value: Any, keys: tuple[str, ...]) -> Value:
+        if isinstance(value, dict):
+            _check_keys(key, value, (*keys, "first"))
+            items = self._alternatives(key, value)
+        else:
+            items = _list(value)
+        if not items:
+            raise MappingError(key, "it names no path")
+        source_keys = tuple(name for name in keys if name not in _ENTRY_KEYS)
+        return tuple(self._source(key, item, source_keys) for item in items)
+
+    def _alternatives(self, key: str, table: dict[str, Any]) -> list[Any]:
+        """Returns the sources of a table: itself, or those of its ``first``, for which its other keys are defaults."""
+        shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
+        if "first" not in table:
+            return [shared]
+        items = _list(table["first"])
+        return [shared | (item if isinstance(item, dict) else {"path": item}) for item in items]
+
+    def _source(self, key: str, item: Any, keys: tuple[str, ...]) -> Source:
+        table = item if isinstance(item, dict) else {"path": item}
+        _check_keys(key, table, keys)
+        if sum(name in table for name in ("path", "name_of", "constant")) != 1:
+            raise MappingError(
+                key, f"it takes exactly one of {', '.join(n for n in ('path', 'name_of', 'constant') if n in keys)}"
+            )
+        text = table.get("path")
+        # A path has no braces outside quotes, and only texts are made of several.
+        is_template = "name_of" in keys and isinstance(text, str) and "{" in text
+        unit, zone, signed = table.get("unit"), table.get("time_zone"), table.get("signed")
+        if unit is not None and unit not in UNITS:
+            raise MappingError(f"{key}.unit", f"it is {unit!r}, none of {', '.join(UNITS)}")
+        if signed is not None and (type(signed) is not int or not 2 <= signed <= 64):
+            raise MappingError(f"{key}.signed", "it is not a number of bits, from 2 to 64")
+        if zone is not None:
+            _check_zone(f"{key}.time_zone", zone)
+        return Source(
+            path=None if text is None or is_template else _path(key, text),
+            name_of=_path(key, table["name_of"]) if "name_of" in table else None,
+            template=_located(key, parse_template, text) if is_template else None,
+            constant=_of_type(f"{key}.constant", table["constant"], str, "a text") if "constant" in table else None,
+            when=_conditions(f"{key}.when", table.get("when", [])),
+            null=self._null | _nulls(f"{key}.null", table.get("null", [])),
+            scale=_decimal(f"{key}.scale", table.get("scale")),
+            offset=_decimal(f"{key}.offset", table.get("offset")),
+            signed=signed,
+            invalid=self._choice(key, {"invalid": self._invalid} | table, "invalid", ("refuse", "null")),
+            unit=unit,
+            time_format=_of_type(f"{key}.format", table["format"], str, "a text") if "format" in table else None,
+            time_zone=zone,
+        )
+
+
+def _conditions(key: str, value: Any) -> tuple[Condition, ...]:
+    conditions = []
+    for table in _list(value):
+        _table(key, table)
+        _check_keys(key, table, ("path", "is", "is_not", "set", "glob"))
+        kinds = [kind for kind in table if kind != "path"]
+        if "path" not in table or len(kinds) != 1:
+            raise MappingError(key, "a condition is a path and one of is, is_not, set and glob")
+        (kind,) = kinds
+        values = tuple(_list(table[kind]))
+        kinds_of = {"set": (bool,), "glob": (str,)}.get(kind, (str, int, float, bool))
+        if not values or not all(isinstance(one, kinds_of) for one in values) or (kind == "set" and len(values) > 1):
+            expected = {"set": "true or false", "glob": "texts"}.get(kind, "texts, numbers, true or false")
+            raise MappingError(f"{key}.{kind}", f"it takes {expected}")
+        path = _path(key, table["path"])
+        if path.has_star:
+            raise MappingError(key, f"{str(path)!r} has a star, which has no single value")
+        conditions.append(Condition(path, kind, values))
+    return tuple(conditions)
+
+
+def _path(key: str, text: Any) -> Path:
+    return _located(key, parse_path, text)
+
+
+def _located(key: str, parse: Callable[[str], _T], text: Any) -> _T:
+    try:
+        return parse(_of_type(key, text, str, "a text"))
+    except PathError as error:
+        raise MappingError(key, str(error)) from None
+
+
+def _nulls(key: str, value: Any) -> frozenset[Scalar]:
+    return frozenset(_of_type(key, one, (str, int, float), "a list of texts and numbers") for one in _list(value))
+
+
+def _decimal(key: str, value: Any) -> Decimal | None:
+    if value is None:
+        return None
+    number = Decimal(str(_of_type(key, value, (int, float), "a number")))
+    if not number.is_finite():
+        raise MappingError(key, f"it is {value}, not a finite number")
+    return number
+
+
+def _check_zone(key: str, zone: Any) -> None:
+    try:
+        ZoneInfo(_of_type(key, zone, str, "a text"))
+    except (OSError, ValueError):
+        raise MappingError(key, f"there is no time zone {zone!r}; a time zone is like Europe/Amsterdam") from None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _table(key: str, value: Any) -> dict[str, Any]:
+    return _of_type(key, value, dict, "a table")
+
+
+def _of_type(key: str, value: Any, kind: Any, expected: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool and bool not in _list(kind)):
+        raise MappingError(key, f"it is not {expected}")
+    return value
+
+
+def _check_keys(prefix: str, table: Document[str, Any], keys: Iterable[str]) -> None:
+    for key in table:
+        if key not in keys:
+            near = difflib.get_close_matches(key, list(keys), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(keys)}"
+            raise MappingError(f"{prefix}.{key}" if prefix else key, f"there is no such key; {hint}")

@@ -1,0 +1,400 @@
+"""Resolves paths against the type of a message, to getters; and stars, to getters of many named values."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from pipeline.core.events import BadData, Reason
+from pipeline.core.mapping import nodes
+from pipeline.core.mapping.descriptors import MessageTypes
+from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.nodes import Entries, Getter, KeyAndValue, Leaf, Many, Node, Plain, Record, Steps
+from pipeline.core.mapping.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
+
+Names = tuple[str, ...]
+
+
+class Resolved(NamedTuple):
+    """One way that a path leads through a type. A path through a oneof has several; at most one of them is set."""
+
+    get: Getter
+    node: Node
+
+
+class Items(NamedTuple):
+    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``."""
+
+    get: Callable[[Any], Iterable[tuple[str, Any]]]
+    node: Node
+
+
+class Resolver:
+    """Resolves paths from the nodes of one message type.
+
+    Args:
+        types: the message types.
+        contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
+    """
+
+    def __init__(self, types: MessageTypes, contents: Mapping[Names, Names]) -> None:
+        self._types = types
+        self._contents = contents
+
+    def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
+        """Resolves a path without a star.
+
+        Args:
+            start: the node at which it begins.
+            steps: of the path.
+            names: of the fields that lead to ``start``.
+
+        Raises:
+            PathError: the type has no such path; the message names the nearest field.
+        """
+        return [Resolved(found.getter, found.to) for found in self._walk(Steps(start), steps, names)]
+
+    def resolve_star(
+        self, start: Node, steps: tuple[Step, ...], names: Names, leaves_out: Callable[[Names], bool]
+    ) -> list[Items]:
+        """Resolves a path with a star.
+
+        Args:
+            start: the node at which it begins.
+            steps: of the path.
+            names: of the fields that lead to ``start``.
+            leaves_out: whether the star leaves out a field, by the names that lead to it.
+
+        Raises:
+            PathError: the type has no such path, or its star goes through a type that contains itself.
+        """
+        at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
+        star, after = steps[at], steps[at + 1 :]
+        names += tuple(step.name for step in steps[:at] if isinstance(step, Field))
+        assert isinstance(star, Star)
+        items = []
+        for found in self._walk(Steps(start), steps[:at], names[: len(names) - _fields(steps[:at])]):
+            for of_star in self._all(found.to, star.deep, after, names, leaves_out, (), ()):
+                items.append(_after(found.getter, of_star))
+        if not items:
+            raise PathError("its star stands for nothing")
+        return items
+
+    def _walk(self, at: Steps, steps: tuple[Step, ...], names: Names) -> list[Steps]:
+        if not steps:
+            return [at]
+        step, rest = steps[0], steps[1:]
+        if isinstance(step, Field):
+            names = (*names, step.name)
+        return [end for middle in self._step(at, step, names) for end in self._walk(middle, rest, names)]
+
+    def _step(self, at: Steps, step: Step, names: Names) -> list[Steps]:
+        match at.to, step:
+            case Record(), Field():
+                return self._fields(at, step.name, names)
+            case Entries() as entries, Field():
+                return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value)]
+            case KeyAndValue() as entry, Field(name="key"):
+                return [at.then(nodes.KEY, entry.key)]
+            case KeyAndValue() as entry, Field(name="value"):
+                return [at.then(lambda pair: entry.content(pair[1]), entry.value)]
+            case Plain(), Field():
+                return self._opened(at.then(nodes.member(step.name), Plain()), names)
+            case Many() as many, Index():
+                return [at.then(nodes.element(step.position, many.content), many.item)]
+            case Plain(), Index():
+                return [at.then(nodes.plain_element(step.position), Plain())]
+            case Many() | Plain(), Extreme():
+                return [self._extreme(at, step, names)]
+            case Many() | Plain(), Lookup():
+                return [self._lookup(at, step, names)]
+        raise PathError(_no_step(at.to, step))
+
+    def _fields(self, at: Steps, name: str, names: Names) -> list[Steps]:
+        record = at.to
+        assert isinstance(record, Record)
+        if field := record.type.fields_by_name.get(name):
+            return self._opened(at.field(field), names)
+        if oneof := record.type.oneofs_by_name.get(name):
+            return [at.field(field) for field in oneof.fields]
+        fields = [field.name for field in record.type.fields]
+        near = difflib.get_close_matches(name, fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
+        raise PathError(f"{record} has no field {name!r}; {hint}")
+
+    def _opened(self, at: Steps, names: Names) -> list[Steps]:
+        """Goes into what bytes, text or an ``Any`` contain, if the mapping says what that is."""
+        contents = self._contents.get(names)
+        if contents is None:
+            return [at]
+        where = ".".join(names)
+        if contents == (JSON,):
+            return [at.then(nodes.embedded_json(where), Plain())]
+        classes = [self._types.message_class(name) for name in contents]
+        if isinstance(at.to, Record) and at.to.type.full_name == "google.protobuf.Any":
+            return [at.then(nodes.packed(one, where), Record(one.DESCRIPTOR)) for one in classes]
+        if len(classes) > 1 or not (isinstance(at.to, Leaf) and at.to.kind == "bytes"):
+            raise PathError(f"{where} is {at.to}; only bytes contain a message, and only an Any one of several types")
+        return [at.then(nodes.embedded(classes[0], where), Record(classes[0].DESCRIPTOR))]
+
+    def _item(self, node: Node) -> tuple[Node, Callable[[Any], Iterable[Any]]]:
+        """Returns the node of an element, and what returns the elements of a value of the node."""
+        if isinstance(node, Many):
+            content = node.content
+            return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
+        return Plain(), nodes.plain_elements
+
+    def _extreme(self, at: Steps, step: Extreme, names: Names) -> Steps:
+        item, items_of = self._item(at.to)
+        value_of = _number_of(_first(self.resolve(item, step.path.steps, names)), str(step.path))
+        better = max if step.greatest else min
+
+        def get(items: Any) -> Any:
+            known = [(value, item) for item in items_of(items) if (value := value_of(item)) is not None]
+            return better(known, key=lambda pair: pair[0])[1] if known else None
+
+        return at.then(get, item)
+
+    def _lookup(self, at: Steps, step: Lookup, names: Names) -> Steps:
+        item, items_of = self._item(at.to)
+        value_of, text = _first(self.resolve(item, step.path.steps, names)), step.text
+
+        def get(items: Any) -> Any:
+            return next((item for item in items_of(items) if _plainly(value_of(item)) == text), None)
+
+        return at.then(get, item)
+
+    def elements(self, start: Node, steps: tuple[Step, ...], names: Names) -> list[Resolved]:
+        """Resolves the path of a repeated field or a map to getters of its elements, without the final ``[]``.
+
+        Raises PathError.
+        """
+        found = []
+        for steps_to in self._walk(Steps(start), steps, names):
+            match steps_to.to:
+                case Many() as many:
+                    content = many.content
+                    get = steps_to.getter
+                    if content is not nodes.itself:
+                        get = nodes.composed(get, lambda items, content=content: [content(item) for item in items])
+                    found.append(Resolved(get, many.item))
+                case Entries() as entries:
+                    pairs = steps_to.then(lambda container: list(container.items()), entries)
+                    found.append(Resolved(pairs.getter, KeyAndValue(entries.key, entries.value, entries.content)))
+                case Plain():
+                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain()))
+        if not found:
+            raise PathError("it is not a repeated field")
+        return found
+
+    def _all(
+        self,
+        node: Node,
+        deep: bool,
+        after: tuple[Step, ...],
+        names: Names,
+        leaves_out: Callable[[Names], bool],
+        prefix: Names,
+        within: tuple[str, ...],
+    ) -> Iterator[Items]:
+        """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
+        if isinstance(node, Plain):
+            rest_of = _first(self.resolve(node, after, names)) if after else None
+            yield Items(_plain_items(deep, rest_of, names, leaves_out, prefix), Plain())
+            return
+        if isinstance(node, Record):
+            for field in node.type.fields:
+                yield from self._of_field(node, field, deep, after, names, leaves_out, prefix, within)
+            return
+        if isinstance(node, Entries):
+            pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
+                (str(key), value) for key, value in container.items()
+            )
+            item, content = node.value, node.content
+        elif isinstance(node, Many):
+            pairs = lambda items: ((str(index), item) for index, item in enumerate(items))  # noqa: E731
+            item, content = node.item, node.content
+        else:
+            raise PathError(f"a star stands for nothing in {node}")
+        for of_item in self._of_item(item, deep, after, (*names, "*"), leaves_out, within):
+            yield Items(_each_named(pairs, content, of_item.get, prefix, names, leaves_out), of_item.node)
+
+    def _of_field(
+        self,
+        record: Record,
+        field: FieldDescriptor,
+        deep: bool,
+        after: tuple[Step, ...],
+        names: Names,
+        leaves_out: Callable[[Names], bool],
+        prefix: Names,
+        within: tuple[str, ...],
+    ) -> Iterator[Items]:
+        names, prefix = (*names, field.name), (*prefix, field.name)
+        if leaves_out(names):
+            return
+        for at in self._opened(Steps(record).field(field), names):
+            if after:
+                try:
+                    ends = self._walk(at, after, names)
+                except PathError:  # another field of the message may have what follows the star
+                    continue
+                yield from (Items(_named(".".join(prefix), end.getter), end.to) for end in ends)
+            elif isinstance(at.to, Leaf):
+                yield Items(_named(".".join(prefix), at.getter), at.to)
+            elif deep:
+                if isinstance(at.to, Record):
+                    _check_not_within(at.to, within)
+                yield from (
+                    _after(at.getter, items)
+                    for items in self._all(at.to, True, after, names, leaves_out, prefix, _deeper(within, at.to))
+                )
+
+    def _of_item(
+        self,
+        item: Node,
+        deep: bool,
+        after: tuple[Step, ...],
+        names: Names,
+        leaves_out: Callable[[Names], bool],
+        within: tuple[str, ...],
+    ) -> Iterator[Items]:
+        """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
+        if after:
+            for end in self._walk(Steps(item), after, names):
+                yield Items(_named("", end.getter), end.to)
+        elif isinstance(item, Leaf):
+            yield Items(_named("", nodes.itself), item)
+        elif deep:
+            if isinstance(item, Record):
+                _check_not_within(item, within)
+            yield from self._all(item, True, after, names, leaves_out, (), _deeper(within, item))
+        elif isinstance(item, Plain):
+            yield Items(_named("", nodes.itself), item)
+
+
+def _fields(steps: tuple[Step, ...]) -> int:
+    return sum(isinstance(step, Field) for step in steps)
+
+
+def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
+    return (*within, node.type.full_name) if isinstance(node, Record) else within
+
+
+def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
+    if record.type.full_name in within:
+        raise PathError(f"** goes through {record}, which contains itself; name its fields")
+
+
+def _named(name: str, get: Getter) -> Callable[[Any], Iterable[tuple[str, Any]]]:
+    def items(value: Any) -> Iterable[tuple[str, Any]]:
+        found = get(value)
+        return () if found is None else ((name, found),)
+
+    return items
+
+
+def _after(get: Getter, items: Items) -> Items:
+    if get is nodes.itself:
+        return items
+    of = items.get
+
+    def get_items(value: Any) -> Iterable[tuple[str, Any]]:
+        value = get(value)
+        return () if value is None else of(value)
+
+    return Items(get_items, items.node)
+
+
+def _each_named(
+    pairs: Callable[[Any], Iterable[tuple[str, Any]]],
+    content: Getter,
+    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
+    prefix: Names,
+    names: Names,
+    leaves_out: Callable[[Names], bool],
+) -> Callable[[Any], Iterator[tuple[str, Any]]]:
+    before = "".join(f"{name}." for name in prefix)
+
+    def items(container: Any) -> Iterator[tuple[str, Any]]:
+        for name, value in pairs(container):
+            if not leaves_out((*names, name)):
+                for rest, item in items_of(content(value)):
+                    yield f"{before}{name}.{rest}" if rest else before + name, item
+
+    return items
+
+
+def _plain_items(
+    deep: bool, rest_of: Getter | None, names: Names, leaves_out: Callable[[Names], bool], prefix: Names
+) -> Callable[[Any], Iterator[tuple[str, Any]]]:
+    before = "".join(f"{name}." for name in prefix)
+
+    def items(value: Any) -> Iterator[tuple[str, Any]]:
+        todo: list[tuple[str, Names, Any]] = [(before, names, value)]
+        while todo:
+            name, at, value = todo.pop()
+            members = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+            found = []
+            for key, member in members:
+                inner = (*at, str(key))
+                if member is None or leaves_out(inner):
+                    continue
+                if type(member) in (dict, list) and deep:
+                    found.append((f"{name}{key}.", inner, member))
+                elif rest_of:
+                    if (end := rest_of(member)) is not None:
+                        yield f"{name}{key}", end
+                elif type(member) not in (dict, list):
+                    yield f"{name}{key}", member
+            todo.extend(reversed(found))
+
+    return items
+
+
+def _first(found: list[Resolved]) -> Getter:
+    if len(found) == 1:
+        return found[0].get
+
+    def get(value: Any) -> Any:
+        return next((one for way in found if (one := way.get(value)) is not None), None)
+
+    return get
+
+
+def _number_of(get: Getter, path: str) -> Getter:
+    def number(value: Any) -> Any:
+        found = get(value)
+        if found is not None and not isinstance(found, (int, float)):
+            raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
+        return None if found != found else found  # NaN
+
+    return number
+
+
+def _plainly(value: Any) -> str | None:
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _key(kind: Leaf, name: str) -> Any:
+    if kind.kind == "string":
+        return name
+    if kind.kind == "bool" and name in ("true", "false"):
+        return name == "true"
+    try:
+        return int(name)
+    except ValueError:
+        raise PathError(f"{name!r} is not a key of a map whose keys are {kind}") from None
+
+
+def _no_step(node: Node, step: Step) -> str:
+    match step:
+        case Field(name=name):
+            if isinstance(node, Many):
+                return f"{name!r} is asked of a repeated field; name an element before it, like [0] or [max rssi], or use each"
+            return f"{name!r} is asked of {node}, which has no fields"
+        case Current():
+            return "[] names the current element of a repeated field that each goes through; each has no such path"
+        case _:
+            return f"a selector in brackets is put on {node}, which is not a repeated field"
