@@ -31,7 +31,7 @@ _WELL_KNOWN = {
 }  # fmt: skip
 
 
-class MessageTypes:
+class Descriptors:
     """The message types of a set of descriptors. It pickles as the serialized set.
 
     Args:
@@ -55,8 +55,8 @@ class MessageTypes:
         self.pool = descriptor_pool.DescriptorPool()
         self._add(self._files)
 
-    def __reduce__(self) -> tuple[type["MessageTypes"], tuple[bytes]]:
-        return MessageTypes, (self.serialized,)
+    def __reduce__(self) -> tuple[type["Descriptors"], tuple[bytes]]:
+        return Descriptors, (self.serialized,)
 
     def descriptor(self, name: str) -> Descriptor:
         """Returns the descriptor of a message type by its full name. Raises MappingError with the nearest name."""

@@ -330,21 +330,13 @@ class _Parser:
     def _value(self, key: str, value: Any, keys: tuple[str, ...]) -> Value:
         if isinstance(value, dict):
             _check_keys(key, value, (*keys, "first"))
-            items = self._alternatives(key, value)
+            items = _alternatives(value)
         else:
             items = _list(value)
         if not items:
             raise MappingError(key, "it names no path")
         source_keys = tuple(name for name in keys if name not in _ENTRY_KEYS)
         return tuple(self._source(key, item, source_keys) for item in items)
-
-    def _alternatives(self, key: str, table: dict[str, Any]) -> list[Any]:
-        """Returns the sources of a table: itself, or those of its ``first``, for which its other keys are defaults."""
-        shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
-        if "first" not in table:
-            return [shared]
-        items = _list(table["first"])
-        return [shared | (item if isinstance(item, dict) else {"path": item}) for item in items]
 
     def _source(self, key: str, item: Any, keys: tuple[str, ...]) -> Source:
         table = item if isinstance(item, dict) else {"path": item}
@@ -378,6 +370,15 @@ class _Parser:
             time_format=_of_type(f"{key}.format", table["format"], str, "a text") if "format" in table else None,
             time_zone=zone,
         )
+
+
+def _alternatives(table: dict[str, Any]) -> list[Any]:
+    """Returns the sources of a table: itself, or those of its ``first``, for which its other keys are defaults."""
+    shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
+    if "first" not in table:
+        return [shared]
+    items = _list(table["first"])
+    return [shared | (item if isinstance(item, dict) else {"path": item}) for item in items]
 
 
 def _conditions(key: str, value: Any) -> tuple[Condition, ...]:

@@ -1,7 +1,8 @@
 """Compiles a mapping against the type of its messages, and makes events of messages with it.
 
-A mapping without ``each`` has one level: the message. With ``each``, every ``[]`` of its path adds a level of elements. A
-path without ``[]`` is read once for each message, one with a single ``[]`` once for each of those elements, and so on.
+A mapping without ``each`` has one level: the message. With ``each``, every ``[]`` of its path adds a level of elements.
+A path without ``[]`` is read once for each message, one with a single ``[]`` once for each of those elements, and so
+on.
 """
 
 import fnmatch
@@ -11,12 +12,21 @@ from typing import Any, NamedTuple
 
 from pipeline.core.events import MAX_READINGS, BadData, Reason, shown
 from pipeline.core.mapping import nodes
-from pipeline.core.mapping.descriptors import MessageTypes
+from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import JSON, Condition, Entry, Mapping, MappingError, Source, Value
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
 from pipeline.core.mapping.paths import Current, Field, Path, PathError, Root, Step
 from pipeline.core.mapping.resolve import Names, Resolver
-from pipeline.core.mapping.values import Inexact, formatted, leaf_text, number_of, text_of, time_of
+from pipeline.core.mapping.values import (
+    Inexact,
+    formatted,
+    leaf_text,
+    number_of,
+    star_number_of,
+    star_text_of,
+    text_of,
+    time_of,
+)
 from pipeline.core.messages import Message
 from pipeline.core.times import format_time, from_datetime
 
@@ -68,8 +78,8 @@ class Mapper:
         MappingError: a path does not fit the type, or a value is of a kind that the mapping can't use.
     """
 
-    def __init__(self, mapping: Mapping, types: MessageTypes | None = None) -> None:
-        types = types or MessageTypes()
+    def __init__(self, mapping: Mapping, types: Descriptors | None = None) -> None:
+        types = types or Descriptors()
         self.mapping = mapping
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
@@ -380,7 +390,8 @@ class _Compiler:
         of_depth: dict[int, list[tuple[ScopeGetter, Getter]]] = {}
         for source in entry.value:
             path = source.path
-            assert path is not None
+            if path is None:
+                continue
             try:
                 level, steps = self._branch.level_of(path)
                 base = self._branch.names[level]
@@ -392,9 +403,9 @@ class _Compiler:
                 continue
             for items in found:
                 if is_reading:
-                    convert = number_of(key, items.node, source, self._mapping, of_star=True)
+                    convert = star_number_of(key, items.node, source, self._mapping)
                 else:
-                    convert = text_of(key, items.node, source, of_star=True)
+                    convert = star_text_of(key, items.node, source)
                 if convert is not None:
                     get, (_, holds) = items.get, self._when(f"{key}.when", source.when)
                     of_depth.setdefault(level + _ROOT, []).append(
@@ -426,8 +437,7 @@ class _Compiler:
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         for at, get, node in self._ways(key, source.path):
-            convert = number_of(key, node, source, self._mapping, of_star=False)
-            assert convert is not None
+            convert = number_of(key, node, source, self._mapping)
             yield at, _at(at, nodes.composed(get, convert))
 
     def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
@@ -440,7 +450,6 @@ class _Compiler:
         else:
             for at, get, node in self._ways(key, source.path):
                 convert = text_of(key, node, source)
-                assert convert is not None
                 yield at, _at(at, nodes.composed(get, convert))
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
@@ -472,7 +481,8 @@ class _Compiler:
     def _name_of(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         """Compiles the name of an enum's value, or of the field of a oneof that is set."""
         path = source.name_of
-        assert path is not None
+        if path is None:
+            return
         *parents, last = path.steps
         if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
             try:
@@ -493,12 +503,12 @@ class _Compiler:
                 return
         for at, get, node in self._ways(key, path):
             convert = text_of(key, node, source, name_of=True)
-            assert convert is not None
             yield at, _at(at, nodes.composed(get, convert))
 
     def _ways(self, key: str, path: Path | None) -> Iterator[tuple[int, Getter, Node]]:
         """Yields how a path leads to its value: the level it is read at, the getter from there, and the node."""
-        assert path is not None
+        if path is None:
+            return
         match path.root:
             case Root.ATTRIBUTE:
                 yield _ENVELOPE, self._attribute(key, path), Leaf("string")

@@ -241,9 +241,7 @@ def parse_template(text: str) -> tuple[str | Placeholder, ...]:
             literal = ""
             path, _, spec = text[position + 1 : end].partition(":")
             if not _FORMAT.fullmatch(spec):
-                raise PathError(
-                    f"{text!r} has the format {spec!r}; formats are d, x, X, o, b with a width as in 08x, .2f, hex, upper, lower"
-                )
+                raise PathError(f"{text!r} has the format {spec!r}; formats are like d, 08x, .2f, hex, upper and lower")
             parts.append(Placeholder(_single(path, text), spec))
             position = end + 1
         elif character == "}":
@@ -266,8 +264,8 @@ _SEGMENT = re.compile(r"\{(\w+)(=\*\*)?\}|([^{}]*)")
 def parse_attribute_pattern(text: str) -> re.Pattern[str]:
     """Parses a pattern of an attribute, such as ``spBv1.0/{group}/DDATA/{node}/{device=**}``.
 
-    The syntax is that of path templates in ``google.api.http``: ``{name}`` is one segment between slashes, ``{name=**}``
-    is all the rest. Raises PathError.
+    The syntax is that of path templates in ``google.api.http``: ``{name}`` is one segment between slashes,
+    ``{name=**}`` is all the rest. Raises PathError.
     """
     parts = []
     for index, segment in enumerate(segments := text.split("/")):

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping import nodes
-from pipeline.core.mapping.descriptors import MessageTypes
+from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import JSON
 from pipeline.core.mapping.nodes import Entries, Getter, KeyAndValue, Leaf, Many, Node, Plain, Record, Steps
 from pipeline.core.mapping.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
@@ -38,7 +38,7 @@ class Resolver:
         contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
     """
 
-    def __init__(self, types: MessageTypes, contents: Mapping[Names, Names]) -> None:
+    def __init__(self, types: Descriptors, contents: Mapping[Names, Names]) -> None:
         self._types = types
         self._contents = contents
 
@@ -70,13 +70,13 @@ class Resolver:
             PathError: the type has no such path, or its star goes through a type that contains itself.
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
-        star, after = steps[at], steps[at + 1 :]
-        names += tuple(step.name for step in steps[:at] if isinstance(step, Field))
-        assert isinstance(star, Star)
-        items = []
-        for found in self._walk(Steps(start), steps[:at], names[: len(names) - _fields(steps[:at])]):
-            for of_star in self._all(found.to, star.deep, after, names, leaves_out, (), ()):
-                items.append(_after(found.getter, of_star))
+        deep, after = steps[at] == Star(deep=True), steps[at + 1 :]
+        inner = names + tuple(step.name for step in steps[:at] if isinstance(step, Field))
+        items = [
+            _after(found.getter, of_star)
+            for found in self._walk(Steps(start), steps[:at], names)
+            for of_star in self._all(found.to, deep, after, inner, leaves_out, (), ())
+        ]
         if not items:
             raise PathError("its star stands for nothing")
         return items
@@ -92,7 +92,7 @@ class Resolver:
     def _step(self, at: Steps, step: Step, names: Names) -> list[Steps]:
         match at.to, step:
             case Record(), Field():
-                return self._fields(at, step.name, names)
+                return self._fields(at, at.to, step.name, names)
             case Entries() as entries, Field():
                 return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value)]
             case KeyAndValue() as entry, Field(name="key"):
@@ -111,9 +111,7 @@ class Resolver:
                 return [self._lookup(at, step, names)]
         raise PathError(_no_step(at.to, step))
 
-    def _fields(self, at: Steps, name: str, names: Names) -> list[Steps]:
-        record = at.to
-        assert isinstance(record, Record)
+    def _fields(self, at: Steps, record: Record, name: str, names: Names) -> list[Steps]:
         if field := record.type.fields_by_name.get(name):
             return self._opened(at.field(field), names)
         if oneof := record.type.oneofs_by_name.get(name):
@@ -174,11 +172,7 @@ class Resolver:
         for steps_to in self._walk(Steps(start), steps, names):
             match steps_to.to:
                 case Many() as many:
-                    content = many.content
-                    get = steps_to.getter
-                    if content is not nodes.itself:
-                        get = nodes.composed(get, lambda items, content=content: [content(item) for item in items])
-                    found.append(Resolved(get, many.item))
+                    found.append(Resolved(nodes.composed(steps_to.getter, _contents(many.content)), many.item))
                 case Entries() as entries:
                     pairs = steps_to.then(lambda container: list(container.items()), entries)
                     found.append(Resolved(pairs.getter, KeyAndValue(entries.key, entries.value, entries.content)))
@@ -274,8 +268,8 @@ class Resolver:
             yield Items(_named("", nodes.itself), item)
 
 
-def _fields(steps: tuple[Step, ...]) -> int:
-    return sum(isinstance(step, Field) for step in steps)
+def _contents(content: Getter) -> Getter:
+    return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
 
 
 def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
@@ -392,7 +386,7 @@ def _no_step(node: Node, step: Step) -> str:
     match step:
         case Field(name=name):
             if isinstance(node, Many):
-                return f"{name!r} is asked of a repeated field; name an element before it, like [0] or [max rssi], or use each"
+                return f"{name!r} is asked of a repeated field; name an element of it, like [0] or [max rssi]"
             return f"{name!r} is asked of {node}, which has no fields"
         case Current():
             return "[] names the current element of a repeated field that each goes through; each has no such path"

@@ -31,8 +31,15 @@ class Inexact(BadData):
         self.text = str(value)
 
 
-def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool) -> Getter | None:
-    """Returns the function that turns a value of a node into a reading; None if the value isn't taken for one.
+def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
+    """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
+    if not isinstance(node, Plain) and not _is_number(node):
+        return None
+    return number_of(key, node, source, mapping, of_star=True)
+
+
+def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
+    """Returns the function that turns a value of a node into a reading.
 
     The function returns a float, or None for a value that counts as not set. It raises BadData.
 
@@ -41,13 +48,11 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
         node: of the value.
         source: how it is converted.
         mapping: how text writes numbers, and what becomes of inexact integers.
-        of_star: whether a star leads to the value: then it takes numbers and booleans, and leaves all else out.
+        of_star: whether values that are no numbers are left out.
 
     Raises:
         MappingError: a value of this node is never a number.
     """
-    if of_star and not isinstance(node, Plain) and not _is_number(node):
-        return None
     if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind in _NUMBERS):
         raise MappingError(key, f"a reading is a number, not {node}")
     convert = _raw_number(key, node, source, mapping, of_star=of_star)
@@ -175,23 +180,28 @@ def _or_null(convert: Getter, source: Source) -> Getter:
     return get
 
 
-def text_of(key: str, node: Node, source: Source, *, of_star: bool = False, name_of: bool = False) -> Getter | None:
-    """Returns the function that turns a value of a node into text; None if the value isn't taken for one.
+def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
+    """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum."""
+    if isinstance(node, Plain):
+        return _without_nulls(_plain_text(key, of_star=True), source)
+    is_text = isinstance(node, Leaf) and node.kind in ("string", "enum")
+    return text_of(key, node, source) if is_text else None
+
+
+def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
+    """Returns the function that turns a value of a node into text.
 
     Args:
         key: the entry, for messages.
         node: of the value.
         source: how it is converted.
-        of_star: whether a star leads to the value: then it takes texts and enums, and leaves all else out.
         name_of: whether the name of an enum's value is taken.
 
     Raises:
         MappingError: a value of this node is never text.
     """
-    if of_star and not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind in ("string", "enum")):
-        return None
     if isinstance(node, Plain):
-        return _without_nulls(_plain_text(key, of_star=of_star), source)
+        return _without_nulls(_plain_text(key, of_star=False), source)
     if not isinstance(node, Leaf) or node.kind not in _TEXTS:
         raise MappingError(key, f"a text is made of a single value, not of {node}")
     if name_of and node.enum is None:
@@ -246,9 +256,7 @@ def _plain_text(key: str, *, of_star: bool) -> Getter:
 def formatted(key: str, node: Node, spec: str) -> Getter:
     """Returns the function that formats a value as a placeholder asks. Raises MappingError, the function BadData."""
     if not spec:
-        get = text_of(key, node, Source())
-        assert get
-        return get
+        return text_of(key, node, Source())
     kinds = {"hex": "bytes", "upper": "string", "lower": "string"}
     is_plain = isinstance(node, Plain)
     if spec in kinds:
@@ -257,7 +265,6 @@ def formatted(key: str, node: Node, spec: str) -> Getter:
         if spec == "hex" and not is_plain:
             return bytes.hex
         text = text_of(key, node, Source())
-        assert text
         return lambda value: str.upper(text(value)) if spec == "upper" else str.lower(text(value))
     integral = spec[-1] in "dxXob"
     if not is_plain and not (
