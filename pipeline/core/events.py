@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from pipeline.core.json_events import parse_json
+from pipeline.core.json_events import InexactInteger, parse_json
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.text import shown as shown  # re-exported for every module that raises BadData
 from pipeline.core.times import format_time
@@ -203,33 +203,46 @@ def decode(message: Message) -> Sequence[SensorEvent]:
     Raises:
         BadData: the message as a whole cannot be parsed.
     """
+    parsed = parse(message)
+    return [parsed] if isinstance(parsed, SensorEvent) else parsed.events
+
+
+def parse(message: Message) -> SensorEvent | SensorEventBatch:
+    """Parses an event, or a batch. Raises BadData."""
     message_type = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
     if message_type == EVENT_TYPE:
-        return [_parse(message, SensorEvent())]
+        return _parse(message, SensorEvent())
     if message_type == BATCH_TYPE:
-        return _parse(message, SensorEventBatch()).events
+        return _parse(message, SensorEventBatch())
     raise BadData(
         Reason.UNKNOWN_MESSAGE_TYPE,
         f"message_type is {shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
     )
 
 
-def _parse(message: Message, into: _Parsed) -> _Parsed:
+def encoding_of(message: Message) -> str:
+    """Returns the encoding of a message: BINARY or JSON. Raises BadData for any other."""
     # A dead letter carries its encoding under another name; see dead_letters.py.
     encoding = message.attributes.get(ENCODING) or message.attributes.get(f"dead_letter_{ENCODING}") or "BINARY"
-    if encoding == "BINARY":
+    if encoding not in ("BINARY", "JSON"):
+        raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
+    return encoding
+
+
+def _parse(message: Message, into: _Parsed) -> _Parsed:
+    if encoding_of(message) == "BINARY":
         try:
             into.ParseFromString(message.data)
         except DecodeError as error:
             raise _unparseable(into, "protobuf", str(error)) from error
         return into
-    if encoding == "JSON":
-        try:
-            parse_json(message.data, into)
-        except ValueError as error:
-            raise _unparseable(into, "JSON", str(error)) from error
-        return into
-    raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
+    try:
+        parse_json(message.data, into)
+    except InexactInteger as error:
+        raise BadData(Reason.INEXACT_INTEGER, str(error)) from error
+    except ValueError as error:
+        raise _unparseable(into, "JSON", str(error)) from error
+    return into
 
 
 def _unparseable(into: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pipeline.core.numbers import exact_float
 from pipeline.core.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
@@ -28,11 +29,19 @@ _TIME = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # a Timestamp's range, the years 1 to 9999
+_MAX_EXACT_DIGITS = 400  # a double has at most 309 digits
 _KINDS = {dict: "an object", list: "an array", str: "a string", float: "a number", bool: "a boolean"}
 
 
+class InexactInteger(ValueError):
+    """Raised for an integer that a double cannot hold exactly. ``str()`` is a one-line message."""
+
+
 def parse_json(data: bytes, into: SensorEvent | SensorEventBatch) -> None:
-    """Fills an empty message from UTF-8 JSON. Raises ValueError with a one-line message if the JSON does not fit."""
+    """Fills an empty message from UTF-8 JSON. Raises ValueError with a one-line message if the JSON does not fit.
+
+    An integer that a double cannot hold exactly raises InexactInteger, which is a ValueError.
+    """
     try:
         document = _DECODER.decode(data.decode())
     except RecursionError:
@@ -47,7 +56,7 @@ def parse_json(data: bytes, into: SensorEvent | SensorEventBatch) -> None:
             try:
                 _fill_event(into.events.add(), event)
             except ValueError as error:
-                raise ValueError(f"{name}[{index}]: {error}") from None
+                raise type(error)(f"{name}[{index}]: {error}") from None
 
 
 def _fill_event(event: SensorEvent, document: Any) -> None:
@@ -97,7 +106,7 @@ def _number(value: Any, name: str) -> float:
             return _NOT_FINITE[value]
         if not _NUMBER.fullmatch(value):
             raise ValueError(f"{shown(name)} is {shown(value)}, not a number")
-        value = float(value)
+        value = _integer(value) if value.lstrip("-").isdecimal() else float(value)
     if type(value) is not float:
         raise _wrong_type(name, value, "a number")
     if math.isinf(value):
@@ -126,6 +135,15 @@ def _wrong_type(name: str, value: Any, expected: str) -> ValueError:
     return ValueError(f"{shown(name)} is {_KINDS.get(type(value), 'null')}, not {expected}")
 
 
+def _integer(text: str) -> float:
+    if len(text) > _MAX_EXACT_DIGITS:  # Python refuses integers of thousands of digits with an error of its own
+        return float(text)
+    number = exact_float(int(text))
+    if number is None:
+        raise InexactInteger(f"{shown(text)} is an integer that a double can't hold exactly")
+    return number
+
+
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number; the mapping requires quotes around it")
 
@@ -144,5 +162,4 @@ def _spellings(message: type[SensorEvent] | type[SensorEventBatch]) -> dict[str,
 
 _EVENT_FIELDS = _spellings(SensorEvent)
 _BATCH_FIELDS = _spellings(SensorEventBatch)
-# Integers are parsed as floats directly: Python refuses integers of thousands of digits with an error of its own.
-_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_unique_names)

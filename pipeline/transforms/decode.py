@@ -1,5 +1,6 @@
 """Decodes Pub/Sub messages to valid events at their event times, and to dead letters."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +13,9 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.dead_letters import dead_letter, event_alone, replays_of, returns_too_often
-from pipeline.core.events import BadData, Event, Reason, decode, shown, validate
+from pipeline.core.dead_letters import dead_letter, replays_of, returns_too_often
+from pipeline.core.events import BadData, Event, Reason, shown
+from pipeline.core.message_types import Decoded, MessageTypes
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import to_datetime
@@ -39,13 +41,20 @@ class Decoder:
         step: the transform that dead letters name.
         max_future: how far ahead of the clock an event time may be.
         schemas: of the tables.
+        types: the message types.
     """
 
-    def __init__(self, step: str, max_future: timedelta, schemas: Sequence[TableSchema]) -> None:
+    def __init__(
+        self, step: str, max_future: timedelta, schemas: Sequence[TableSchema], types: MessageTypes | None = None
+    ) -> None:
+        self._types = types or MessageTypes()
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
         self._schemas = [schema for schema in schemas if not schema.accepts_all_events]
-        self._counts = metrics.BundleCounts(metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS)
+        names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
+        names += [metrics.of_type(*of_type) for of_type in itertools.product(metrics.TYPE_COUNTERS, self._types.names)]
+        self._counts = metrics.BundleCounts(*names)
+        self._by_type = bool(self._types.names)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
         self._letters_dropped = metrics.counter(metrics.LETTERS_DROPPED)
@@ -70,30 +79,36 @@ class Decoder:
             element.ordering_key or "",
         )
         try:
-            protos = decode(message)
+            message_type = self._types.of(message)
+            decoded = message_type.decode(message, now_us + self._max_future_us, self._check)
         except BadData as problem:
             return [], self._refuse(message, problem, now_us)
-        if not protos:
-            self._counts.of[metrics.EMPTY_BATCHES] += 1
-            return [], []
-        events: list[Event] = []
-        dead_letters: list[Message] = []
-        latest_us = now_us + self._max_future_us
-        for index, proto in enumerate(protos):
-            try:
-                event = validate(proto, latest_us)
-                for schema in self._schemas:
-                    schema.check(event)
-            except BadData as problem:
-                dead_letters += self._refuse(event_alone(message, index, proto), problem, now_us)
-            else:
-                events.append(event)
+        events = decoded.events
+        counts = self._counts.of
+        dead_letters = [
+            letter for refused, problem in decoded.refused for letter in self._refuse(refused, problem, now_us)
+        ]
+        counts[metrics.UNKNOWN_FIELDS] += decoded.unknown_fields
         if events:
-            self._counts.of[metrics.EVENTS] += len(events)
+            counts[metrics.EVENTS] += len(events)
             times_us = [event[1] for event in events]
             for time_us in {min(times_us), max(times_us)}:
                 self._event_delay_ms.update((now_us - time_us) // 1000)
+        elif not (dead_letters or decoded.refused or decoded.skipped):
+            counts[metrics.EMPTY_BATCHES] += 1
+        if self._by_type and decoded.type in self._types.names:
+            self._count_type(decoded)
         return events, dead_letters
+
+    def _check(self, event: Event) -> None:
+        for schema in self._schemas:
+            schema.check(event)
+
+    def _count_type(self, decoded: Decoded) -> None:
+        counts = self._counts.of
+        found = (1, len(decoded.events), decoded.skipped, len(decoded.refused))
+        for name, count in zip(metrics.TYPE_COUNTERS, found, strict=True):
+            counts[metrics.of_type(name, decoded.type)] += count
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
         """Returns the dead letter; none for a message that returned too often, which is counted and logged instead."""
@@ -113,7 +128,7 @@ class Decoder:
         return [dead_letter(message, problem, self._step, to_datetime(now_us))]
 
 
-class Decoded(NamedTuple):
+class DecodedMessages(NamedTuple):
     """The outputs of decoding: ``Event`` elements, and ``Message`` elements that are dead letters."""
 
     events: PCollection
@@ -121,7 +136,7 @@ class Decoded(NamedTuple):
 
 
 class DecodeMessages(beam.PTransform):
-    """Decodes ``PubsubMessage`` elements to :class:`Decoded`.
+    """Decodes ``PubsubMessage`` elements to :class:`DecodedMessages`.
 
     The timestamp of an ``Event`` element is its event time, whatever the timestamp of the message.
 
@@ -137,10 +152,10 @@ class DecodeMessages(beam.PTransform):
         self._schemas = tuple(schemas)
         self._clock = clock
 
-    def expand(self, messages: PCollection) -> Any:  # Decoded, which Beam would take for a type hint
+    def expand(self, messages: PCollection) -> Any:  # DecodedMessages, which Beam would take for a type hint
         decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas), self._clock)
         outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
-        return Decoded(outputs[_EVENTS], outputs[_DEAD_LETTERS])
+        return DecodedMessages(outputs[_EVENTS], outputs[_DEAD_LETTERS])
 
 
 class _DecodeFn(beam.DoFn):

@@ -18,6 +18,8 @@ NAMESPACE = "tidetable"
 MESSAGES = "messages"
 # Batches without an event.
 EMPTY_BATCHES = "empty_batches"
+# Fields of built-in messages that their types do not have.
+UNKNOWN_FIELDS = "unknown_fields"
 # Valid events that every table has a place for.
 EVENTS = "events"
 # Dead letters, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
@@ -47,6 +49,10 @@ EXPIRED_EVENTS = "expired_events"
 # Distribution: decoding time minus event time in ms, of the oldest and the newest event of each message. Negative if
 # the publisher's clock is ahead.
 EVENT_DELAY_MS = "event_delay_ms"
+
+# Of each type that is read through a mapping or a decoder function; of_type() names the counters: messages that are not
+# refused as a whole, events, messages or elements that conditions of the mapping left out, and messages refused.
+TYPE_COUNTERS = ("messages_of", "events_of", "skipped_of", "refused_of")
 
 # The bulk writer.
 
@@ -90,6 +96,11 @@ REPAIR_WINDOWS_REWRITTEN = "repair_windows_rewritten"
 REPAIR_WINDOWS_UNTOUCHED = "repair_windows_untouched"
 # Foreign rows beyond the first 1,000 in a part of the table. A row may count more than once.
 REPAIR_FOREIGN_ROWS_UNNAMED = "repair_foreign_rows_unnamed"
+
+
+def of_type(counter: str, message_type: str) -> str:
+    """Returns the name of one of ``TYPE_COUNTERS`` for a message type."""
+    return f"{counter}_{message_type}"
 
 
 def dead_letters_of(reason: str) -> str:

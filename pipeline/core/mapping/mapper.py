@@ -47,7 +47,7 @@ class Made(NamedTuple):
     """An event that a mapping made; nothing of it is checked yet but its kinds of values."""
 
     sensor_id: str
-    event_time_us: int | None
+    event_time_us: int
     readings: dict[str, float]
     metadata: dict[str, str]
     event_id: str
@@ -73,14 +73,17 @@ class Mapper:
     Args:
         mapping: the parsed mapping.
         types: the message types; not needed for JSON.
+        strict: whether a path that the type does not have is an error; otherwise it counts as not set, as in an older
+            revision of a schema.
 
     Raises:
         MappingError: a path does not fit the type, or a value is of a kind that the mapping can't use.
     """
 
-    def __init__(self, mapping: Mapping, types: Descriptors | None = None) -> None:
+    def __init__(self, mapping: Mapping, types: Descriptors | None = None, *, strict: bool = True) -> None:
         types = types or Descriptors()
         self.mapping = mapping
+        self.pool = types.pool
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
         resolver = Resolver(types, mapping.types)
@@ -102,7 +105,7 @@ class Mapper:
                 if unresolved is None
                 else {key: unresolved[key] for key in unresolved.keys() & problems.keys()}
             )
-        if unresolved:
+        if unresolved and strict:
             (key, _), problem = min(unresolved.items(), key=lambda item: item[0][0])
             raise MappingError(key, problem)
 
@@ -130,18 +133,24 @@ class _Run:
     """The events of one message, while they are made."""
 
     def __init__(self) -> None:
-        self.events: dict[tuple[str, int | None], Made] = {}
+        self.events: dict[tuple[str, int], Made | None] = {}  # None for an event that was refused
         self.problems: list[BadData] = []
         self.skipped = 0
         self.elements = 0
 
     def add(self, made: Made) -> None:
-        """Adds an event, or the readings of an element to the event of its sensor and time. Raises BadData."""
+        """Adds an event, or the values of an element to the event of its sensor and time.
+
+        Raises BadData if a name has two values: then the event as a whole is refused.
+        """
         key = made[0], made[1]
-        known = self.events.get(key)
-        if known is None:
+        if key not in self.events:
             self.events[key] = made
             return
+        known = self.events[key]
+        if known is None:
+            return
+        self.events[key] = None
         self.events[key] = known._replace(
             readings=_merged(known.readings, made.readings, "reading"),
             metadata=_merged(known.metadata, made.metadata, "metadata"),
@@ -150,7 +159,7 @@ class _Run:
 
     def result(self, mapping: Mapping) -> Mapped:
         """Returns what was made. Events of elements without a reading count as skipped."""
-        events = list(self.events.values())
+        events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
         if mapping.each:
@@ -286,8 +295,7 @@ class _Plan:
         for write in of_level.writers:
             write(scope, readings, metadata)
         if level == len(self._elements):
-            event_id = (self.event_id(scope) if self.event_id else None) or ""
-            run.add(Made(self.sensor(scope) or "", self.time(scope), readings, metadata, event_id))
+            self._add(run, scope, readings, metadata)
             return
         elements = self._elements[level](scope[-1]) or ()
         run.elements += len(elements)
@@ -303,6 +311,18 @@ class _Plan:
                 if problem.reason is Reason.TOO_MANY_ELEMENTS:
                     raise
                 run.problems.append(_located(problem, self._path, inner))
+
+    def _add(self, run: _Run, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        sensor, time_us = self.sensor(scope), self.time(scope)
+        if sensor is None or time_us is None:
+            if not readings and self._elements:
+                run.skipped += 1
+                return
+            if sensor is None:
+                raise BadData(Reason.MISSING_SENSOR_ID, "the mapping finds no sensor: none of its paths is set")
+            raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
+        event_id = self.event_id(scope) if self.event_id else None
+        run.add(Made(sensor, time_us, readings, metadata, event_id or ""))
 
 
 def _located(problem: BadData, path: str, at: tuple[int, ...]) -> BadData:

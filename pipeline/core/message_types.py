@@ -1,0 +1,343 @@
+"""The message types that a job reads: the built-in ones, those of mappings, and whatever a decoder function reads.
+
+The attribute ``message_type`` names the type of a message, unless a mapping declares other conditions.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from pipeline.core.dead_letters import event_alone
+from pipeline.core.events import BadData, Event, Reason, encoding_of, parse, shown, valid_event, validate
+from pipeline.core.mapping.descriptors import Descriptors
+from pipeline.core.mapping.document import MappingError, parse_mapping
+from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.nodes import parse_plain
+from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.refusals import RefusedMessage
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+
+SCHEMA_REVISION = "googclient_schemarevisionid"
+_MAX_REVISIONS = 100  # compiled, or known not to exist
+
+Check = Callable[[Event], Any]
+"""Raises BadData for an event that a table cannot store."""
+
+UnknownFields = Literal["count", "refuse"]
+
+
+class Decoded(NamedTuple):
+    """What a message contains.
+
+    Attributes:
+        type: the name of its type, for counters.
+        events: valid events that every table has a place for.
+        refused: messages that must become dead letters, with the reasons.
+        skipped: messages or elements that conditions of a mapping left out.
+        unknown_fields: fields that ``SensorEvent`` does not have.
+    """
+
+    type: str
+    events: list[Event]
+    refused: list[tuple[Message, BadData]]
+    skipped: int = 0
+    unknown_fields: int = 0
+
+
+class MessageType(Protocol):
+    """Reads messages of a type."""
+
+    name: str
+
+    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+        """Returns what a message contains.
+
+        Args:
+            message: of the type.
+            latest_us: the latest event time allowed, inclusive.
+            check: raises BadData for an event that a table cannot store.
+
+        Raises:
+            BadData: the message as a whole is refused.
+        """
+
+
+class BuiltIn:
+    """Reads ``SensorEvent`` and ``SensorEventBatch``, the fast way.
+
+    Args:
+        unknown_fields: whether fields that the types do not have are counted or refuse the event.
+    """
+
+    name = EVENT_TYPE
+
+    def __init__(self, unknown_fields: UnknownFields = "count") -> None:
+        self._refuses = unknown_fields == "refuse"
+
+    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+        """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own."""
+        parsed = parse(message)
+        unknown = self._unknown_fields(parsed) if isinstance(parsed, SensorEventBatch) else 0
+        events: list[Event] = []
+        refused = []
+        for index, proto in enumerate([parsed] if isinstance(parsed, SensorEvent) else parsed.events):
+            try:
+                unknown += self._unknown_fields(proto)
+                event = validate(proto, latest_us)
+                check(event)
+            except BadData as problem:
+                refused.append((event_alone(message, index, proto), problem))
+            else:
+                events.append(event)
+        return Decoded(self.name, events, refused, unknown_fields=unknown)
+
+    def _unknown_fields(self, parsed: SensorEvent | SensorEventBatch) -> int:
+        fields = len(UnknownFieldSet(parsed))
+        if fields and self._refuses:
+            name = parsed.DESCRIPTOR.full_name
+            raise BadData(Reason.UNKNOWN_FIELDS, f"the message has {fields} fields that {name} does not have")
+        return fields
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The revisions of a schema that Pub/Sub holds for a topic, as descriptors.
+
+    Attributes:
+        name: the full path of the schema.
+        revisions: serialized descriptor sets by revision; the last one is the newest.
+        fetch: returns the descriptor set of another revision; None if there is no such revision.
+    """
+
+    name: str
+    revisions: Mapping[str, bytes]
+    fetch: Callable[[str], bytes | None]
+
+
+@dataclass
+class Mapped:
+    """Reads messages of another type through a mapping. It pickles as the mapping's text.
+
+    Args:
+        file: the name of the mapping's file, for messages.
+        text: of the mapping, in TOML.
+        descriptors: a serialized ``FileDescriptorSet``, or a schema; neither for JSON.
+    """
+
+    file: str
+    text: str
+    descriptors: bytes | Schema = b""
+    _mappers: dict[str, Mapper | BadData] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.mapping = parse_mapping(self.text)
+        self.name = self.mapping.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mapped, (self.file, self.text, self.descriptors)
+
+    def compile(self) -> Mapper:
+        """Returns the compiled mapping; of a schema, for its newest revision. Raises MappingError.
+
+        Older revisions are compiled too. They may lack fields that came later, but must not have them retyped.
+        """
+        if not isinstance(self.descriptors, Schema):
+            return self._compiled("", self.descriptors, strict=True)
+        *older, newest = self.descriptors.revisions.items()
+        for revision, descriptors in older:
+            self._compiled(revision, descriptors, strict=False)
+        return self._compiled(newest[0], newest[1], strict=True)
+
+    def matches(self, message: Message) -> bool:
+        """Returns whether a message is of this type."""
+        if self.mapping.match is None:
+            message_type = message.attributes.get(MESSAGE_TYPE)
+            return message_type == self.name or (self.mapping.unmarked and not message_type)
+        try:
+            mapper = self._mapper(message)
+            return mapper.matches([message, _parsed(mapper, message)])
+        except BadData:
+            return False
+
+    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+        """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
+        mapper = self._mapper(message)
+        mapped = mapper.map(message, _parsed(mapper, message))
+        events: list[Event] = []
+        problems = mapped.problems
+        for made in mapped.events:
+            try:
+                event = valid_event(*made, latest_us)
+                check(event)
+            except BadData as problem:
+                problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
+            else:
+                events.append(event)
+        refused = [(message, _first_of(problems))] if problems else []
+        return Decoded(self.name, events, refused, mapped.skipped)
+
+    def _mapper(self, message: Message) -> Mapper:
+        if not isinstance(self.descriptors, Schema):
+            found = self._mappers.get("") or self._compiled("", self.descriptors, strict=True)
+        else:
+            found = self._of_revision(self.descriptors, message)
+        if isinstance(found, BadData):
+            raise found
+        return found
+
+    def _of_revision(self, schema: Schema, message: Message) -> Mapper | BadData:
+        attributes = message.attributes
+        revision = attributes.get(SCHEMA_REVISION) or attributes.get(f"dead_letter_{SCHEMA_REVISION}")
+        revision = revision or list(schema.revisions)[-1]
+        if revision in self._mappers:
+            return self._mappers[revision]
+        if len(self._mappers) >= _MAX_REVISIONS:
+            self._mappers.clear()
+        descriptors = schema.revisions.get(revision) or schema.fetch(revision)
+        if descriptors is None:
+            problem = f"schema {schema.name} has no revision {shown(revision)}"
+            self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
+        else:
+            try:
+                return self._compiled(revision, descriptors, strict=False)
+            except MappingError as error:
+                problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
+                self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
+        return self._mappers[revision]
+
+    def _compiled(self, revision: str, descriptors: bytes, *, strict: bool) -> Mapper:
+        mapper = Mapper(self.mapping, Descriptors(descriptors), strict=strict)
+        self._mappers[revision] = mapper
+        return mapper
+
+
+def _parsed(mapper: Mapper, message: Message) -> Any:
+    """Returns what the payload contains. Raises BadData."""
+    if mapper.message_class is None:
+        return parse_plain(message.data, "the message")
+    parsed = mapper.message_class()
+    name = parsed.DESCRIPTOR.full_name
+    try:
+        if encoding_of(message) == "JSON":
+            json_format.Parse(message.data, parsed, descriptor_pool=mapper.pool)
+        else:
+            parsed.ParseFromString(message.data)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError) as error:
+        raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
+    return parsed
+
+
+def _first_of(problems: Sequence[BadData]) -> BadData:
+    first, others = problems[0], len(problems) - 1
+    if not others:
+        return first
+    return BadData(first.reason, f"{first.detail}; and {others:,} more problem{'s' if others > 1 else ''}")
+
+
+class DecoderFunction:
+    """Reads messages with a function that users write. It pickles as the function's name.
+
+    Args:
+        path: ``module:function``; the function takes the payload and the attributes, and returns ``SensorEvent``s.
+
+    Raises:
+        MappingError: there is no such function in this environment.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        module, _, function = path.partition(":")
+        try:
+            self._function = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise MappingError(
+                "", f"{path!r} is not a function of this environment, as module:function: {error}"
+            ) from error
+        if not callable(self._function):
+            raise MappingError("", f"{path!r} is not a function")
+
+    def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
+        return DecoderFunction, (self.name,)
+
+    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+        """See :meth:`MessageType.decode`. Exceptions but RefusedMessage are bugs: they end the bundle."""
+        try:
+            protos = list(self._function(message.data, dict(message.attributes)))
+        except RefusedMessage as refusal:
+            raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
+        events, problems = [], []
+        for proto in protos:
+            try:
+                event = validate(proto, latest_us)
+                check(event)
+            except BadData as problem:
+                problems.append(problem)
+            else:
+                events.append(event)
+        return Decoded(self.name, events, [(message, _first_of(problems))] if problems else [])
+
+
+class MessageTypes:
+    """All types that a job reads. It pickles.
+
+    Args:
+        mapped: types with mappings; the first that matches a message reads it.
+        decoder: reads the messages that no other type matches.
+        default: the name of the type of messages without the attribute ``message_type``; None: such messages are
+            refused, unless a mapping or the decoder takes them.
+        unknown_fields: see :class:`BuiltIn`.
+    """
+
+    def __init__(
+        self,
+        mapped: Iterable[Mapped] = (),
+        decoder: DecoderFunction | None = None,
+        default: str | None = EVENT_TYPE,
+        unknown_fields: UnknownFields = "count",
+    ) -> None:
+        self._mapped = list(mapped)
+        self._decoder = decoder
+        self._default = default
+        self._built_in = BuiltIn(unknown_fields)
+        self._by_name: dict[str, MessageType] = {EVENT_TYPE: self._built_in, BATCH_TYPE: self._built_in}
+        self._by_conditions = [one for one in self._mapped if one.mapping.match is not None]
+        for one in self._mapped:
+            if one.mapping.match is None:
+                self._by_name.setdefault(one.name, one)
+        self._unmarked = next((one for one in self._mapped if one.mapping.unmarked), None)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the types beyond the built-in ones."""
+        return [one.name for one in self._mapped] + ([self._decoder.name] if self._decoder else [])
+
+    def of(self, message: Message) -> MessageType:
+        """Returns the type of a message. Raises BadData if it is of no known type."""
+        for one in self._by_conditions:
+            if one.matches(message):
+                return one
+        name = message.attributes.get(MESSAGE_TYPE)
+        if not name:
+            if self._unmarked:
+                return self._unmarked
+            name = self._default
+        found = self._by_name.get(name) if name else None
+        if found is None:
+            found = self._decoder
+        if found is None:
+            raise self._unknown(name)
+        return found
+
+    def _unknown(self, name: str | None) -> BadData:
+        known = ", ".join([EVENT_TYPE, BATCH_TYPE, *(one.name for one in self._mapped)])
+        if not name:
+            return BadData(
+                Reason.UNKNOWN_MESSAGE_TYPE,
+                f"the attribute message_type is missing, and no type is the default: {known}",
+            )
+        return BadData(Reason.UNKNOWN_MESSAGE_TYPE, f"message_type is {shown(name)}, none of {known}")
