@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pipeline.core.numbers import exact_float
+from pipeline.core.numbers import exact_float_of
 from pipeline.core.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
@@ -29,7 +29,6 @@ _TIME = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # a Timestamp's range, the years 1 to 9999
-_MAX_EXACT_DIGITS = 400  # a double has at most 309 digits
 _KINDS = {dict: "an object", list: "an array", str: "a string", float: "a number", bool: "a boolean"}
 
 
@@ -136,9 +135,7 @@ def _wrong_type(name: str, value: Any, expected: str) -> ValueError:
 
 
 def _integer(text: str) -> float:
-    if len(text) > _MAX_EXACT_DIGITS:  # Python refuses integers of thousands of digits with an error of its own
-        return float(text)
-    number = exact_float(int(text))
+    number = exact_float_of(text)
     if number is None:
         raise InexactInteger(f"{shown(text)} is an integer that a double can't hold exactly")
     return number
