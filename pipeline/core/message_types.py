@@ -54,13 +54,13 @@ class MessageType(Protocol):
 
     name: str
 
-    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """Returns what a message contains.
 
         Args:
             message: of the type.
             latest_us: the latest event time allowed, inclusive.
-            check: raises BadData for an event that a table cannot store.
+            checks: of the tables.
 
         Raises:
             BadData: the message as a whole is refused.
@@ -79,7 +79,7 @@ class BuiltIn:
     def __init__(self, unknown_fields: UnknownFields = "count") -> None:
         self._refuses = unknown_fields == "refuse"
 
-    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own."""
         parsed = parse(message)
         unknown = self._unknown_fields(parsed) if isinstance(parsed, SensorEventBatch) else 0
@@ -89,7 +89,8 @@ class BuiltIn:
             try:
                 unknown += self._unknown_fields(proto)
                 event = validate(proto, latest_us)
-                check(event)
+                for check in checks:
+                    check(event)
             except BadData as problem:
                 refused.append((event_alone(message, index, proto), problem))
             else:
@@ -164,7 +165,7 @@ class Mapped:
         except BadData:
             return False
 
-    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
         mapper = self._mapper(message)
         mapped = mapper.map(message, _parsed(mapper, message))
@@ -173,7 +174,8 @@ class Mapped:
         for made in mapped.events:
             try:
                 event = valid_event(*made, latest_us)
-                check(event)
+                for check in checks:
+                    check(event)
             except BadData as problem:
                 problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
             else:
@@ -264,7 +266,7 @@ class DecoderFunction:
     def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
         return DecoderFunction, (self.name,)
 
-    def decode(self, message: Message, latest_us: int, check: Check) -> Decoded:
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. Exceptions but RefusedMessage are bugs: they end the bundle."""
         try:
             protos = list(self._function(message.data, dict(message.attributes)))
@@ -274,7 +276,8 @@ class DecoderFunction:
         for proto in protos:
             try:
                 event = validate(proto, latest_us)
-                check(event)
+                for check in checks:
+                    check(event)
             except BadData as problem:
                 problems.append(problem)
             else:

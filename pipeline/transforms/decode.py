@@ -50,7 +50,7 @@ class Decoder:
         self._types = types or MessageTypes()
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
-        self._schemas = [schema for schema in schemas if not schema.accepts_all_events]
+        self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
         names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
         names += [metrics.of_type(*of_type) for of_type in itertools.product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)
@@ -80,9 +80,12 @@ class Decoder:
         )
         try:
             message_type = self._types.of(message)
-            decoded = message_type.decode(message, now_us + self._max_future_us, self._check)
         except BadData as problem:
             return [], self._refuse(message, problem, now_us)
+        try:
+            decoded = message_type.decode(message, now_us + self._max_future_us, self._checks)
+        except BadData as problem:
+            decoded = Decoded(message_type.name, [], [(message, problem)])
         events = decoded.events
         counts = self._counts.of
         dead_letters = [
@@ -99,10 +102,6 @@ class Decoder:
         if self._by_type and decoded.type in self._types.names:
             self._count_type(decoded)
         return events, dead_letters
-
-    def _check(self, event: Event) -> None:
-        for schema in self._schemas:
-            schema.check(event)
 
     def _count_type(self, decoded: Decoded) -> None:
         counts = self._counts.of

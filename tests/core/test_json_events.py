@@ -77,7 +77,7 @@ class TestReadings:
     def test_integers_that_a_double_cannot_hold(self, text):
         """An integer is never rounded silently: it is refused, with or without quotes."""
         with pytest.raises(BadData) as refused:
-            reading(text)
+            decode(Message(f'{{"readings": {{"t": {text}}}}}'.encode(), {ENCODING: "JSON"}))
         assert refused.value.reason is Reason.INEXACT_INTEGER
 
     def test_nan(self):

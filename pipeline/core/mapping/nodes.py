@@ -153,22 +153,25 @@ class Steps:
         get: from the element at which the path begins; None for the element itself.
         pending: fields of messages, each in the message before.
         to: the node that they lead to.
+        names: of the fields that lead there from the message.
     """
 
     to: Node
     get: Getter | None = None
     pending: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def field(self, field: FieldDescriptor) -> "Steps":
         """Returns the steps, and then the field of the message that they lead to."""
         node = node_of(field)
+        names = (*self.names, field.name)
         if isinstance(node, Record):
-            return Steps(node, self.get, (*self.pending, field.name))
-        return Steps(node, composed(self.get, _read(self.pending, field, node)))
+            return Steps(node, self.get, (*self.pending, field.name), names)
+        return Steps(node, composed(self.get, _read(self.pending, field, node)), (), names)
 
-    def then(self, get: Getter, node: Node) -> "Steps":
-        """Returns the steps, and then another step."""
-        return Steps(node, composed(self.getter, get))
+    def then(self, get: Getter, node: Node, name: str = "") -> "Steps":
+        """Returns the steps, and then another step, which may have a name."""
+        return Steps(node, composed(self.getter, get), (), (*self.names, name) if name else self.names)
 
     @property
     def getter(self) -> Getter:

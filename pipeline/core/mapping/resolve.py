@@ -17,17 +17,25 @@ Names = tuple[str, ...]
 
 
 class Resolved(NamedTuple):
-    """One way that a path leads through a type. A path through a oneof has several; at most one of them is set."""
+    """One way that a path leads through a type. A path through a oneof has several; at most one of them is set.
+
+    ``names`` are those of the fields that lead there from the message.
+    """
 
     get: Getter
     node: Node
+    names: Names
 
 
 class Items(NamedTuple):
-    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``."""
+    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
+
+    ``names`` lead to the values, from the message; ``*`` for an element of a repeated field or an entry of a map.
+    """
 
     get: Callable[[Any], Iterable[tuple[str, Any]]]
     node: Node
+    names: Names
 
 
 class Resolver:
@@ -53,7 +61,7 @@ class Resolver:
         Raises:
             PathError: the type has no such path; the message names the nearest field.
         """
-        return [Resolved(found.getter, found.to) for found in self._walk(Steps(start), steps, names)]
+        return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
 
     def resolve_star(
         self, start: Node, steps: tuple[Step, ...], names: Names, leaves_out: Callable[[Names], bool]
@@ -71,59 +79,65 @@ class Resolver:
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         deep, after = steps[at] == Star(deep=True), steps[at + 1 :]
-        inner = names + tuple(step.name for step in steps[:at] if isinstance(step, Field))
         items = [
             _after(found.getter, of_star)
-            for found in self._walk(Steps(start), steps[:at], names)
-            for of_star in self._all(found.to, deep, after, inner, leaves_out, (), ())
+            for found in self._walk(Steps(start, names=names), steps[:at])
+            for of_star in self._all(found.to, deep, after, found.names, leaves_out, (), ())
         ]
         if not items:
             raise PathError("its star stands for nothing")
         return items
 
-    def _walk(self, at: Steps, steps: tuple[Step, ...], names: Names) -> list[Steps]:
+    def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
         if not steps:
             return [at]
-        step, rest = steps[0], steps[1:]
-        if isinstance(step, Field):
-            names = (*names, step.name)
-        return [end for middle in self._step(at, step, names) for end in self._walk(middle, rest, names)]
+        ends: list[Steps] = []
+        problem = None
+        for middle in self._step(at, steps[0]):
+            try:
+                ends += self._walk(middle, steps[1:])
+            except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
+                problem = problem or error
+        if problem and not ends:
+            raise problem
+        return ends
 
-    def _step(self, at: Steps, step: Step, names: Names) -> list[Steps]:
+    def _step(self, at: Steps, step: Step) -> list[Steps]:
         match at.to, step:
             case Record(), Field():
-                return self._fields(at, at.to, step.name, names)
+                return self._fields(at, at.to, step.name)
             case Entries() as entries, Field():
-                return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value)]
+                return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value, step.name)]
             case KeyAndValue() as entry, Field(name="key"):
-                return [at.then(nodes.KEY, entry.key)]
+                return [at.then(nodes.KEY, entry.key, "key")]
             case KeyAndValue() as entry, Field(name="value"):
-                return [at.then(lambda pair: entry.content(pair[1]), entry.value)]
+                return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
             case Plain(), Field():
-                return self._opened(at.then(nodes.member(step.name), Plain()), names)
+                return self._opened(at.then(nodes.member(step.name), Plain(), step.name))
             case Many() as many, Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
             case Plain(), Index():
                 return [at.then(nodes.plain_element(step.position), Plain())]
             case Many() | Plain(), Extreme():
-                return [self._extreme(at, step, names)]
+                return [self._extreme(at, step)]
             case Many() | Plain(), Lookup():
-                return [self._lookup(at, step, names)]
+                return [self._lookup(at, step)]
         raise PathError(_no_step(at.to, step))
 
-    def _fields(self, at: Steps, record: Record, name: str, names: Names) -> list[Steps]:
+    def _fields(self, at: Steps, record: Record, name: str) -> list[Steps]:
         if field := record.type.fields_by_name.get(name):
-            return self._opened(at.field(field), names)
+            return self._opened(at.field(field))
         if oneof := record.type.oneofs_by_name.get(name):
-            return [at.field(field) for field in oneof.fields]
+            return [opened for field in oneof.fields for opened in self._opened(at.field(field))]
         fields = [field.name for field in record.type.fields]
         near = difflib.get_close_matches(name, fields, n=1)
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
         raise PathError(f"{record} has no field {name!r}; {hint}")
 
-    def _opened(self, at: Steps, names: Names) -> list[Steps]:
+    def _opened(self, at: Steps) -> list[Steps]:
         """Goes into what bytes, text or an ``Any`` contain, if the mapping says what that is."""
-        contents = self._contents.get(names)
+        names = at.names
+        contents = self._contents.get(tuple(name for name in names if name != "*"))
         if contents is None:
             return [at]
         where = ".".join(names)
@@ -143,9 +157,9 @@ class Resolver:
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
         return Plain(), nodes.plain_elements
 
-    def _extreme(self, at: Steps, step: Extreme, names: Names) -> Steps:
+    def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
-        value_of = _number_of(_first(self.resolve(item, step.path.steps, names)), str(step.path))
+        value_of = _number_of(_first(self.resolve(item, step.path.steps, at.names)), str(step.path))
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
@@ -154,9 +168,9 @@ class Resolver:
 
         return at.then(get, item)
 
-    def _lookup(self, at: Steps, step: Lookup, names: Names) -> Steps:
+    def _lookup(self, at: Steps, step: Lookup) -> Steps:
         item, items_of = self._item(at.to)
-        value_of, text = _first(self.resolve(item, step.path.steps, names)), step.text
+        value_of, text = _first(self.resolve(item, step.path.steps, at.names)), step.text
 
         def get(items: Any) -> Any:
             return next((item for item in items_of(items) if _plainly(value_of(item)) == text), None)
@@ -169,15 +183,17 @@ class Resolver:
         Raises PathError.
         """
         found = []
-        for steps_to in self._walk(Steps(start), steps, names):
+        for steps_to in self._walk(Steps(start, names=names), steps):
             match steps_to.to:
                 case Many() as many:
-                    found.append(Resolved(nodes.composed(steps_to.getter, _contents(many.content)), many.item))
+                    get = nodes.composed(steps_to.getter, _contents(many.content))
+                    found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(lambda container: list(container.items()), entries)
-                    found.append(Resolved(pairs.getter, KeyAndValue(entries.key, entries.value, entries.content)))
+                    node = KeyAndValue(entries.key, entries.value, entries.content)
+                    found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain()))
+                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain(), steps_to.names))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -195,7 +211,7 @@ class Resolver:
         """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names)) if after else None
-            yield Items(_plain_items(deep, rest_of, names, leaves_out, prefix), Plain())
+            yield Items(_plain_items(deep, rest_of, names, leaves_out, prefix), Plain(), names)
             return
         if isinstance(node, Record):
             for field in node.type.fields:
@@ -212,7 +228,8 @@ class Resolver:
         else:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, deep, after, (*names, "*"), leaves_out, within):
-            yield Items(_each_named(pairs, content, of_item.get, prefix, names, leaves_out), of_item.node)
+            get = _each_named(pairs, content, of_item.get, prefix, names, leaves_out)
+            yield Items(get, of_item.node, of_item.names)
 
     def _of_field(
         self,
@@ -228,15 +245,15 @@ class Resolver:
         names, prefix = (*names, field.name), (*prefix, field.name)
         if leaves_out(names):
             return
-        for at in self._opened(Steps(record).field(field), names):
+        for at in self._opened(Steps(record, names=names[:-1]).field(field)):
             if after:
                 try:
-                    ends = self._walk(at, after, names)
+                    ends = self._walk(at, after)
                 except PathError:  # another field of the message may have what follows the star
                     continue
-                yield from (Items(_named(".".join(prefix), end.getter), end.to) for end in ends)
+                yield from (Items(_named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
             elif isinstance(at.to, Leaf):
-                yield Items(_named(".".join(prefix), at.getter), at.to)
+                yield Items(_named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
                     _check_not_within(at.to, within)
@@ -256,16 +273,16 @@ class Resolver:
     ) -> Iterator[Items]:
         """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
         if after:
-            for end in self._walk(Steps(item), after, names):
-                yield Items(_named("", end.getter), end.to)
+            for end in self._walk(Steps(item, names=names), after):
+                yield Items(_named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
-            yield Items(_named("", nodes.itself), item)
+            yield Items(_named("", nodes.itself), item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
             yield from self._all(item, True, after, names, leaves_out, (), _deeper(within, item))
         elif isinstance(item, Plain):
-            yield Items(_named("", nodes.itself), item)
+            yield Items(_named("", nodes.itself), item, names)
 
 
 def _contents(content: Getter) -> Getter:
@@ -298,7 +315,7 @@ def _after(get: Getter, items: Items) -> Items:
         value = get(value)
         return () if value is None else of(value)
 
-    return Items(get_items, items.node)
+    return Items(get_items, items.node, items.names)
 
 
 def _each_named(

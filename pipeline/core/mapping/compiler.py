@@ -1,0 +1,314 @@
+"""Compiles the values of a mapping against the type of its messages."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pipeline.core.mapping import nodes
+from pipeline.core.mapping.branches import Branch
+from pipeline.core.mapping.conditions import tester
+from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
+from pipeline.core.mapping.nodes import Getter, Leaf, Node, Record
+from pipeline.core.mapping.paths import Field, Path, PathError, Root, Step
+from pipeline.core.mapping.plan import Plan, written
+from pipeline.core.mapping.resolve import Names, Resolver
+from pipeline.core.mapping.scope import (
+    ENVELOPE,
+    ROOT,
+    Scope,
+    ScopeGetter,
+    at_depth,
+    conditional,
+    constant,
+    envelope,
+    first_set,
+    negated,
+    publish_time,
+)
+from pipeline.core.mapping.values import (
+    formatted,
+    number_of,
+    star_number_of,
+    star_text_of,
+    text_of,
+    time_of,
+)
+from pipeline.core.mapping.writers import fixed, labelled, starred
+from pipeline.core.messages import Message
+
+
+class Use(NamedTuple):
+    """A value that a mapping reads.
+
+    Attributes:
+        key: of the mapping.
+        path: as written.
+        node: what the path leads to.
+        names: of the fields that lead there from the message; ``*`` for an element or an entry that a star stands for.
+        of_star: whether a star leads there.
+    """
+
+    key: str
+    path: str
+    node: Node
+    names: Names
+    of_star: bool = False
+
+
+class Compiler:
+    """Compiles the values of a mapping for one branch.
+
+    Attributes:
+        plan: the compiled branch.
+        unresolved: the paths that the branch does not have, by the key that has them, with the problem.
+        uses: the values that are read.
+    """
+
+    def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
+        self._mapping = mapping
+        self._resolver = resolver
+        self._branch = branch
+        self._named = frozenset(named)
+        self.unresolved: dict[tuple[str, Path], str] = {}
+        self.uses: list[Use] = []
+        self.plan = Plan(branch, written(branch.path))
+
+    def compile(self) -> None:
+        """Compiles every value of the mapping into the plan. Raises MappingError."""
+        mapping, plan = self._mapping, self.plan
+        _, plan.sensor = self._text("sensor", mapping.sensor)
+        _, plan.time = self._first("time", mapping.time, self._time)
+        if mapping.event_id:
+            _, plan.event_id = self._text("event_id", mapping.event_id)
+        for condition in mapping.skip_if:
+            depth, holds = self._condition("skip_if", condition)
+            plan.at(depth).skips.append(holds)
+        for condition in mapping.skip_unless:
+            depth, holds = self._condition("skip_unless", condition)
+            plan.at(depth).skips.append(negated(holds))
+        for entry in mapping.readings:
+            self._add(f"readings.{entry.name}", entry, self._reading, is_reading=True)
+        for entry in mapping.metadata:
+            self._add(f"metadata.{entry.name}", entry, self._metadata, is_reading=False)
+
+    def conditions_of(self, key: str, conditions: Iterable[Condition]) -> list[ScopeGetter]:
+        """Returns functions that return whether the conditions hold."""
+        found = [self._condition(key, condition)[1] for condition in conditions]
+        for (key, path), problem in self.unresolved.items():
+            raise MappingError(key, f"{path}: {problem}")
+        return found
+
+    def _add(self, key: str, entry: Entry, compile_one: Any, *, is_reading: bool) -> None:
+        if "*" in entry.name and entry.label is None:
+            self._add_star(key, entry, is_reading=is_reading)
+            return
+        depth, value_of = self._first(key, entry.value, compile_one)
+        if entry.label is not None:
+            depth_of_label, label_of = self._text(f"{key}.name", entry.label)
+            name_of = self._namer(entry)
+            self.plan.at(max(depth, depth_of_label)).writers.append(
+                labelled(key, value_of, label_of, name_of, is_reading=is_reading)
+            )
+        else:
+            self.plan.at(depth).writers.append(
+                fixed(
+                    key, entry.name, value_of, is_reading=is_reading, required=entry.required, keeps_inexact=self._keeps
+                )
+            )
+
+    @property
+    def _keeps(self) -> bool:
+        return self._mapping.inexact_integers == "metadata"
+
+    def _namer(self, entry: Entry) -> Callable[[str], str | None]:
+        """Returns the function that returns the name of what a star stands for; None if it is left out."""
+        before, _, after = entry.name.partition("*")
+        excluded = [re.compile(fnmatch.translate(glob)) for glob in entry.excluded]
+
+        def name_of(name: str) -> str | None:
+            if excluded and any(glob.fullmatch(name) for glob in excluded):
+                return None
+            return f"{before}{name}{after}"
+
+        return name_of
+
+    def _add_star(self, key: str, entry: Entry, *, is_reading: bool) -> None:
+        of_depth: dict[int, list[tuple[ScopeGetter, Getter]]] = {}
+        for source in entry.value:
+            path = source.path
+            if path is None:
+                continue
+            try:
+                level, steps = self._branch.level_of(path)
+                base = self._branch.names[level]
+                fixed = len(base) + _fields(steps)
+                leaves_out = self._leaves_out(fixed)
+                found = self._resolver.resolve_star(self._branch.levels[level], steps, base, leaves_out)
+            except PathError as error:
+                self.unresolved[key, path] = str(error)
+                continue
+            for items in found:
+                if is_reading:
+                    convert = star_number_of(key, items.node, source, self._mapping)
+                else:
+                    convert = star_text_of(key, items.node, source)
+                if convert is not None:
+                    self.uses.append(Use(key, str(path), items.node, items.names, of_star=True))
+                    get, (_, holds) = items.get, self._when(f"{key}.when", source.when)
+                    of_depth.setdefault(level + ROOT, []).append(
+                        (conditional(at_depth(level + ROOT, get), holds), convert)
+                    )
+        name_of = self._namer(entry)
+        # Of several sources, each name takes the first that has it; across levels, the message's own comes first.
+        for depth, sources in of_depth.items():
+            self.plan.at(depth).writers.append(
+                starred(sources, name_of, is_reading=is_reading, keeps_inexact=self._keeps)
+            )
+
+    def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
+        named = frozenset(names for names in self._named if len(names) >= fixed)
+        return named.__contains__ if named else (lambda _: False)
+
+    def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
+        """Compiles the first source that is set. Returns the deepest level that it reads, and the function."""
+        depths, found = [ROOT], []
+        for source in value:
+            for at, get in compile_one(key, source):
+                depth, holds = self._when(f"{key}.when", source.when)
+                depths += [at, depth]
+                found.append(conditional(get, holds))
+        return max(depths), first_set(found)
+
+    def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
+        return self._first(key, value, self._metadata)
+
+    def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        for at, get, node in self._ways(key, source.path):
+            convert = number_of(key, node, source, self._mapping)
+            yield at, at_depth(at, nodes.composed(get, convert))
+
+    def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        if source.constant is not None:
+            yield ENVELOPE, constant(source.constant)
+        elif source.template is not None:
+            yield self._template(key, source)
+        elif source.name_of is not None:
+            yield from self._name_of(key, source)
+        else:
+            for at, get, node in self._ways(key, source.path):
+                convert = text_of(key, node, source)
+                yield at, at_depth(at, nodes.composed(get, convert))
+
+    def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        path = source.path
+        if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
+            yield ENVELOPE, lambda scope: publish_time(scope[ENVELOPE])
+            return
+        for at, get, node in self._ways(key, path):
+            yield at, at_depth(at, nodes.composed(get, time_of(key, node, source)))
+
+    def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
+        depths, parts = [ROOT], list[ScopeGetter]()
+        for part in source.template or ():
+            if isinstance(part, str):
+                parts.append(constant(part))
+                continue
+            found = []
+            for at, get, node in self._ways(key, part.path):
+                depths.append(at)
+                found.append(at_depth(at, nodes.composed(get, formatted(f"{key}: {part.path}", node, part.format))))
+            parts.append(first_set(found))
+
+        def text(scope: Scope) -> str | None:
+            texts = [part(scope) for part in parts]
+            return None if None in texts else "".join(texts)
+
+        return max(depths), text
+
+    def _name_of(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        """Compiles the name of an enum's value, or of the field of a oneof that is set."""
+        path = source.name_of
+        if path is None:
+            return
+        *parents, last = path.steps
+        if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
+            try:
+                level, steps = (
+                    self._branch.level_of(Path(path.root, tuple(parents), path.text))
+                    if parents
+                    else (len(self._branch.levels) - 1 if path.root is Root.ELEMENT else 0, ())
+                )
+                ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
+            except PathError as error:
+                self.unresolved[key, path] = str(error)
+                return
+            oneofs = [way for way in ways if isinstance(way.node, Record) and last.name in way.node.type.oneofs_by_name]
+            if oneofs:
+                at = level + ROOT
+                for way in oneofs:
+                    yield at, at_depth(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
+                return
+        for at, get, node in self._ways(key, path):
+            convert = text_of(key, node, source, name_of=True)
+            yield at, at_depth(at, nodes.composed(get, convert))
+
+    def _ways(self, key: str, path: Path | None) -> Iterator[tuple[int, Getter, Node]]:
+        """Yields how a path leads to its value: the level it is read at, the getter from there, and the node."""
+        if path is None:
+            return
+        match path.root:
+            case Root.ATTRIBUTE:
+                yield ENVELOPE, self._attribute(key, path), Leaf("string")
+            case Root.ENVELOPE:
+                yield ENVELOPE, envelope(path.names[0]), Leaf("string")
+            case _:
+                try:
+                    level, steps = self._branch.level_of(path)
+                    start, names = self._branch.levels[level], self._branch.names[level]
+                    ways = self._resolver.resolve(start, steps, names)
+                except PathError as error:
+                    self.unresolved[key, path] = str(error)
+                    return
+                for way in ways:
+                    self.uses.append(Use(key, str(path), way.node, way.names))
+                    yield level + ROOT, way.get, way.node
+
+    def _attribute(self, key: str, path: Path) -> Getter:
+        name, *part = path.names
+        if not part:
+            return lambda message: message.attributes.get(name)
+        pattern = self._mapping.attributes.get(name)
+        if pattern is None or part[0] not in pattern.groupindex:
+            known = ", ".join(pattern.groupindex) if pattern else "none; declare them under [attributes]"
+            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; there are {known}")
+        group = part[0]
+
+        def get(message: Message) -> str | None:
+            found = pattern.fullmatch(message.attributes.get(name, ""))
+            return found[group] if found else None
+
+        return get
+
+    def _when(self, key: str, conditions: Iterable[Condition]) -> tuple[int, list[ScopeGetter]]:
+        found = [self._condition(key, condition) for condition in conditions]
+        return max((depth for depth, _ in found), default=ROOT), [holds for _, holds in found]
+
+    def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
+        depths, tests = [ROOT], []
+        for at, get, node in self._ways(key, condition.path):
+            depths.append(at)
+            tests.append((at_depth(at, get), tester(key, condition, node)))
+
+        def holds(scope: Scope) -> bool:
+            for get, test in tests:
+                value = get(scope)
+                if value is not None:
+                    return test(value)
+            return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
+
+        return max(depths), holds
+
+
+def _fields(steps: Iterable[Step]) -> int:
+    return sum(isinstance(step, Field) for step in steps)

@@ -1,0 +1,208 @@
+"""Makes the events of a message, level by level, as a compiled mapping says."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pipeline.core.events import BadData, Reason, shown
+from pipeline.core.mapping.branches import Branch
+from pipeline.core.mapping.document import Mapping
+from pipeline.core.mapping.paths import Current, Field, Step
+from pipeline.core.mapping.scope import ROOT, Scope, ScopeGetter
+from pipeline.core.mapping.writers import Writer
+
+MAX_ELEMENTS = 100_000
+"""More elements of one message refuse it."""
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Made(NamedTuple):
+    """An event that a mapping made; nothing of it is checked yet but its kinds of values."""
+
+    sensor_id: str
+    event_time_us: int
+    readings: dict[str, float]
+    metadata: dict[str, str]
+    event_id: str
+
+
+class Mapped(NamedTuple):
+    """What a mapping makes of a message.
+
+    Attributes:
+        events: in the order of their first elements.
+        problems: why elements were refused, each beginning with the element's position.
+        skipped: messages or elements that conditions left out, and elements without readings.
+    """
+
+    events: list[Made]
+    problems: list[BadData]
+    skipped: int
+
+
+class Run:
+    """The events of one message, while they are made."""
+
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, int], Made | None] = {}  # None for an event that was refused
+        self.problems: list[BadData] = []
+        self.skipped = 0
+        self.elements = 0
+
+    def add(self, made: Made) -> None:
+        """Adds an event, or the values of an element to the event of its sensor and time.
+
+        Raises BadData if a name has two values: then the event as a whole is refused.
+        """
+        key = made[0], made[1]
+        if key not in self.events:
+            self.events[key] = made
+            return
+        known = self.events[key]
+        if known is None:
+            return
+        self.events[key] = None
+        self.events[key] = known._replace(
+            readings=_merged(known.readings, made.readings, "reading"),
+            metadata=_merged(known.metadata, made.metadata, "metadata"),
+            event_id=known.event_id or made.event_id,
+        )
+
+    def result(self, mapping: Mapping) -> Mapped:
+        """Returns what was made. Events of elements without a reading count as skipped."""
+        events = [made for made in self.events.values() if made is not None]
+        if mapping.rewrite_names:
+            events = list(self._rewritten(events))
+        if mapping.each:
+            with_readings = [event for event in events if event.readings]
+            self.skipped += len(events) - len(with_readings)
+            events = with_readings
+        return Mapped(events, self.problems, self.skipped)
+
+    def _rewritten(self, events: list[Made]) -> Iterator[Made]:
+        for event in events:
+            try:
+                yield event._replace(readings=_renamed(event.readings), metadata=_renamed(event.metadata))
+            except BadData as problem:
+                self.problems.append(problem)
+
+
+class Level(NamedTuple):
+    """What is done with the message, or with an element of a level."""
+
+    skips: list[ScopeGetter]
+    writers: list[Writer]
+
+
+class Plan:
+    """A compiled branch: what is read at each level."""
+
+    def __init__(self, branch: Branch, path: str) -> None:
+        self._elements = branch.elements
+        self._path = path
+        self._levels = [Level([], []) for _ in branch.levels]
+        self.sensor: ScopeGetter
+        self.time: ScopeGetter
+        self.event_id: ScopeGetter | None = None
+
+    def at(self, depth: int) -> "Level":
+        """Returns the level whose values are read at a depth of the scope."""
+        return self._levels[depth - ROOT]
+
+    def run(self, run: Run, scope: Scope) -> None:
+        """Makes the events of a message. Raises BadData for problems of the message itself."""
+        self._level(run, scope, 0, {}, {}, ())
+
+    def _level(
+        self,
+        run: Run,
+        scope: Scope,
+        level: int,
+        readings: dict[str, Any],
+        metadata: dict[str, str],
+        at: tuple[int, ...],
+    ) -> None:
+        of_level = self._levels[level]
+        for skip in of_level.skips:
+            if skip(scope):
+                run.skipped += 1
+                return
+        for write in of_level.writers:
+            write(scope, readings, metadata)
+        if level == len(self._elements):
+            self._add(run, scope, readings, metadata)
+            return
+        elements = self._elements[level](scope[-1]) or ()
+        run.elements += len(elements)
+        if run.elements > MAX_ELEMENTS:
+            raise BadData(
+                Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} elements at {self._path}"
+            )
+        for index, element in enumerate(elements):
+            inner = (*at, index)
+            try:
+                self._level(run, [*scope, element], level + 1, dict(readings), dict(metadata), inner)
+            except BadData as problem:
+                if problem.reason is Reason.TOO_MANY_ELEMENTS:
+                    raise
+                run.problems.append(_located(problem, self._path, inner))
+
+    def _add(self, run: Run, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        sensor, time_us = self.sensor(scope), self.time(scope)
+        if sensor is None or time_us is None:
+            if not readings and self._elements:
+                run.skipped += 1
+                return
+            if sensor is None:
+                raise BadData(Reason.MISSING_SENSOR_ID, "the mapping finds no sensor: none of its paths is set")
+            raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
+        event_id = self.event_id(scope) if self.event_id else None
+        run.add(Made(sensor, time_us, readings, metadata, event_id or ""))
+
+
+def _merged(known: dict[str, Any], new: dict[str, Any], what: str) -> dict[str, Any]:
+    for name in known.keys() & new.keys():
+        if known[name] != new[name]:
+            raise BadData(
+                Reason.NAME_COLLISION,
+                f"{what} {name} is {shown(str(known[name]))} and {shown(str(new[name]))} for one sensor and time",
+            )
+    return known | new
+
+
+def _located(problem: BadData, path: str, at: tuple[int, ...]) -> BadData:
+    positions = iter(at)
+    where = re.sub(r"\[\]", lambda _: f"[{next(positions, '')}]", path)
+    return BadData(problem.reason, f"{where}: {problem.detail}")
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values under their rewritten names. Raises BadData if two names are rewritten to the same."""
+    labels: dict[str, str] = {}
+    for label in values:
+        known = labels.setdefault(rewritten(label), label)
+        if known != label:
+            raise BadData(
+                Reason.NAME_COLLISION, f"{shown(known)} and {shown(label)} are both rewritten to {rewritten(label)}"
+            )
+    return {name: values[label] for name, label in labels.items()}
+
+
+def rewritten(name: str) -> str:
+    """Returns the name that a mapping with ``rewrite_names`` gives.
+
+    A slash becomes a dot, any other character that a name cannot have becomes ``_``, and a name that would begin with
+    anything but a letter or ``_`` gets a ``_`` before it.
+    """
+    name = _NOT_IN_NAMES.sub("_", name.replace("/", "."))
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+def written(steps: tuple[Step, ...]) -> str:
+    """Returns the names and the ``[]`` of a path, as text."""
+    parts = [
+        f".{step.name}" if isinstance(step, Field) else "[]" for step in steps if isinstance(step, (Field, Current))
+    ]
+    return "".join(parts).removeprefix(".")
