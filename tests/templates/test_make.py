@@ -20,9 +20,24 @@ FLAGS = (
     "bigtable_table=sensors dead_letters=drop"
 )
 OURS = re.compile(
-    r"PROJECT|REGION|REPOSITORY|BUCKET|TAG|BUILDER|PARAMETERS|JOB|SERVICE_ACCOUNT|MACHINE_TYPE|NUM_WORKERS|MAX_WORKERS"
-    r"|SUBNETWORK|PRIVATE|AT_LEAST_ONCE|UPDATE|DRY_RUN|MAKE.*|MFLAGS|CLOUDSDK_.*"
+    r"PROJECT|REGION|REPOSITORY|BUCKET|TAG|BUILDER|PARAMETERS|JOB|SERVICE_ACCOUNT|(LAUNCHER_)?MACHINE_TYPE"
+    r"|(NUM|MIN|MAX)_WORKERS|SUBNETWORK|PRIVATE|KMS_KEY|LABELS|(PIPELINE|SERVICE)_OPTIONS|AT_LEAST_ONCE|UPDATE|SNAPSHOT"
+    r"|DRY_RUN|MAKE.*|MFLAGS|CLOUDSDK_.*"
 )
+KEY = "projects/my-project/locations/europe-west4/keyRings/ring/cryptoKeys/key"
+# Said in a dry run with PRIVATE=1.
+UNCHECKED = "make: DRY_RUN: whether subnetwork default has Private Google Access is not checked; PRIVATE=1 needs it: "
+ENABLE = (
+    "gcloud compute networks subnets update default --project=my-project --region=europe-west4 "
+    "--enable-private-ip-google-access"
+)
+# A gcloud that keeps what it is asked, and answers from a file: lines of the words that a command has, and the answer.
+GCLOUD = """#!/usr/bin/env bash
+echo "$*" >>"$(dirname "$0")/asked"
+while IFS='|' read -r words answer status; do
+    case "$*" in *"$words"*) [ "$status" = 0 ] && echo "$answer" || echo "$answer" >&2; exit "$status" ;; esac
+done <"$(dirname "$0")/answers"
+"""
 
 
 def environment():
@@ -30,13 +45,13 @@ def environment():
     return {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
 
 
-def make(target, variables):
-    """Runs a target in make's dry-run mode."""
+def make(target, variables, path=""):
+    """Runs a target, by default in make's dry-run mode."""
     declared = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
     return subprocess.run(
         ["make", "--no-print-directory", target, *declared],
         cwd=ROOT,
-        env=environment(),
+        env=environment() | {"PATH": path + os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=False,
@@ -46,7 +61,8 @@ def make(target, variables):
 def commands(target, variables):
     """Returns the printed commands, one per line."""
     made = make(target, variables)
-    assert (made.returncode, made.stderr) == (0, "")
+    said = f"{UNCHECKED}{ENABLE}\n" if variables.get("PRIVATE") == "1" and "SUBNETWORK" not in variables else ""
+    assert (made.returncode, made.stderr) == (0, said)
     return made.stdout.splitlines()
 
 
@@ -72,13 +88,21 @@ def test_template():
         "gcloud builds submit --project=my-project --region=europe-west4 --config=templates/cloudbuild.yaml "
         f"--substitutions=_IMAGE={IMAGE} .",
         f"gcloud dataflow flex-template build {SPEC} --project=my-project --image={IMAGE} --sdk-language=PYTHON "
-        "--metadata-file=templates/metadata.json --enable-streaming-engine",
+        "--metadata-file=templates/metadata.json --enable-streaming-engine "
+        "--staging-location=gs://my-project-tidetable-staging/staging "
+        "--temp-location=gs://my-project-tidetable-staging/temp --worker-machine-type=n2-standard-2 --max-workers=5",
         "mkdir -p build",
         f"gcloud storage cp {SPEC} build/template.json",
         "python3 templates/complete_spec.py build/template.json templates/metadata.json",
         f"gcloud storage cp build/template.json {SPEC}",
         f"echo 'published {SPEC} with {IMAGE}'",
     ]
+
+
+def test_template_with_other_workers():
+    """The template's workers can have another machine type, and be more."""
+    build = commands("template", TAGGED | {"MACHINE_TYPE": "n2-standard-4", "MAX_WORKERS": "20"})[1]
+    assert build.endswith("--worker-machine-type=n2-standard-4 --max-workers=20")
 
 
 def test_template_with_docker():
@@ -90,10 +114,10 @@ def test_template_with_docker():
 
 
 def test_launch():
-    """The template runs with our parameters and its own image, staged in the same bucket, with Streaming Engine."""
+    """The template, whose spec has the image, runs with our parameters, staged in the same bucket."""
     assert commands("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide"}) == [
         "gcloud dataflow flex-template run tide --project=my-project --region=europe-west4 "
-        f"--template-file-gcs-location={SPEC} '--parameters=^ ^{FLAGS} sdk_container_image={IMAGE}' "
+        f"--template-file-gcs-location={SPEC} '--parameters=^ ^{FLAGS}' "
         "--staging-location=gs://my-project-tidetable-staging/staging "
         "--temp-location=gs://my-project-tidetable-staging/temp --enable-streaming-engine"
     ]
@@ -108,12 +132,25 @@ def test_launch():
         ({"MAX_WORKERS": "9"}, "--max-workers=9"),
         ({"SUBNETWORK": "regions/europe-west4/subnetworks/s"}, "--subnetwork=regions/europe-west4/subnetworks/s"),
         ({"PRIVATE": "1"}, "--disable-public-ips"),
-        ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=streaming_mode_at_least_once"),
+        ({"LAUNCHER_MACHINE_TYPE": "n2-standard-2"}, "--launcher-machine-type=n2-standard-2"),
+        (
+            {"KMS_KEY": "projects/p/locations/l/keyRings/r/cryptoKeys/k"},
+            "--dataflow-kms-key=projects/p/locations/l/keyRings/r/cryptoKeys/k",
+        ),
+        ({"LABELS": "team=weather\n    env=prod"}, "--additional-user-labels=^ ^team=weather env=prod"),
+        ({"PIPELINE_OPTIONS": "a=1,2 b=*"}, "--additional-pipeline-options=^ ^a=1,2 b=*"),
+        ({"MIN_WORKERS": "2"}, "--additional-experiments=^ ^min_num_workers=2"),
+        ({"SERVICE_OPTIONS": "a b=0.7"}, "--additional-experiments=^ ^a b=0.7"),
+        ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=^ ^streaming_mode_at_least_once"),
+        (
+            {"SERVICE_OPTIONS": "a", "MIN_WORKERS": "2", "AT_LEAST_ONCE": "1"},
+            "--additional-experiments=^ ^a min_num_workers=2 streaming_mode_at_least_once",
+        ),
         ({"UPDATE": "1"}, "--update"),
     ],
 )
 def test_launch_options(variables, option):
-    """Each further variable adds one option."""
+    """Each further variable adds one option; those for experiments share one."""
     plain = launch_command()
     assert launch_command(**variables) == [*plain, option]
 
@@ -135,7 +172,7 @@ def test_values_survive_quoting():
     """Commas, quotes, stars and equals signs in a value reach gcloud unchanged."""
     parameters = f"{FLAGS} id_attribute=it's,a~key=*|x"
     words = launch_command(PARAMETERS=parameters)
-    assert f"--parameters=^ ^{parameters} sdk_container_image={IMAGE}" in words
+    assert f"--parameters=^ ^{parameters}" in words
 
 
 def test_parameters_over_lines():
@@ -149,7 +186,7 @@ def test_default_image_names():
     (run,) = commands("launch", PLACE | {"PARAMETERS": FLAGS, "JOB": "tide"})
     (image,) = re.findall(r"--image=(\S+)", publish)
     assert re.fullmatch(rf".*/tidetable:{re.escape(__version__)}(-[0-9a-f]{{7,40}}(-dirty)?)?", image)
-    assert f"sdk_container_image={image}'" in run
+    assert run.split("/tidetable-")[1].split(".json")[0] == image.rpartition(":")[2]
 
 
 def test_default_job_names():
@@ -174,6 +211,11 @@ def test_missing_variables():
     [
         ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it must be cloud or docker"),
         ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it must be 1 or 0"),
+        (
+            "launch",
+            {"PARAMETERS": FLAGS, "SNAPSHOT": "1"},
+            "make: SNAPSHOT is 1 without UPDATE=1; it must be set with an update",
+        ),
         ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it must be 1 or 0"),
         (
             "launch",
@@ -185,6 +227,111 @@ def test_missing_variables():
 def test_wrong_variables(target, variables, message):
     """An invalid value is reported in one line, and nothing is run."""
     assert refusal(target, TAGGED | variables) == [message]
+
+
+def launched(folder, answers, **variables):
+    """Launches with a gcloud that gives these answers. Returns make's result and the commands that gcloud was given."""
+    (folder / "gcloud").write_text(GCLOUD)
+    (folder / "gcloud").chmod(0o755)
+    (folder / "answers").write_text("".join(f"{line}\n" for line in answers))
+    made = make("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide", "DRY_RUN": "0"} | variables, f"{folder}:")
+    return made, (folder / "asked").read_text().splitlines()
+
+
+def test_private_access_is_checked(tmp_path):
+    """With private addresses, the subnetwork is looked at first; one of another project is looked at there."""
+    made, (look, run) = launched(tmp_path, ["subnets describe|True|0"], PRIVATE="1")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert look.startswith("compute networks subnets describe default --project=my-project --region=europe-west4 ")
+    assert run.startswith("dataflow flex-template run tide ")
+
+
+@pytest.mark.parametrize(
+    ("subnetwork", "place"),
+    [
+        ("regions/us-east1/subnetworks/s", "s --project=my-project --region=us-east1"),
+        ("projects/host/regions/us-east1/subnetworks/s", "s --project=host --region=us-east1"),
+        ("https://x/compute/v1/projects/host/regions/us-east1/subnetworks/s", "s --project=host --region=us-east1"),
+        ("s", "s --project=my-project --region=europe-west4"),
+    ],
+)
+def test_the_subnetwork_that_is_checked(tmp_path, subnetwork, place):
+    """Every form in which Dataflow takes a subnetwork is understood."""
+    _, (look, *_) = launched(tmp_path, ["subnets describe|True|0"], PRIVATE="1", SUBNETWORK=subnetwork)
+    assert look.startswith(f"compute networks subnets describe {place} ")
+
+
+def test_no_private_access(tmp_path):
+    """Without Private Google Access nothing is launched, and the remedy is named."""
+    made, asked = launched(tmp_path, ["subnets describe|False|0"], PRIVATE="1")
+    assert made.returncode == 2  # make's own
+    assert made.stderr.splitlines()[0] == (
+        f"make: subnetwork default has no Private Google Access, which PRIVATE=1 needs; enable it: {ENABLE}"
+    )
+    assert len(asked) == 1
+
+
+def test_private_access_that_nobody_may_see(tmp_path):
+    """Someone who may not look at the subnetwork is told so, and the job is launched."""
+    made, asked = launched(tmp_path, ["subnets describe|ERROR: permission denied|1"], PRIVATE="1")
+    assert made.returncode == 0
+    assert made.stderr.splitlines() == [
+        "make: could not check whether subnetwork default has Private Google Access, which PRIVATE=1 needs: "
+        "ERROR: permission denied",
+        f"make: if Dataflow refuses the job: {ENABLE}",
+    ]
+    assert asked[-1].startswith("dataflow flex-template run ")
+
+
+def test_a_snapshot_before_an_update(tmp_path):
+    """The running job is looked up and its snapshot taken; the update starts when that is ready."""
+    answers = ["jobs list|job-1|0", "snapshots create|snap-1|0", "snapshots describe|READY|0"]
+    made, (look, take, wait, run) = launched(tmp_path, answers, UPDATE="1", SNAPSHOT="1")
+    assert made.returncode == 0, made.stderr
+    assert "--filter=name=tide" in look
+    assert take.startswith("dataflow snapshots create ")
+    assert "--snapshot-sources=true" in take
+    assert take.endswith(" --job-id=job-1")
+    assert wait.startswith("dataflow snapshots describe snap-1 ")
+    assert run.endswith(" --update")
+    assert made.stdout == "snapshot snap-1 of job job-1, kept for 7 days\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            ["jobs list||0"],
+            "make: no job named tide is running in europe-west4; see: gcloud dataflow jobs list",
+        ),
+        (
+            ["jobs list|job-1|0", "snapshots create|snap-1|0", "snapshots describe|FAILED|0"],
+            "make: snapshot snap-1 is FAILED; the job was not updated",
+        ),
+        (["jobs list|job-1|0", "snapshots create|ERROR: denied|1"], "ERROR: denied"),
+        (
+            ["jobs list|job-1|0", "snapshots create|snap-1|0", "snapshots describe|ERROR: denied|1"],
+            "ERROR: denied",
+        ),
+    ],
+)
+def test_no_update_without_the_snapshot(tmp_path, answers, message):
+    """A job whose snapshot fails is not updated."""
+    made, asked = launched(tmp_path, answers, UPDATE="1", SNAPSHOT="1")
+    assert made.returncode == 2
+    assert made.stderr.splitlines()[0] == message
+    assert not [command for command in asked if "flex-template" in command]
+
+
+def test_a_snapshot_in_a_dry_run():
+    """The printed command takes the snapshot of the job that runs under the name."""
+    variables = TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide", "UPDATE": "1", "SNAPSHOT": "1"}
+    take, _ = commands("launch", variables)
+    assert take.startswith("gcloud dataflow snapshots create ")
+    assert take.endswith(
+        '--job-id="$(gcloud dataflow jobs list --project=my-project --region=europe-west4 --status=active '
+        "--filter=name=tide '--format=value(id)')\""
+    )
 
 
 def test_nothing_is_set_up_first():
@@ -208,7 +355,17 @@ def test_cloud_build_builds_this_dockerfile():
 
 def test_gcloud_reads_the_commands(tmp_path):
     """The real gcloud accepts every option of a launch: it only fails for lack of a login."""
-    words = launch_command(PRIVATE="1", AT_LEAST_ONCE="1", MAX_WORKERS="3", SUBNETWORK="s", UPDATE="1")
+    words = launch_command(
+        PRIVATE="1",
+        AT_LEAST_ONCE="1",
+        MIN_WORKERS="2",
+        MAX_WORKERS="3",
+        UPDATE="1",
+        KMS_KEY="k",
+        LABELS="a=b c=d",
+        PIPELINE_OPTIONS="a=b c=d",
+        LAUNCHER_MACHINE_TYPE="n2-standard-2",
+    )
     ran = subprocess.run(
         words,
         env=environment()

@@ -2,7 +2,7 @@
 #
 #     make template PROJECT=my-project REGION=europe-west4 REPOSITORY=tidetable
 #     terraform -chdir=templates/terraform/example init
-#     terraform -chdir=templates/terraform/example apply -var project=my-project -var template_path=gs://… -var image=…
+#     terraform -chdir=templates/terraform/example apply -var project=my-project -var template_path=gs://…
 
 terraform {
   required_version = ">= 1.9"
@@ -36,12 +36,6 @@ variable "repository" {
   default     = "tidetable"
 }
 
-variable "image" {
-  description = "The image of the launcher and the workers, REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
-  type        = string
-  default     = null
-}
-
 variable "notification_channels" {
   description = "Notification channels of the alerts, projects/P/notificationChannels/N."
   type        = list(string)
@@ -64,7 +58,6 @@ module "tidetable" {
   project       = var.project
   region        = "europe-west4"
   template_path = var.template_path
-  image         = var.image
   repository    = var.repository
   labels        = { team = "sensors" }
 
