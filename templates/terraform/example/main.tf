@@ -36,6 +36,12 @@ variable "repository" {
   default     = "tidetable"
 }
 
+variable "subnetwork" {
+  description = "The workers' subnetwork, regions/europe-west4/subnetworks/NAME, with Private Google Access. Default: that of the default network."
+  type        = string
+  default     = null
+}
+
 variable "notification_channels" {
   description = "Notification channels of the alerts, projects/P/notificationChannels/N."
   type        = list(string)
@@ -59,6 +65,7 @@ module "tidetable" {
   region        = "europe-west4"
   template_path = var.template_path
   repository    = var.repository
+  subnetwork    = var.subnetwork
   labels        = { team = "sensors" }
 
   timestamp_attribute = "event_time"
