@@ -10,11 +10,10 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import TIME, Parsed
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
-from pipeline.core.times import parse_time
 from pipeline.local.fleet import Plan, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -40,9 +39,7 @@ Wait = Callable[[Sequence[SensorEvent]], None]
     show_default=True,
     help="The time between two events of a sensor.",
 )
-@click.option(
-    "--end", type=Parsed("time", parse_time), help="The end of the simulated time, in ISO 8601. Default: now."
-)
+@click.option("--end", type=TIME, default="now", show_default=True, help="The end of the simulated time.")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
 @click.option(
     "--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events."
@@ -69,7 +66,7 @@ def simulate(
     sensors: int,
     duration: timedelta,
     interval: timedelta,
-    end: int | None,
+    end: int,
     batch: int,
     malformed: float,
     late: float,
@@ -93,8 +90,7 @@ def simulate(
     if live:
         _refuse_beside_live(ctx, "end", "late", *(["interval"] if rate else []))
     microsecond = timedelta(microseconds=1)
-    now_us = int(time.time() * 1_000_000)
-    end_us = now_us + duration // microsecond if live else end if end is not None else now_us
+    end_us = end + duration // microsecond if live else end
     plan = Plan(
         sensors=sensors,
         start_us=end_us - duration // microsecond,
