@@ -11,6 +11,7 @@ import click
 import pytest
 
 from pipeline.cli.root import main
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
@@ -77,6 +78,17 @@ def test_every_flag_with_its_default():
         assert actual is None or default == f"`{actual}`", name
 
 
+def test_options_with_a_rule_of_their_own():
+    """The page lists the options that only the command line sets, and those that differ between commands."""
+    page = " ".join(text("flags.md").split())
+    for introduction, names in (
+        ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
+        ("have only such a variable: ", OF_ONE_COMMAND),
+    ):
+        listed = page.partition(introduction)[2].partition(".")[0]
+        assert listed == ", ".join(f"`--{name}`" for name in sorted(names))
+
+
 def test_every_reason():
     """The page lists every reason of dead letters, and no other."""
     assert list(rows_of("dead-letters.md", "## Reasons")) == [reason.value for reason in Reason]
@@ -125,8 +137,9 @@ EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutation
 
 
 def test_every_error_message():
-    """Each message that the table of failures quotes is one of the code's."""
+    """Each message that the table of failures quotes is one of the code's, or of the launch script's."""
     known = {literal.replace("\n", " ") for literal in literals()}
+    known |= set((ROOT / "templates/flex.sh").read_text().splitlines())
     for message in rows_of("operations.md", "## Failures and remedies"):
         for quoted in re.split(r"`, `", message.split("` (")[0]):
             if (
