@@ -5,7 +5,7 @@ import importlib
 import click
 
 from pipeline import __version__
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.problems import ServerProblem
 from pipeline.core.text import plain
 
 # A command's module is imported only when the command is used: Google's clients take a second to import.
