@@ -102,7 +102,7 @@ class BulkWriter:
         """
         with ExitStack() as stack:
             with explained(f"table {name}"):
-                client = stack.enter_context(bigtable_client(name.project))
+                client = stack.enter_context(bigtable_client())
             yield stack.enter_context(closing(cls(client, name, app_profile, Limits(**limits))))
 
     def add(self, row: Row) -> None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
+from pipeline.cloud.problems import ServerProblem as ServerProblem
+
 TRANSIENT = (
     exceptions.Aborted,  # another request got in the way, or a stream ended early; a new request starts afresh
     exceptions.Cancelled,  # a proxy or server dropped the call as it shut down; no code here cancels its own
@@ -25,10 +27,6 @@ PUBSUB_TRANSIENT = (*TRANSIENT, exceptions.InternalServerError, exceptions.Unkno
 _STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
 # How gRPC reports a message beyond its limit, which another attempt does not make smaller.
 _TOO_LARGE = "message larger than max"
-
-
-class ServerProblem(Exception):
-    """A server lacks a resource, is out of reach or refuses a request. ``str()`` is one line for a person."""
 
 
 @contextmanager

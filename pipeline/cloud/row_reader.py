@@ -79,7 +79,7 @@ class RowReader:
         """
         with ExitStack() as stack:
             with explained(f"table {name}"):
-                client = stack.enter_context(bigtable_client(name.project))
+                client = stack.enter_context(bigtable_client())
             yield cls(client, name, patience_s)
 
     def with_new_counters(self) -> "RowReader":

@@ -86,7 +86,7 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
         mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
     predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
     row = {"table_name": str(name), "row_key": SCHEMA_KEY}
-    with explained(f"table {name}"), bigtable_client(name.project) as client:
+    with explained(f"table {name}"), bigtable_client() as client:
         if _text(RowReader(client, name)) != before:
             return False
         try:

@@ -16,8 +16,9 @@ import click
 from google.cloud import bigtable, pubsub_v1
 from rich.table import Table as Grid
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, check_installed, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, save_chart, terminal_chart
 from pipeline.cli.console import err, out, progress_bar
+from pipeline.cli.extras import check_installed
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
@@ -73,7 +74,8 @@ def demo(sensors: int, seed: int, chart: Path) -> None:
     DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
     is 1 if they differ.
     """
-    check_installed()
+    check_installed("beam")
+    check_installed("charts")
     started = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes as Ctrl-C does
     with ExitStack() as stack:
