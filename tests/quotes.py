@@ -9,7 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pipeline.cli.root import main
+from pipeline.cli.root import COMMANDS, main
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
 
@@ -19,7 +19,8 @@ _BLOCK = re.compile(r"(<!-- quoted: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def _commands() -> str:
-    listed = CliRunner().invoke(main, ["--help"], terminal_width=110).output.split("Commands:\n")[1]
+    output = CliRunner().invoke(main, ["--help"], terminal_width=110).output
+    listed = output[output.index(next(iter(COMMANDS.values())).section) : output.index("  Every option")]
     return _fenced(listed.rstrip())
 
 

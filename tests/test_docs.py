@@ -11,6 +11,7 @@ import click
 import pytest
 
 from pipeline.cli.root import main
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
@@ -75,6 +76,17 @@ def test_every_flag_with_its_default():
     for name, (_, default) in table.items():
         actual = of_schema.get(name, getattr(options, name.removeprefix("--")))
         assert actual is None or default == f"`{actual}`", name
+
+
+def test_options_with_a_rule_of_their_own():
+    """The page lists the options that only the command line sets, and those that differ between commands."""
+    page = " ".join(text("flags.md").split())
+    for introduction, names in (
+        ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
+        ("have only such a variable: ", OF_ONE_COMMAND),
+    ):
+        listed = page.partition(introduction)[2].partition(".")[0]
+        assert listed == ", ".join(f"`--{name}`" for name in sorted(names))
 
 
 def test_every_reason():

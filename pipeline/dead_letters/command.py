@@ -3,6 +3,7 @@
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import COUNT
 from pipeline.core.dead_letter_records import Groups, letter_json
 from pipeline.dead_letters.export import export
@@ -11,7 +12,7 @@ from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import group_json, print_groups, print_letter
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=ExampleGroup)
 def dead_letters() -> None:
     """List, show, replay or export dead letters.
 
@@ -25,8 +26,8 @@ def dead_letters() -> None:
       - other subscribers do not receive the message while the command runs
       - if the subscription has message ordering, it delivers only the first message of each ordering key
 
-    Times are ISO 8601, in UTC unless they have an offset. Messages that are not Tidetable's dead letters have the
-    reason none.
+    Times are in UTC: ISO 8601, now, today, yesterday, or a duration before now, such as -1h. Messages that are not
+    Tidetable's dead letters have the reason none.
 
     \b
     Exit codes:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
 from pipeline.core.records import RawRecord
 from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
@@ -32,14 +33,15 @@ from pipeline.reading.plot import plot
 from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
 
 
-@click.group()
+@click.group(cls=ExampleGroup)
 def read() -> None:
     """Read a table's sensors, readings and aggregates.
 
     The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table.
 
-    Times are ISO 8601, in UTC unless they have an offset: 2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25Z. In JSON,
-    a statistic that overflowed is the string "inf" or "-inf".
+    Times are in UTC: ISO 8601, such as 2026-02-17, 2026-02-17T10 or, with an offset, 2026-02-17T10:30:00.25+02:00; now,
+    today or yesterday; or a duration before now, such as -90s, -2h or -1d. Without --from and --to, a command reads the
+    last day. In JSON, a statistic that overflowed is the string "inf" or "-inf".
 
     \b
     Exit codes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import Parsed, schema_options, table_options
+from pipeline.cli.options import TIME, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
@@ -17,7 +17,7 @@ from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.text import counted, plain
-from pipeline.core.times import format_time, parse_time
+from pipeline.core.times import format_time
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.run import Outcome, Plan, Request
@@ -31,14 +31,10 @@ _WHY = {
 _NOT_OVER = "they have not ended yet; --force includes them"
 
 
-def _time(text: str) -> int:
-    return min(max(parse_time(text), 0), LATEST_US + 1)
-
-
 @click.command()
 @table_options
-@click.option("--from", "start_us", type=Parsed("time", _time), help="The start of the time range; ISO 8601.")
-@click.option("--to", "end_us", type=Parsed("time", _time), help="The end of the time range.")
+@click.option("--from", "start_us", type=TIME, help="The start of the time range, such as 2026-02-17T10, today or -1d.")
+@click.option("--to", "end_us", type=TIME, help="The end of the time range.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
     "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
@@ -136,6 +132,7 @@ def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple
         return 0, LATEST_US + 1
     if start_us is None or end_us is None:
         raise click.UsageError("choose the windows: pass --from and --to, or --listed")
+    start_us, end_us = (min(max(time_us, 0), LATEST_US + 1) for time_us in (start_us, end_us))
     if start_us >= end_us:
         raise click.UsageError(f"--from {format_time(start_us)} is not before --to {format_time(end_us)}")
     return start_us, end_us
