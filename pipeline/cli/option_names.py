@@ -36,6 +36,7 @@ OPTION_NAMES = frozenset(
         "layout",
         "limit",
         "listed",
+        "live",
         "malformed",
         "max",
         "max-future",
