@@ -218,6 +218,21 @@ def shell_of(page: Path) -> str:
     return "".join(code for language, code in FENCE.findall(page.read_text()) if language == "sh")
 
 
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+
+
+@every_page
+def test_commands_can_be_pasted(page):
+    """Commands mean the same in bash and in zsh, which by default neither splits variables nor knows typed comments."""
+    code = shell_of(page)
+    bare = QUOTED.sub("''", code)
+    assert not re.findall(r"^.*(?<!\S)#.*$", bare, re.MULTILINE)
+    for name, value in re.findall(rf"\b(\w+)=({QUOTED.pattern})", code):
+        assert not re.search(r"\s", value) or not re.search(rf"\${name}\b|\${{{name}}}", bare), name
+    assert not [word for word in bare.split() if word != "[" and re.search(r"[*?\[]", word)]  # patterns without a match
+    assert not re.findall(r"\$\w+:[a-z]", code)  # zsh's modifiers
+
+
 def command_lines(page: Path) -> list[str]:
     return re.sub(r" *\\\n *", " ", shell_of(page)).splitlines()
 
@@ -250,7 +265,25 @@ def test_tidetable_commands_exist(page):
             options = {name for parameter in command.params for name in parameter.opts}
             given = words[: words.index("--")] if "--" in words else words
             if command.name != "run":
-                assert {word.partition("=")[0] for word in given if word.startswith("-")} <= options, line
+                assert {word.partition("=")[0] for word in given if re.match("--?[a-z]", word)} <= options, line
+
+
+def long_options(command: click.Command) -> set[str]:
+    """Returns the options of a command and of its subcommands."""
+    found = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found |= long_options(command.get_command(context, name))
+    return found
+
+
+@every_page
+def test_variables_are_options(page):
+    """Every ``TIDETABLE_`` variable that a page sets is the name of an option."""
+    options = long_options(main)
+    for name in re.findall(r"\bTIDETABLE_(\w+)=", shell_of(page)):
+        assert f"--{name.lower().replace('_', '-')}" in options, name
 
 
 @every_page
