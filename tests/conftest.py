@@ -12,6 +12,14 @@ import pytest
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keeps the variables and profiles of whoever runs the tests away from the commands under test."""
+    for name in [name for name in os.environ if name.startswith("TIDETABLE_")]:
+        del os.environ[name]
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(scope="session")
 def bigtable() -> Iterator[str]:
     """The address of a Bigtable emulator that Google's clients in this process use."""

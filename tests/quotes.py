@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
-from pipeline.cli.root import main
+from pipeline.cli.root import COMMANDS, main
 from pipeline.core.events import sensor_event
 from pipeline.core.outgoing import message_of
 from pipeline.core.times import parse_time
@@ -24,7 +24,8 @@ _BLOCK = re.compile(r"(<!-- quoted: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def _commands() -> str:
-    listed = CliRunner().invoke(main, ["--help"], terminal_width=110).output.split("Commands:\n")[1]
+    output = CliRunner().invoke(main, ["--help"], terminal_width=110).output
+    listed = output[output.index(next(iter(COMMANDS.values())).section) : output.index("  Every option")]
     return _fenced(listed.rstrip())
 
 

@@ -1,52 +1,135 @@
 """``tidetable COMMAND``: imports only the requested command, and prints a problem as one line."""
 
 import importlib
+import os
+from itertools import groupby
+from typing import NamedTuple
 
 import click
 
 from pipeline import __version__
+from pipeline.cli.examples import EXAMPLES, add_example
+from pipeline.cli.profiles import Profile, config_file, load_profile
+from pipeline.cli.suggestions import nearest, suggest_choices
+from pipeline.cli.variables import COMMAND_LINE_ONLY, name_variables, variable
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.text import plain
+
+
+class Entry(NamedTuple):
+    """A command: its section of the help, where it is defined, and what it does."""
+
+    section: str
+    defined: str
+    summary: str
+
 
 # A command's module is imported only when the command is used: Google's clients take a second to import.
 # The help is here because listing the commands must import none of them.
 COMMANDS = {
-    "backfill": ("pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."),
-    "dead-letters": ("pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."),
-    "demo": ("pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
-    "emulators": ("pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
-    "publish": ("pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
-    "read": ("pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
-    "repair": ("pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
-    "simulate": ("pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "table": ("pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "demo": Entry("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
+    "emulators": Entry("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
+    "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
+    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
+    "backfill": Entry(
+        "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
+    ),
+    "read": Entry(
+        "Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."
+    ),
+    "dead-letters": Entry(
+        "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
+    ),
+    "repair": Entry("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 
 
 class Toolbox(click.Group):
-    """A group that imports a command when it is first used."""
+    """A group that imports a command when it is first used, and gives it what all commands have.
+
+    That is: environment variables and a profile for every option, an example at the end of the help, and suggestions
+    for what is mistyped.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), name)
+        module, _, name = COMMANDS[cmd_name].defined.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        _equip(command, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.UsageError(_unknown(error.command_name), ctx) from None
+        if name and command and not ctx.resilient_parsing:
+            ctx.obj = load_profile(ctx.params["profile"], EXAMPLES)
+            ctx.default_map = {name: ctx.obj.defaults(command, name)} if ctx.obj else None
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+        for section, names in groupby(COMMANDS, key=lambda name: COMMANDS[name].section):
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(max(map(len, COMMANDS))), COMMANDS[name].summary) for name in names])
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:
+            raise click.UsageError(error.format_message() + _origin(error, ctx.obj), error.ctx) from None
         except ServerProblem as problem:
             raise click.ClickException(plain(str(problem))) from problem
 
 
-@click.group(cls=Toolbox, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def _equip(command: click.Command, path: str) -> None:
+    name_variables(command, path)
+    suggest_choices(command)
+    add_example(command, path)
+    if isinstance(command, click.Group):
+        for name, sub in command.commands.items():
+            _equip(sub, f"{path} {name}")
+
+
+def _unknown(name: str) -> str:
+    """Returns the message for a mistyped command, or for a subcommand without its group."""
+    paths = {path.rpartition(" ")[2]: path for path in reversed(EXAMPLES)}
+    near = nearest(name, paths)
+    return f"No such command {name!r}." + (f" Did you mean {paths[near]!r}?" if near else "")
+
+
+def _origin(error: click.BadParameter, profile: Profile | None) -> str:
+    """Returns where a wrong value comes from, or where a missing one could; empty for the command line."""
+    option = error.param
+    if not (isinstance(option, click.Option) and isinstance(option.envvar, list) and error.ctx and option.name):
+        return ""
+    if isinstance(error, click.MissingParameter):
+        return f" Set it, or {option.envvar[-1]}, or {option.opts[0].strip('-')} in a profile."
+    source = error.ctx.get_parameter_source(option.name)
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        return f" (from {next(name for name in option.envvar if os.environ.get(name))})"
+    return f" (from {profile})" if source is click.core.ParameterSource.DEFAULT_MAP else ""
+
+
+@click.group(
+    cls=Toolbox,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=(
+        f"Every option can also be set by an environment variable, such as {variable('project')} for --project, and by "
+        f"a profile in {config_file()}. The command line goes first, then the variable, then the profile. "
+        f"Only the command line sets {', '.join(f'--{name}' for name in sorted(COMMAND_LINE_ONLY - {'help'}))}."
+    ),
+)
+@click.option(
+    "--profile", envvar=variable("profile"), metavar="NAME", help="Take options from this profile. [default: default]"
+)
 @click.version_option(__version__, prog_name="tidetable")
-def main() -> None:
+def main(profile: str | None) -> None:
     """Tidetable: sensor events from Pub/Sub to raw rows and hourly aggregates in Bigtable."""

@@ -1,0 +1,58 @@
+"""An example for every command, printed at the end of its help."""
+
+import click
+
+# By the command as typed after ``tidetable``. A group shows where to begin.
+EXAMPLES = {
+    "demo": "tidetable demo --sensors 5",
+    "emulators": "tidetable emulators run bash",
+    "emulators run": "tidetable emulators run bash",
+    "emulators start": "tidetable emulators start",
+    "table": "tidetable table describe",
+    "table create": "tidetable table create --tier 15m=stats --tier 1d=daily",
+    "table diff": "tidetable table diff --gc raw=maxage=30d",
+    "table describe": "tidetable table describe --toml",
+    "table adopt": "tidetable table adopt --dry-run",
+    "table delete": "tidetable table delete",
+    "run": (
+        "tidetable run --input-subscription projects/my-project/subscriptions/events "
+        "--dead-letter-topic projects/my-project/topics/dead-letters"
+    ),
+    "simulate": "tidetable simulate --topic projects/my-project/topics/events --sensors 50 --duration 1h",
+    "publish": "tidetable publish readings.csv --topic projects/my-project/topics/events --batch 100",
+    "backfill": "tidetable backfill readings.csv --dead-letters refused.ndjson",
+    "read": "tidetable read latest balloon-1",
+    "read sensors": "tidetable read sensors --prefix balloon-",
+    "read latest": "tidetable read latest balloon-1 balloon-2 --metric temperature",
+    "read range": "tidetable read range balloon-1 --from -2h",
+    "read prefix": "tidetable read prefix --sensors balloon- --from yesterday --to today",
+    "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
+    "read hourly": "tidetable read hourly balloon-1 --from -7d",
+    "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
+    "dead-letters": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
+    "dead-letters list": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
+    "dead-letters show": (
+        "tidetable dead-letters show --subscription projects/my-project/subscriptions/dead-letters "
+        "--reason UNPARSEABLE --since -1d"
+    ),
+    "dead-letters replay": (
+        "tidetable dead-letters replay --subscription projects/my-project/subscriptions/dead-letters "
+        "--topic projects/my-project/topics/events --dry-run"
+    ),
+    "dead-letters export": (
+        "tidetable dead-letters export letters.ndjson --subscription projects/my-project/subscriptions/dead-letters"
+    ),
+    "repair": "tidetable repair --from -7d --to now --dry-run",
+}
+_WIDTH = 100  # of a line of help
+_SETTINGS = "export TIDETABLE_PROJECT=my-project TIDETABLE_INSTANCE=my-instance TIDETABLE_TABLE=sensors"
+
+
+def add_example(command: click.Command, path: str) -> None:
+    """Ends the help of the command, changed in place, with its example. One without an example stays as it is."""
+    if path not in EXAMPLES:
+        return
+    lines = [EXAMPLES[path].replace(" --", " \\\n      --")] if len(EXAMPLES[path]) > _WIDTH else [EXAMPLES[path]]
+    if any("--table" in option.opts for option in command.params):
+        lines.insert(0, _SETTINGS)
+    command.epilog = "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

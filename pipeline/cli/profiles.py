@@ -1,0 +1,145 @@
+"""Profiles: named sets of options in a TOML file, such as the project, instance and table of a deployment.
+
+.. code-block:: toml
+
+    [profiles.default]       # applies when no profile is chosen
+    project = "my-project"
+    instance = "my-instance"
+    table = "sensors"
+
+    [profiles.default."read plot"]  # for one command only
+    metric = "temperature"
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.cli.option_names import OPTION_NAMES
+from pipeline.cli.suggestions import did_you_mean
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, settings_of
+
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile. ``str()`` says where it is.
+
+    Attributes:
+        file: that it was read from.
+        name: of the profile.
+        values: by the option's long name, without dashes.
+        of_commands: the values for a single command, by the command as typed after ``tidetable``.
+    """
+
+    file: Path
+    name: str
+    values: Mapping[str, Any]
+    of_commands: Mapping[str, Mapping[str, Any]]
+
+    def __str__(self) -> str:
+        return f"profile {self.name} in {self.file}"
+
+    def defaults(self, command: click.Command, path: str) -> dict[str, Any]:
+        """Returns click's ``default_map`` for a command, or for a group with all its subcommands.
+
+        Raises:
+            click.UsageError: a key is no option of the command that it is set for, or has the wrong type.
+        """
+        if isinstance(command, click.Group):
+            return {name: self.defaults(sub, f"{path} {name}") for name, sub in command.commands.items()}
+        own = self.of_commands.get(path, {})
+        settings = list(settings_of(command))
+        known = [name for _, names in settings for name in names]
+        for key in own:
+            if key not in known:
+                raise click.UsageError(f"{self}: {path} has no option {key} to set{did_you_mean(key, known)}")
+        found = {}
+        for option, names in settings:
+            for values in (own, self.values):
+                if (name := next((name for name in names if name in values), None)) and option.name:
+                    found[option.name] = self._value(option, name, values[name])
+                    break
+        return found
+
+    def _value(self, option: click.Option, name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            if not option.multiple:
+                raise click.UsageError(f"{self}: {name} takes one value, not a list")
+            return [_text(each) for each in value]
+        return [_text(value)] if option.multiple else _text(value)
+
+
+def config_file() -> Path:
+    """Returns the path of the file with the profiles, where the system keeps such files."""
+    return Path(click.get_app_dir("tidetable")) / "config.toml"
+
+
+def load_profile(name: str | None, commands: Iterable[str]) -> Profile | None:
+    """Reads a profile.
+
+    Args:
+        name: of the profile; None for the one named ``default``, if there is one.
+        commands: every command as typed after ``tidetable``.
+
+    Raises:
+        click.UsageError: there is no such profile, or the file is not valid. The message names the file and the key.
+    """
+    file = config_file()
+    try:
+        document = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        if name is None:
+            return None
+        raise click.UsageError(f"no profile {name}: {file} does not exist") from None
+    except (OSError, ValueError) as error:  # also what is not TOML, or not UTF-8
+        raise click.UsageError(f"{file}: {error.strerror if isinstance(error, OSError) else error}") from None
+    profiles = document.get("profiles", {})
+    for key in document:
+        if key != "profiles" or not isinstance(profiles, dict):
+            raise click.UsageError(f"{file}: {key}: expected only tables [profiles.NAME]")
+    chosen = profiles.get(name or _DEFAULT)
+    if chosen is None and name is None:
+        return None
+    if not isinstance(chosen, dict):
+        raise click.UsageError(f"{file} has no profile {name or _DEFAULT}{did_you_mean(name or _DEFAULT, profiles)}")
+    profile = Profile(
+        file,
+        name or _DEFAULT,
+        values=_by_option({key: value for key, value in chosen.items() if not isinstance(value, dict)}),
+        of_commands={key: _by_option(value) for key, value in chosen.items() if isinstance(value, dict)},
+    )
+    _check(profile, list(commands))
+    return profile
+
+
+def _check(profile: Profile, commands: list[str]) -> None:
+    for key in profile.values:
+        if key in COMMAND_LINE_ONLY:
+            raise click.UsageError(f"{profile}: {key} can be set on the command line only")
+        if key in OF_ONE_COMMAND:
+            raise click.UsageError(
+                f"{profile}: {key} differs between commands; set it for one of them, in "
+                f'[profiles.{profile.name}."COMMAND"]'
+            )
+        if key not in OPTION_NAMES:
+            raise click.UsageError(f"{profile}: no command has an option {key}{did_you_mean(key, OPTION_NAMES)}")
+    for path in profile.of_commands:
+        if path not in commands:
+            raise click.UsageError(f"{profile}: there is no command {path}{did_you_mean(path, commands)}")
+
+
+def _by_option(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items()}
+
+
+def _text(value: Any) -> Any:
+    """Returns a TOML value as it would be typed: dates and times in ISO 8601. A boolean stays, for a flag."""
+    if isinstance(value, bool | str):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
