@@ -17,6 +17,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags
 from pipeline.transforms import metrics
 from tests.benchmarks.sizes import sizes
+from tests.cli.commands import all_commands
 from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 
 ROOT = Path(__file__).parent.parent
@@ -268,22 +269,11 @@ def test_tidetable_commands_exist(page):
                 assert {word.partition("=")[0] for word in given if re.match("--?[a-z]", word)} <= options, line
 
 
-def long_options(command: click.Command) -> set[str]:
-    """Returns the options of a command and of its subcommands."""
-    found = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found |= long_options(command.get_command(context, name))
-    return found
-
-
 @every_page
 def test_variables_are_options(page):
-    """Every ``TIDETABLE_`` variable that a page sets is the name of an option."""
-    options = long_options(main)
-    for name in re.findall(r"\bTIDETABLE_(\w+)=", shell_of(page)):
-        assert f"--{name.lower().replace('_', '-')}" in options, name
+    """Every variable that a page sets for the toolbox is one of its options' variables."""
+    variables = {name for _, command in all_commands() for option in command.params for name in option.envvar or ()}
+    assert set(re.findall(r"\b(TIDETABLE_\w+)=", shell_of(page))) <= variables
 
 
 @every_page
