@@ -2,6 +2,7 @@
 
 import functools
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.times import parse_moment
 
 Command = Callable[..., Any]
 
@@ -70,6 +72,10 @@ class Parsed(click.ParamType):
             return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+# ISO 8601, or relative to now: see parse_moment.
+TIME = Parsed("time", lambda text: parse_moment(text, time.time_ns() // 1000))
 
 
 def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:

@@ -6,6 +6,9 @@ times as much.
 
 from datetime import UTC, datetime, timedelta
 
+from pipeline.core.durations import parse_duration
+
+_DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -40,3 +43,30 @@ def parse_time(text: str) -> int:
         return from_datetime(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise ValueError(f"{text!r} is not an ISO 8601 time, like 2026-02-17T10:30:00Z") from None
+
+
+def parse_moment(text: str, now_us: int) -> int:
+    """Parses a time as people type it into microseconds since the epoch.
+
+    Args:
+        text: ``now``; ``today`` or ``yesterday``, which begin at midnight in UTC; a duration before now, such as
+            ``-15m`` or ``-1d``; or what :func:`parse_time` parses.
+        now_us: the current time.
+
+    Raises:
+        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
+    """
+    today_us = now_us - now_us % _DAY_US
+    named = {"now": now_us, "today": today_us, "yesterday": today_us - _DAY_US}
+    word = text.strip().lower()
+    try:
+        if word in named:
+            return named[word]
+        time_us = now_us - parse_duration(word[1:]) // _MICROSECOND if word.startswith("-") else parse_time(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time; write 2026-02-17T10:30:00Z, now, today, yesterday or -1d") from None
+    try:
+        to_datetime(time_us)
+    except OverflowError:
+        raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC") from None
+    return time_us

@@ -24,8 +24,8 @@ def dead_letters() -> None:
       - other subscribers do not receive the message while the command runs
       - if the subscription has message ordering, it delivers only the first message of each ordering key
 
-    Times are ISO 8601, in UTC unless they have an offset. Messages that are not Tidetable's dead letters have the
-    reason none.
+    Times are in UTC: ISO 8601, now, today, yesterday, or a duration before now, such as -1h. Messages that are not
+    Tidetable's dead letters have the reason none.
 
     \b
     Exit codes:

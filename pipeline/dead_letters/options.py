@@ -11,15 +11,13 @@ from typing import Any
 import click
 
 from pipeline.cli.console import progress_bar, stop_on_sigint
-from pipeline.cli.options import Command, Parsed
+from pipeline.cli.options import TIME, Command, Parsed
 from pipeline.cloud.names import subscription_path
 from pipeline.core.dead_letter_records import DeadLetter, Selection
 from pipeline.core.durations import format_duration, parse_duration
 from pipeline.core.events import Reason
-from pipeline.core.times import parse_time
 from pipeline.dead_letters.backlog import Backlog
 
-_TIME = Parsed("time", parse_time)
 _PAGE = 1000
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
@@ -143,8 +141,12 @@ def scan_options(command: Command) -> Command:
         metavar="SENSOR",
         help="Only dead letters of this sensor, if they can be decoded. Repeatable.",
     )
-    @click.option("--since", type=_TIME, help="Only dead letters refused at this time or later, in ISO 8601.")
-    @click.option("--until", type=_TIME, help="Only dead letters refused before this time.")
+    @click.option(
+        "--since",
+        type=TIME,
+        help="Only dead letters refused at this time or later, such as today or -1h.",
+    )
+    @click.option("--until", type=TIME, help="Only dead letters refused before this time.")
     @click.option(
         "--max",
         "max_messages",

@@ -9,11 +9,10 @@ from datetime import timedelta
 import click
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import TIME, Parsed
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
-from pipeline.core.times import parse_time
 from pipeline.local.fleet import Plan, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 
@@ -35,9 +34,7 @@ from pipeline.local.fleet import simulate as simulate_fleet
     show_default=True,
     help="The time between two events of a sensor.",
 )
-@click.option(
-    "--end", type=Parsed("time", parse_time), help="The end of the simulated time, in ISO 8601. Default: now."
-)
+@click.option("--end", type=TIME, default="now", show_default=True, help="The end of the simulated time.")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
 @click.option(
     "--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events."
@@ -59,7 +56,7 @@ def simulate(
     sensors: int,
     duration: timedelta,
     interval: timedelta,
-    end: int | None,
+    end: int,
     batch: int,
     malformed: float,
     late: float,
@@ -76,12 +73,11 @@ def simulate(
     """
     if not duration or not interval:
         raise click.UsageError("--duration and --interval must be longer than 0")
-    end_us = end if end is not None else int(time.time() * 1_000_000)
     microsecond = timedelta(microseconds=1)
     plan = Plan(
         sensors=sensors,
-        start_us=end_us - duration // microsecond,
-        end_us=end_us,
+        start_us=end - duration // microsecond,
+        end_us=end,
         interval_us=interval // microsecond,
         seed=seed,
         batch=batch,

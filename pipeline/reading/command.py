@@ -38,8 +38,9 @@ def read() -> None:
 
     The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table.
 
-    Times are ISO 8601, in UTC unless they have an offset: 2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25Z. In JSON,
-    a statistic that overflowed is the string "inf" or "-inf".
+    Times are in UTC: ISO 8601, such as 2026-02-17, 2026-02-17T10 or, with an offset, 2026-02-17T10:30:00.25+02:00; now,
+    today or yesterday; or a duration before now, such as -90s, -2h or -1d. Without --from and --to, a command reads the
+    last day. In JSON, a statistic that overflowed is the string "inf" or "-inf".
 
     \b
     Exit codes:

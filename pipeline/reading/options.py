@@ -10,26 +10,16 @@ from typing import Any
 import click
 
 from pipeline.cli.console import report_foreign_rows
-from pipeline.cli.options import Command, Parsed, schema_options, table_options
+from pipeline.cli.options import TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
-from pipeline.core.times import format_time, parse_time
 from pipeline.core.windows import Window
 
 OpenTable = Callable[[], AbstractContextManager[SensorTable]]
 Metadata = tuple[tuple[str, str], ...]
-
-
-def _time(text: str) -> int:
-    time_us = parse_time(text)
-    try:
-        format_time(time_us)
-    except OverflowError:
-        raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC") from None
-    return time_us
 
 
 def _field(text: str) -> tuple[str, str]:
@@ -51,9 +41,7 @@ def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[st
 
 
 _WINDOW = Parsed("window", Window.parse)
-_TIME = Parsed("time", _time)
-_FROM = click.option("--from", "start_us", type=_TIME, required=True, help="The start of the range, inclusive.")
-_TO = click.option("--to", "end_us", type=_TIME, required=True, help="The end of the range, exclusive.")
+_DAY_US = 86_400_000_000
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
 limit_option = _limit_option("Print at most this many events, the newest.")
@@ -74,8 +62,24 @@ no_metadata_option = click.option(
 
 
 def range_options(command: Command) -> Command:
-    """Adds ``--from`` and ``--to``; passes ``start_us`` and ``end_us`` to the command."""
-    return _FROM(_TO(command))
+    """Adds ``--from`` and ``--to``, by default the last day; passes ``start_us`` and ``end_us`` to the command."""
+
+    @click.option(
+        "--from",
+        "start_us",
+        type=TIME,
+        show_default="a day before --to",
+        help="The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d.",
+    )
+    @click.option(
+        "--to", "end_us", type=TIME, default="now", show_default=True, help="The end of the range, exclusive."
+    )
+    @functools.wraps(command)
+    def with_range(*args: Any, start_us: int | None, end_us: int, **kwargs: Any) -> Any:
+        start_us = end_us - _DAY_US if start_us is None else start_us
+        return command(*args, start_us=start_us, end_us=end_us, **kwargs)
+
+    return with_range
 
 
 def window_option(default: Window | None = None) -> Callable[[Command], Command]:

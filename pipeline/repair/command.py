@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import Parsed, schema_options, table_options
+from pipeline.cli.options import TIME, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
@@ -17,7 +17,7 @@ from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.text import plain
-from pipeline.core.times import format_time, parse_time
+from pipeline.core.times import format_time
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.run import Outcome, Plan, Request
@@ -30,10 +30,6 @@ _WHY = {
 }
 
 
-def _time(text: str) -> int:
-    return min(max(parse_time(text), 0), LATEST_US + 1)
-
-
 def _sensor(text: str) -> str:
     if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
         raise ValueError(f"{text!r} can't be a sensor's id")
@@ -42,8 +38,8 @@ def _sensor(text: str) -> str:
 
 @click.command()
 @table_options
-@click.option("--from", "start_us", type=Parsed("time", _time), help="The start of the time range; ISO 8601.")
-@click.option("--to", "end_us", type=Parsed("time", _time), help="The end of the time range.")
+@click.option("--from", "start_us", type=TIME, help="The start of the time range, such as 2026-02-17T10, today or -1d.")
+@click.option("--to", "end_us", type=TIME, help="The end of the time range.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
     "--sensor", "sensors", type=Parsed("sensor", _sensor), multiple=True, help="Only this sensor. Repeatable."
@@ -139,6 +135,7 @@ def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple
         return 0, LATEST_US + 1
     if start_us is None or end_us is None:
         raise click.UsageError("choose the windows: pass --from and --to, or --listed")
+    start_us, end_us = (min(max(time_us, 0), LATEST_US + 1) for time_us in (start_us, end_us))
     if start_us >= end_us:
         raise click.UsageError(f"--from {format_time(start_us)} is not before --to {format_time(end_us)}")
     return start_us, end_us

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events import EARLIEST_US, LATEST_US
-from pipeline.core.times import format_time, from_datetime, parse_time, to_datetime
+from pipeline.core.times import format_time, from_datetime, parse_moment, parse_time, to_datetime
 
 
 @given(st.integers(EARLIEST_US, LATEST_US))
@@ -53,3 +53,37 @@ def test_refuse(text):
     """Text that is not a time is refused with an example."""
     with pytest.raises(ValueError, match="is not an ISO 8601 time"):
         parse_time(text)
+
+
+NOW = parse_time("2026-02-17T10:30:00.25Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("now", "2026-02-17T10:30:00.250Z"),
+        ("today", "2026-02-17T00:00:00Z"),
+        ("Yesterday", "2026-02-16T00:00:00Z"),
+        ("-1d", "2026-02-16T10:30:00.250Z"),
+        (" -90s", "2026-02-17T10:28:30.250Z"),
+        ("2026-02-01", "2026-02-01T00:00:00Z"),
+        ("2026-02-01T12:00+02:00", "2026-02-01T10:00:00Z"),
+    ],
+)
+def test_moments(text, time):
+    """Times are also typed relative to now; days begin at midnight in UTC."""
+    assert format_time(parse_moment(text, NOW)) == time
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18"])
+def test_refuse_moment(text):
+    """Text that is not a time is refused with every form that is."""
+    with pytest.raises(ValueError, match=f"^'{text}' is not a time; write 2026-.*, now, today, yesterday or -1d$"):
+        parse_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["-999999999d", "0001-01-01T00:00+05:00"])
+def test_refuse_moment_outside_the_calendar(text):
+    """A time that has no date is refused."""
+    with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
+        parse_moment(text, NOW)

@@ -123,7 +123,7 @@ def test_interrupted(feed):
         (["--topic", "projects/test-project/topics/nowhere"], "does not exist"),
         (["--topic", "projects/p/topics/t", "--duration", "long"], "is not a duration"),
         (["--topic", "projects/p/topics/t", "--interval", "0"], "must be longer than 0"),
-        (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not an ISO 8601 time"),
+        (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not a time"),
     ],
 )
 def test_refusals(pubsub, arguments, message):
