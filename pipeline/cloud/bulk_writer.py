@@ -101,7 +101,7 @@ class BulkWriter:
             limits: fields of :class:`Limits`.
         """
         with ExitStack() as stack:
-            with explained(f"table {name}"):
+            with explained(name):
                 client = stack.enter_context(bigtable_client(name.project))
             yield stack.enter_context(closing(cls(client, name, app_profile, Limits(**limits))))
 

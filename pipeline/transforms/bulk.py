@@ -102,7 +102,7 @@ class _BulkWriteFn(beam.DoFn):
 
     def setup(self) -> None:
         self._closing = ExitStack()
-        with explained(f"table {self._name}"):
+        with explained(self._name):
             client = self._closing.enter_context(_shared_client(self._name.project))
         self._writer = BulkWriter(client, self._name, self._app_profile, self._limits)
         self._closing.callback(self._writer.close)

@@ -402,7 +402,7 @@ def test_a_missing_table(name: TableName, command: list[str]) -> None:
     """Every command reports a missing table in one line, with exit code 1."""
     missing = TableName(name.project, name.instance, "nowhere")
     result = run(missing, *command)
-    assert (result.exit_code, result.output) == (1, f"Error: table {missing} does not exist\n")
+    assert (result.exit_code, result.output) == (1, f"Error: {missing.is_missing}\n")
 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["silent", "closed"])
