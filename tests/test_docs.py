@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from pipeline.cli import profiles
 from pipeline.cli.root import main
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
@@ -274,6 +275,19 @@ def test_variables_are_options(page):
     """Every variable that a page sets for the toolbox is one of its options' variables."""
     variables = {name for _, command in all_commands() for option in command.params for name in option.envvar or ()}
     assert set(re.findall(r"\b(TIDETABLE_\w+)=", shell_of(page))) <= variables
+
+
+def test_the_profiles_are_valid(monkeypatch, tmp_path):
+    """The profiles on the page about all commands set what the page says, in the command that it names."""
+    written = [code for language, code in FENCE.findall(text("README.md")) if language == "toml"]
+    (tmp_path / "config.toml").write_text("".join(written))
+    monkeypatch.setattr(profiles, "config_file", lambda: tmp_path / "config.toml")
+    commands = dict(all_commands())
+    profile = profiles.load_profile("test", commands)
+    table = {"project": "my-test-project", "instance": "my-instance", "table": "sensors"}
+    assert profile.defaults(commands["read sensors"], "read sensors") == table
+    assert profile.defaults(commands["read plot"], "read plot").keys() > table.keys()
+    assert profiles.load_profile(None, commands).values == table | {"project": "my-project"}
 
 
 @every_page
