@@ -53,6 +53,12 @@ def add_example(command: click.Command, path: str) -> None:
     if path not in EXAMPLES:
         return
     lines = [EXAMPLES[path].replace(" --", " \\\n      --")] if len(EXAMPLES[path]) > _WIDTH else [EXAMPLES[path]]
-    if any("--table" in option.opts for option in command.params):
+    if _has_table(command):
         lines.insert(0, _SETTINGS)
     command.epilog = "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _has_table(command: click.Command) -> bool:
+    if isinstance(command, click.Group):
+        return any(map(_has_table, command.commands.values()))
+    return any("--table" in option.opts for option in command.params)

@@ -12,7 +12,7 @@
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,15 @@ class Profile:
     def __str__(self) -> str:
         return f"profile {self.name} in {self.file}"
 
-    def defaults(self, command: click.Command, path: str) -> dict[str, Any]:
-        """Returns click's ``default_map`` for a command, or for a group with all its subcommands.
+    def defaults(self, command: click.Command, path: str, arguments: Sequence[str]) -> dict[str, Any]:
+        """Returns click's ``default_map`` for a command, or for a group with the subcommand that the arguments name.
 
         Raises:
             click.UsageError: a key is no option of the command that it is set for, or has the wrong type.
         """
         if isinstance(command, click.Group):
-            return {name: self.defaults(sub, f"{path} {name}") for name, sub in command.commands.items()}
+            sub = command.commands.get(arguments[0]) if arguments else None
+            return {arguments[0]: self.defaults(sub, f"{path} {arguments[0]}", arguments[1:])} if sub else {}
         own = self.of_commands.get(path, {})
         settings = list(settings_of(command))
         known = [name for _, names in settings for name in names]
@@ -119,9 +120,10 @@ def load_profile(name: str | None, commands: Iterable[str]) -> Profile | None:
 
 
 def _check(profile: Profile, commands: list[str]) -> None:
-    for key in profile.values:
-        if key in COMMAND_LINE_ONLY:
+    for values in (profile.values, *profile.of_commands.values()):
+        for key in COMMAND_LINE_ONLY.intersection(values):
             raise click.UsageError(f"{profile}: {key} can be set on the command line only")
+    for key in profile.values:
         if key in OF_ONE_COMMAND:
             raise click.UsageError(
                 f"{profile}: {key} differs between commands; set it for one of them, in "

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from pipeline import __version__
 from pipeline.cli.examples import EXAMPLES, add_example
@@ -30,6 +31,7 @@ COMMANDS = {
     "demo": Entry("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": Entry("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
     "backfill": Entry(
@@ -72,13 +74,18 @@ class Toolbox(click.Group):
             raise click.UsageError(_unknown(error.command_name), ctx) from None
         if name and command and not ctx.resilient_parsing:
             ctx.obj = load_profile(ctx.params["profile"], EXAMPLES)
-            ctx.default_map = {name: ctx.obj.defaults(command, name)} if ctx.obj else None
+            ctx.default_map = {name: ctx.obj.defaults(command, name, rest)} if ctx.obj else None
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for section, names in groupby(COMMANDS, key=lambda name: COMMANDS[name].section):
             with formatter.section(section):
                 formatter.write_dl([(name.ljust(max(map(len, COMMANDS))), COMMANDS[name].summary) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click's own imports every command for its help.
+        names = [CompletionItem(name, help=COMMANDS[name].summary) for name in COMMANDS if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -64,7 +64,7 @@ _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
 
 
 def prepare(options: PipelineOptions) -> None:
-    """Checks Beam's flags for Dataflow, names a job without a name, and does not stage this process's session.
+    """Checks Beam's flags for Dataflow, names a job without a name, and sets what every job should have.
 
     Raises:
         BadFlag: the first flag that is missing or that Dataflow would refuse.
@@ -92,6 +92,7 @@ def prepare(options: PipelineOptions) -> None:
         )
     # Beam would pickle the main session and stage it. The image has everything, and workers should unpickle no more.
     options.view_as(SetupOptions).save_main_session = False
+    cloud.enable_hot_key_logging = True  # names the sensor that is busier than a worker can handle
 
 
 def check_cloud(options: PipelineOptions) -> None:

@@ -60,41 +60,84 @@ class TidetableOptions(PipelineOptions):
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--input_subscription", help="projects/P/subscriptions/S to read from")
-        parser.add_argument("--input_topic", help="projects/P/topics/T to read from, instead of a subscription")
-        parser.add_argument("--timestamp_attribute", help="attribute whose time drives the watermark")
-        parser.add_argument("--id_attribute", help="attribute by which Dataflow removes redelivered messages")
-        parser.add_argument("--dead_letter_topic", help="projects/P/topics/T that dead letters are published to")
-        parser.add_argument("--dead_letters", default="publish", help="publish; or drop: only count dead letters")
-        parser.add_argument("--bigtable_project", help="project of the Bigtable instance; --project by default")
-        parser.add_argument("--bigtable_instance", help="Bigtable instance")
-        parser.add_argument(
-            "--bigtable_table", action="append", help="Bigtable table; repeatable, or several separated by commas"
+        group = parser.add_argument_group("Input")
+        group.add_argument("--input_subscription", metavar="PATH", help="projects/P/subscriptions/S to read from")
+        group.add_argument(
+            "--input_topic", metavar="PATH", help="projects/P/topics/T to read from, instead of a subscription"
         )
-        parser.add_argument("--schema", help="default: a table that stores no schema has the default one")
-        parser.add_argument(
-            "--window", help="length of the shortest windows; must divide a day; 1h in the default schema"
+        group.add_argument("--timestamp_attribute", metavar="NAME", help="attribute whose time drives the watermark")
+        group.add_argument(
+            "--id_attribute", metavar="NAME", help="attribute by which Dataflow removes redelivered messages"
         )
-        parser.add_argument("--early_firing", default="60s", help="interval of early panes; 0 for none")
-        parser.add_argument(
-            "--late_firing", default="60s", help="interval of late panes; 0 for one for each late event"
+        group.add_argument(
+            "--max_future", default="1h", metavar="DURATION", help="how far ahead of the clock an event time may be"
         )
-        parser.add_argument("--allowed_lateness", default="1d", help="how long a window accepts late events")
-        parser.add_argument("--max_future", default="1h", help="how far ahead of the clock an event time may be")
-        parser.add_argument(
-            "--deduplicate", default="on", help="on: a repeated reading counts once; off: it counts again"
+        group = parser.add_argument_group("Dead letters")
+        group.add_argument(
+            "--dead_letter_topic", metavar="PATH", help="projects/P/topics/T that dead letters are published to"
         )
-        parser.add_argument(
+        group.add_argument(
+            "--dead_letters",
+            default="publish",
+            metavar="publish|drop",
+            help="publish; or drop: only count dead letters",
+        )
+        group = parser.add_argument_group("Table")
+        group.add_argument(
+            "--bigtable_project", metavar="ID", help="project of the Bigtable instance; --project by default"
+        )
+        group.add_argument("--bigtable_instance", metavar="ID", help="Bigtable instance")
+        group.add_argument(
+            "--bigtable_table",
+            action="append",
+            metavar="ID",
+            help="Bigtable table; repeatable, or several separated by commas",
+        )
+        group.add_argument(
+            "--schema", metavar="default", help="default: a table that stores no schema has the default one"
+        )
+        for family, contents in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
+            group.add_argument(
+                f"--{family}_family", metavar="NAME", help=f"family of {contents}; {family} in the default schema"
+            )
+        group = parser.add_argument_group("Windows")
+        group.add_argument(
+            "--window",
+            metavar="DURATION",
+            help="length of the shortest windows; must divide a day; 1h in the default schema",
+        )
+        group.add_argument(
+            "--early_firing", default="60s", metavar="DURATION", help="interval of early panes; 0 for none"
+        )
+        group.add_argument(
+            "--late_firing",
+            default="60s",
+            metavar="DURATION",
+            help="interval of late panes; 0 for one for each late event",
+        )
+        group.add_argument(
+            "--allowed_lateness", default="1d", metavar="DURATION", help="how long a window accepts late events"
+        )
+        group.add_argument(
+            "--deduplicate",
+            default="on",
+            metavar="on|off",
+            help="on: a repeated reading counts once; off: it counts again",
+        )
+        group = parser.add_argument_group("Writing and starting")
+        group.add_argument(
             "--bigtable_writer",
             default="connector",
+            metavar="connector|bulk",
             help="connector: Beam's own; bulk: our own, which sends more rows at once",
         )
-        parser.add_argument("--app_profile", help="app profile of the writes; only with --bigtable_writer=bulk")
-        for family, contents in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
-            parser.add_argument(f"--{family}_family", help=f"family of {contents}; {family} in the default schema")
-        parser.add_argument(
+        group.add_argument(
+            "--app_profile", metavar="ID", help="app profile of the writes; only with --bigtable_writer=bulk"
+        )
+        group.add_argument(
             "--launch_checks",
             default="on",
+            metavar="on|off",
             help="on; or off: start without asking the servers, and take the schema of every table from the flags",
         )
 

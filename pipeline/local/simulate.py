@@ -3,10 +3,11 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import click
+from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
 from pipeline.cli.options import TIME, Parsed
@@ -15,6 +16,10 @@ from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
 from pipeline.local.fleet import Plan, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+Wait = Callable[[Sequence[SensorEvent]], None]
+"""Returns when a message with these events is due."""
 
 
 @click.command()
@@ -40,7 +45,12 @@ from pipeline.local.fleet import simulate as simulate_fleet
     "--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events."
 )
 @click.option("--late", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Limit in events per second; with --live, the rate of the fleet. Default: no limit.",
+)
+@click.option("--live", is_flag=True, help="Events happen now: publish for --duration of real time. For load tests.")
 @click.option(
     "--seed",
     type=int,
@@ -61,6 +71,7 @@ def simulate(
     malformed: float,
     late: float,
     rate: float | None,
+    live: bool,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -69,26 +80,34 @@ def simulate(
     The events have daily cycles, noise, drift and outages. Some are late, and some messages are malformed, for every
     reason for which the pipeline refuses them.
 
+    With --live, each event is published when it happens, for a load test: --rate divides among the sensors in place of
+    --interval, and no event is late. The summary says how far publishing fell behind.
+
     The exit code is 0, or 130 after Ctrl-C. Messages already sent are published either way.
     """
     if not duration or not interval:
         raise click.UsageError("--duration and --interval must be longer than 0")
+    if live:
+        _refuse_beside_live(ctx, "end", "late", *(["interval"] if rate else []))
     microsecond = timedelta(microseconds=1)
+    end_us = end + duration // microsecond if live else end
     plan = Plan(
         sensors=sensors,
-        start_us=end - duration // microsecond,
-        end_us=end,
-        interval_us=interval // microsecond,
+        start_us=end_us - duration // microsecond,
+        end_us=end_us,
+        interval_us=max(1, round(sensors / rate * 1_000_000)) if live and rate else interval // microsecond,
         seed=seed,
         batch=batch,
         malformed=malformed,
-        late=late,
+        late=0.0 if live else late,
     )
     started = time.monotonic()
     messages = events = 0
     malformed_counts: Counter[str] = Counter()
     with stop_on_sigint() as stopped, Publisher(topic) as publisher:
-        for one in _paced(simulate_fleet(plan), plan, rate, stopped):
+        clock, pacer = LiveClock(stopped), Pacer(rate or math.inf, stopped)
+        wait: Wait = clock.wait if live else lambda events: pacer.wait(max(1, len(events)))
+        for one in _paced(simulate_fleet(plan), plan, wait, stopped):
             publisher.send(one.message)
             messages += 1
             events += len(one.events)
@@ -100,28 +119,68 @@ def simulate(
             "events": events,
             "malformed": dict(malformed_counts),
             "seconds": round(seconds, 3),
+            "events_per_second": round(events / seconds, 1),
+            **({"behind_seconds": round(clock.behind_s, 3)} if live else {}),
         }
         print_json_line({"topic": topic, **summary, "interrupted": stopped()})
     else:
         out.print(
             f"published {events:,} valid and {malformed_counts.total():,} malformed events in {messages:,} messages "
-            f"to {topic} in {seconds:.1f} s{'; interrupted' if stopped() else ''}",
+            f"to {topic} in {seconds:.1f} s, {events / seconds:,.0f} events/s"
+            f"{f', at most {clock.behind_s:.1f} s late' if live else ''}{'; interrupted' if stopped() else ''}",
             soft_wrap=True,
         )
     if stopped():
         ctx.exit(130)
 
 
-def _paced(
-    messages: Iterator[Simulated], plan: Plan, rate: float | None, stopped: Callable[[], bool]
-) -> Iterator[Simulated]:
-    """Yields the messages at the given rate until Ctrl-C, with a progress bar."""
-    pacer = Pacer(rate or math.inf, stopped)
+class LiveClock:
+    """Holds a simulation to real time: ``wait`` returns when the newest event so far has happened.
+
+    Attributes:
+        behind_s: the longest, in seconds, that an event waited for the simulation or for the topic.
+    """
+
+    _NAP_SECONDS = 0.1  # how soon it notices that it should stop
+
+    def __init__(
+        self,
+        stopped: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Takes what ``Pacer`` takes, with a clock in seconds since the epoch."""
+        self.behind_s = 0.0
+        self._stopped = stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._newest_us = 0
+
+    def wait(self, events: Sequence[SensorEvent]) -> None:
+        """Returns when all of the events have happened, or soon after ``stopped()`` returns True."""
+        newest_us = max([event.event_time.ToMicroseconds() for event in events], default=0)
+        if newest_us <= self._newest_us:
+            return  # on its way for a while: it is not due anew
+        self._newest_us = newest_us
+        while (early := newest_us / 1_000_000 - self._clock()) > 0 and not self._stopped():
+            self._sleep(min(early, self._NAP_SECONDS))
+        self.behind_s = max(self.behind_s, -early)
+
+
+def _refuse_beside_live(ctx: click.Context, *names: str) -> None:
+    """Raises UsageError if one of these options is set."""
+    for name in names:
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} can't be set with --live{' and --rate' if name == 'interval' else ''}")
+
+
+def _paced(messages: Iterator[Simulated], plan: Plan, wait: Wait, stopped: Callable[[], bool]) -> Iterator[Simulated]:
+    """Yields each message after waiting with its events, until Ctrl-C, with a progress bar."""
     expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with progress_bar() as progress:
         task = progress.add_task("publishing events", total=expected)
         for message in messages:
-            pacer.wait(max(1, len(message.events)))
+            wait(message.events)
             if stopped():
                 return
             yield message

@@ -30,20 +30,45 @@ class _Parser(argparse.ArgumentParser):
         raise UnreadableFlag(message)
 
 
-class _Group:
-    """An argument group that lists its flags. In argparse, no public attribute does."""
+class Flag(NamedTuple):
+    """A declared flag."""
 
-    def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
-        self._group = parser.add_argument_group(title)
-        self.flags: list[str] = []
+    name: str
+    """With dashes."""
+    group: str
+    """The title of its group in the help."""
+    help: str
+    metavar: str | None = None
+    default: str | None = None
+    repeatable: bool = False
+
+
+class _Recorder:
+    """A parser, or a group of its arguments, that records its flags. In argparse, no public attribute lists them."""
+
+    def __init__(self, parser: Any, title: str, flags: list[Flag]) -> None:
+        self._parser = parser
+        self._title = title
+        self._flags = flags
 
     def add_argument(self, *names: str, **properties: Any) -> argparse.Action:
-        action = self._group.add_argument(*names, **properties)
-        self.flags += action.option_strings
+        action = self._parser.add_argument(*names, **properties)
+        repeatable = properties.get("action") == "append"
+        for name in action.option_strings:
+            flag = Flag(name, self._title, action.help or "", properties.get("metavar"), action.default, repeatable)
+            self._flags.append(flag)
         return action
 
+    def add_argument_group(self, title: str) -> "_Recorder":
+        return _Recorder(self._parser.add_argument_group(title), title, self._flags)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._group, name)
+        return getattr(self._parser, name)
+
+
+def declared_flags(own: type[PipelineOptions]) -> list[Flag]:
+    """Returns the flags that ``own`` declares."""
+    return _declare(_new_parser(add_help=False), own)
 
 
 def checked_flags(argv: Sequence[str], own: type[PipelineOptions], *, accept_own: bool) -> CheckedFlags:
@@ -57,23 +82,34 @@ def checked_flags(argv: Sequence[str], own: type[PipelineOptions], *, accept_own
     Raises:
         UnreadableFlag: a value that Beam's own parser refuses.
     """
-    parser = _Parser(
+    parser = _new_parser(add_help=accept_own)
+    flags = [*(_declare(parser, own) if accept_own else ()), *_declare_beams(parser, own)]
+    declared = [*(("-h", "--help") if accept_own else ()), *(flag.name for flag in flags)]
+    _, unknown = parser.parse_known_args(list(argv))
+    return CheckedFlags(unknown, declared)
+
+
+def _new_parser(*, add_help: bool) -> _Parser:
+    return _Parser(
         prog="python -m pipeline",
         usage="python -m pipeline [flags]",
-        add_help=accept_own,
+        add_help=add_help,
         allow_abbrev=False,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         conflict_handler="resolve",  # for flags that several classes declare
     )
-    declared = ["-h", "--help"] if accept_own else []
-    if accept_own:
-        group = _Group(parser, "Tidetable")
-        own._add_argparse_args(group)
-        declared += group.flags
-    group = _Group(parser, "Apache Beam")
+
+
+def _declare(parser: _Parser, own: type[PipelineOptions]) -> list[Flag]:
+    flags: list[Flag] = []
+    own._add_argparse_args(_Recorder(parser, "Tidetable", flags))
+    return flags
+
+
+def _declare_beams(parser: _Parser, own: type[PipelineOptions]) -> list[Flag]:
+    flags: list[Flag] = []
+    group = _Recorder(parser.add_argument_group("Apache Beam"), "Apache Beam", flags)
     for options in dict.fromkeys(PipelineOptions.__subclasses__()):
         if options is not own:
             options._add_argparse_args(group)
-    declared += group.flags
-    _, unknown = parser.parse_known_args(list(argv))
-    return CheckedFlags(unknown, declared)
+    return flags

@@ -99,6 +99,7 @@ class _BulkWriteFn(beam.DoFn):
         self._step = step
         self._clock = clock
         self._schema = schema
+        self._metrics = _Metrics(name)
 
     def setup(self) -> None:
         self._closing = ExitStack()
@@ -106,7 +107,6 @@ class _BulkWriteFn(beam.DoFn):
             client = self._closing.enter_context(_shared_client(self._name.project))
         self._writer = BulkWriter(client, self._name, self._app_profile, self._limits)
         self._closing.callback(self._writer.close)
-        self._metrics = _Metrics(self._name)
 
     def start_bundle(self) -> None:
         self._writer.abandon()  # drops the rows of a bundle that failed: they come again
@@ -188,7 +188,10 @@ def _sensor_of(key: bytes, schema: TableSchema) -> str | None:
 
 
 class _Metrics:
-    """Our own metrics, and those that Beam's connector reports of its calls. Used by the processing thread only."""
+    """Our own metrics, and those that Beam's connector reports of its calls. Used by the processing thread only.
+
+    Part of a DoFn: it pickles.
+    """
 
     def __init__(self, name: TableName) -> None:
         self.refused = [

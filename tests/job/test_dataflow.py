@@ -107,7 +107,12 @@ class TestSubmission:
         environment = os.environ | {"STORAGE_EMULATOR_HOST": storage.url, "NO_GCE_CHECK": "true"}
         with running_dataflow() as (dataflow, endpoint):
             dataflow.endpoint = endpoint
-            command = [sys.executable, "-m", "pipeline", *flags(dataflow)]
+            passed_on = {
+                "update_compatibility_version": "2.76.0",
+                "dataflow_service_options": "min_num_workers=2,worker_utilization_hint=0.6",
+                "profile_location": f"gs://{BUCKET}/profiles",
+            }
+            command = [sys.executable, "-m", "pipeline", "--profile_cpu", *flags(dataflow, **passed_on)]
             finished = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=100, check=False
             )
@@ -131,6 +136,21 @@ class TestSubmission:
         assert "enable_streaming_engine" in job["environment"]["experiments"]
         (pool,) = job["environment"]["workerPools"]
         assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
+
+    def test_hot_keys_are_logged(self, submitted):
+        """Dataflow logs the sensor of a hot key without being asked to."""
+        job, _, _ = submitted
+        assert job["environment"]["debugOptions"] == {"enableHotKeyLogging": True}
+
+    def test_flags_of_beam_and_dataflow_are_passed_on(self, submitted):
+        """Options of scaling reach the service; those of profiling and the compatibility version reach the workers."""
+        job, _, _ = submitted
+        environment = job["environment"]
+        assert environment["serviceOptions"] == ["min_num_workers=2", "worker_utilization_hint=0.6"]
+        passed_on = {option["key"]: option["value"] for option in environment["sdkPipelineOptions"]["display_data"]}
+        assert passed_on["update_compatibility_version"] == "2.76.0"
+        assert passed_on["profile_cpu"]
+        assert passed_on["profile_location"] == f"gs://{BUCKET}/profiles"
 
     def test_no_pickled_main_session(self, submitted):
         """Only the list of installed packages is staged for the workers."""

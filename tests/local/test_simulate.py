@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from google.cloud import pubsub_v1
 
 from pipeline.cli.root import main
 from pipeline.cloud.publisher import Pacer
+from pipeline.core.events import sensor_event
 from pipeline.local.fleet import MALFORMED
+from pipeline.local.simulate import LiveClock
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.waiting import eventually
 
 PROJECT = "test-project"
@@ -103,6 +107,66 @@ def test_rate(feed, monkeypatch):
     assert sum(events for _, events in waited) == json.loads(result.stdout)["events"]
 
 
+def test_live(feed):
+    """With --live events happen during the run, at about the rate, and none is published before it happens."""
+    topic, pull = feed
+    arguments = ["--live", "--rate", "100", "--sensors", "10", "--duration", "2s", "--batch", "5", "--malformed", "0"]
+    began = time.time()
+    summary = json.loads(simulate("--topic", topic, *arguments, "--json").stdout)
+    ended = time.time()
+    messages = pull(summary["messages"])
+    events = [event for each in messages for event in SensorEventBatch.FromString(each.data).events]
+    assert len(events) == summary["events"]
+    assert 150 <= len(events) <= 200  # some are dropped on the way, as of every simulated fleet
+    times = [event.event_time.ToMicroseconds() / 1e6 for event in events]
+    assert began <= min(times) <= max(times) <= ended
+    assert summary["events_per_second"] == pytest.approx(summary["events"] / summary["seconds"], rel=0.01)
+    assert summary["behind_seconds"] >= 0
+
+
+class TestLiveClock:
+    @pytest.fixture
+    def time(self):
+        """A clock that only sleeping advances."""
+        return [1000.0]
+
+    @pytest.fixture
+    def live(self, time):
+        return LiveClock(lambda: time[0] > 2000, lambda: time[0], lambda nap: time.__setitem__(0, time[0] + nap))
+
+    @staticmethod
+    def at(*seconds):
+        return [sensor_event("a", round(second * 1_000_000), {"t": 1.0}, {}) for second in seconds]
+
+    def test_it_waits_for_the_newest_event(self, live, time):
+        """A batch leaves when its last event has happened."""
+        live.wait(self.at(1003, 1005, 1004))
+        assert time[0] == pytest.approx(1005)
+        assert live.behind_s == pytest.approx(0, abs=1e-6)
+
+    def test_it_does_not_wait_for_an_event_that_was_on_its_way(self, live, time):
+        """An older event than the newest, or a message without events, leaves at once and counts as no delay."""
+        live.wait(self.at(1005))
+        live.wait(self.at(1001))
+        live.wait([])
+        assert time[0] == pytest.approx(1005)
+        assert live.behind_s == pytest.approx(0, abs=1e-6)
+
+    def test_it_notes_how_far_it_fell_behind(self, live, time):
+        """An event that leaves after its time is the delay that the summary reports, if it is the longest."""
+        live.wait(self.at(1001))
+        time[0] = 1010
+        live.wait(self.at(1002))
+        live.wait(self.at(1009))
+        assert live.behind_s == pytest.approx(8)
+
+    def test_it_stops(self, live, time):
+        """Ctrl-C ends a wait."""
+        live.wait(self.at(9999))
+        assert time[0] == pytest.approx(2000, abs=0.2)
+        assert live.behind_s == 0
+
+
 def test_interrupted(feed):
     """Ctrl-C stops the simulation: the summary counts what was sent, and the exit code is 130."""
     topic, pull = feed
@@ -124,6 +188,12 @@ def test_interrupted(feed):
         (["--topic", "projects/p/topics/t", "--duration", "long"], "is not a duration"),
         (["--topic", "projects/p/topics/t", "--interval", "0"], "must be longer than 0"),
         (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not a time"),
+        (["--topic", "projects/p/topics/t", "--live", "--late", "0.1"], "--late can't be set with --live"),
+        (["--topic", "projects/p/topics/t", "--live", "--end", "2026-02-17"], "--end can't be set with --live"),
+        (
+            ["--topic", "projects/p/topics/t", "--live", "--rate", "5", "--interval", "1s"],
+            "--interval can't be set with --live and --rate",
+        ),
     ],
 )
 def test_refusals(pubsub, arguments, message):

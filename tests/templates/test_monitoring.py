@@ -18,14 +18,21 @@ ALERTS = sorted(MONITORING.glob("alert-*.json"))
 GOOGLES_METRICS = {
     "bigtable.googleapis.com/cluster/cpu_load",
     "bigtable.googleapis.com/cluster/cpu_load_hottest_node",
+    "dataflow.googleapis.com/job/aggregated_worker_utilization",
     "dataflow.googleapis.com/job/current_num_vcpus",
     "dataflow.googleapis.com/job/data_watermark_age",
+    "dataflow.googleapis.com/job/estimated_timer_backlog_processing_time",
+    "dataflow.googleapis.com/job/is_failed",
+    "dataflow.googleapis.com/job/streaming_engine/persistent_state/stored_bytes",
     "dataflow.googleapis.com/job/system_lag",
+    "dataflow.googleapis.com/job/timers_pending_count",
     "dataflow.googleapis.com/job/user_counter",
     "logging.googleapis.com/log_entry_count",
     "pubsub.googleapis.com/subscription/num_undelivered_messages",
     "pubsub.googleapis.com/subscription/oldest_unacked_message_age",
 }
+# In PromQL, the first slash is a colon, and every other special character an underscore.
+GOOGLES_NAMES = {re.sub(r"[^\w:]", "_", name.replace("/", ":", 1)): name for name in GOOGLES_METRICS}
 RESOURCES = {
     "bigtable": "bigtable_cluster",
     "dataflow": "dataflow_job",
@@ -62,8 +69,8 @@ def queries(path):
 def metric_types(query):
     """Returns the metrics of a query under Google's names, which PromQL spells differently."""
     of_filters = re.findall(r'metric\.type="([^"]+)"', query)
-    of_promql = re.findall(r"([a-z]+)_googleapis_com:([a-z]+)_([a-z_]+)", query)
-    return of_filters + [f"{service}.googleapis.com/{kind}/{name}" for service, kind, name in of_promql]
+    of_promql = re.findall(r"\w+_googleapis_com:\w+", query)
+    return of_filters + [GOOGLES_NAMES.get(name, name) for name in of_promql]
 
 
 def named_counters(query):
@@ -118,6 +125,22 @@ def test_the_dashboard_has_a_line_for_each_reason():
     assert "sum by (metric_name)" in chart[0]
     matched = {counter for counter in emitted() for name in named_counters(chart[0]) if re.fullmatch(name, counter)}
     assert matched == {metrics.dead_letters_of(reason) for reason in Reason}
+
+
+def test_alerts_on_what_the_job_holds_and_whether_it_lives():
+    """Failure, pending timers and stored state are each watched by Google's own metric of it."""
+    looked_at = {path.stem: {name for query in queries(path) for name in metric_types(query)} for path in ALERTS}
+    job = "dataflow.googleapis.com/job"
+    assert looked_at["alert-job-failed"] == {f"{job}/is_failed"}
+    assert looked_at["alert-pending-timers"] == {f"{job}/estimated_timer_backlog_processing_time"}
+    assert looked_at["alert-stored-state"] == {f"{job}/streaming_engine/persistent_state/stored_bytes"}
+
+
+def test_a_new_jobs_growing_state_is_no_alert():
+    """State grows until the first windows end, so it is compared only if the job of that name ran two days ago."""
+    (query,) = queries(MONITORING / "alert-stored-state.json")
+    assert " offset 2d) >= 0" in query
+    assert "[1d] offset 1d" in query
 
 
 def test_the_dashboard_shows_the_state_of_the_job():
@@ -187,8 +210,8 @@ def test_an_alert_has_every_field_that_terraform_reads(path):
 
 
 def test_there_is_an_alert_for_each_emergency():
-    """Alerts cover freshness, lag, backlog, dead letters and their expiry, Bigtable's CPU and worker errors."""
+    """Alerts cover freshness, lag, backlog, dead letters, Bigtable's CPU, worker errors, state, timers, and failure."""
     assert {path.stem.removeprefix("alert-") for path in ALERTS} == {
-        "backlog", "bigtable-cpu", "data-freshness", "dead-letters", "dead-letters-expiring", "system-lag",
-        "worker-errors",
+        "backlog", "bigtable-cpu", "data-freshness", "dead-letters", "dead-letters-expiring", "job-failed",
+        "pending-timers", "stored-state", "system-lag", "worker-errors",
     }  # fmt: skip

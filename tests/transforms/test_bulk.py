@@ -223,4 +223,7 @@ def test_one_client_for_a_process(name):
 def test_pickling():
     """The DoFn pickles before it has a client."""
     write_fn = bulk._BulkWriteFn(TableName("p", "i", "t"), "profile", Limits(in_flight=2), "WriteRows", str)
-    assert vars(pickle.loads(pickle.dumps(write_fn))) == vars(write_fn)  # noqa: S301 (our own)
+    copy = pickle.loads(pickle.dumps(write_fn))  # noqa: S301 (our own)
+    for each in (copy, write_fn):
+        del each._metrics  # metrics of one name are equal in what they count only
+    assert vars(copy) == vars(write_fn)

@@ -1,0 +1,103 @@
+"""``tidetable run``: starts the streaming job. Its options are the job's flags, as these are declared."""
+
+from itertools import groupby
+from typing import Any
+
+import click
+
+from pipeline.job.launch import main
+from pipeline.job.settings import TidetableOptions
+from pipeline.private_apis.beam_flags import Flag, declared_flags
+
+# Other commands write one table, which has a short name there; so one profile serves them and the job.
+_ALSO = {"--bigtable_instance": "--instance", "--bigtable_table": "--table"}
+
+# The flags of Beam that most launches set: these are in the help, and a variable or a profile can set them.
+_OF_BEAM = {
+    "--runner": "DirectRunner, which runs the job here, or DataflowRunner",
+    "--project": "project of the Dataflow job, and of the Bigtable instance",
+    "--region": "region of the Dataflow job",
+    "--temp_location": "gs://BUCKET/FOLDER for temporary files",
+    "--job_name": "name of the Dataflow job",
+    "--service_account_email": "identity of the workers",
+    "--sdk_container_image": "image of the workers",
+    "--subnetwork": "subnetwork of the workers: regions/REGION/subnetworks/SUBNETWORK",
+    "--worker_machine_type": "machine type of the workers",
+    "--max_num_workers": "most workers at a time",
+}
+
+
+class _FlagOption(click.Option):
+    """An option whose value is passed on to the job as it is."""
+
+    def __init__(self, flag: Flag) -> None:
+        self.flag = flag.name
+        self.group = flag.group
+        super().__init__(
+            [_hyphened(self.flag), *([_ALSO[self.flag]] if self.flag in _ALSO else [])],
+            multiple=flag.repeatable,
+            default=flag.default,
+            show_default=True,
+            metavar=flag.metavar,
+            help=flag.help,
+        )
+
+
+class _RunCommand(click.Command):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, options in groupby(self.get_params(ctx), key=lambda option: getattr(option, "group", "Other")):
+            with formatter.section(title):
+                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+
+
+def _run(**values: Any) -> None:
+    ctx = click.get_current_context()
+    argv = []
+    for option in ctx.command.params:
+        if isinstance(option, _FlagOption) and option.name:
+            value = values[option.name]
+            each = value if option.multiple else [value]
+            argv += [f"{option.flag}={one}" for one in each if one is not None]
+    ctx.exit(main([*argv, *map(_underscored, ctx.args)]))
+
+
+def _hyphened(text: str) -> str:
+    return text.replace("_", "-")
+
+
+def _underscored(argument: str) -> str:
+    """Returns an argument with its flag, if it begins with one, as Beam spells it."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
+
+
+_BEAM_FLAGS = [Flag(name, "Apache Beam", text) for name, text in _OF_BEAM.items()]
+
+run = _RunCommand(
+    "run",
+    params=[_FlagOption(flag) for flag in [*declared_flags(TidetableOptions), *_BEAM_FLAGS]],
+    callback=_run,
+    # Options may also be spelled with underscores, as the flags of python -m pipeline are.
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "token_normalize_func": _hyphened,
+    },
+    help="""Run the streaming job: here, until Ctrl-C, or on Dataflow with --runner DataflowRunner.
+
+    Reads events from Pub/Sub, and writes raw rows and aggregates to the table. Checks all options and every resource
+    before it reads a message.
+
+    The options are the flags of `python -m pipeline`, in its spelling or with hyphens. All other flags of Apache Beam
+    pass through; `python -m pipeline --help` lists them.
+
+    \b
+    Exit code:
+      0    the job was stopped in order, or submitted to Dataflow
+      1    a table, a topic or a server lacks something, or the job failed
+      2    wrong usage
+      130  Ctrl-C while the job was starting
+    """,
+)

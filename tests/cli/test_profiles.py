@@ -1,0 +1,134 @@
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.root import main
+from tests.cli.commands import params
+
+PROFILES = """
+[profiles.default]
+project = "p"
+instance = "i"
+table = "t"
+raw_family = "r"
+
+[profiles.default."read plot"]
+metric = "temperature"
+from = 2026-02-17
+
+[profiles.prod]
+project = "p2"
+instance = "i"
+table = "t"
+metric = ["a", "b c"]
+limit = 5
+json = true
+"""
+
+
+@pytest.fixture
+def write(monkeypatch, tmp_path):
+    """Returns a function that writes the file with the profiles."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "tidetable" / "config.toml"
+    file.parent.mkdir()
+
+    def written(text):
+        file.write_text(text)
+        return file
+
+    return written
+
+
+def test_the_default_profile(write):
+    """It applies where no other is chosen; hyphens and underscores are the same."""
+    write(PROFILES)
+    given = params(["table", "describe"])
+    assert (given["project"], given["table"]) == ("p", "t")
+    assert params(["read", "latest", "s"])["raw_family"] == "r"
+
+
+def test_values_of_one_command(write):
+    """A table named after a command sets only its options. Values are TOML's, or as typed."""
+    write(PROFILES)
+    given = params(["read", "plot", "s"])
+    assert "temperature" in (given["metric"] if "metric" in given else given["metrics"])
+    assert given["start_us"] == 1_771_286_400_000_000
+    assert params(["read", "latest", "s"])["metrics"] == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [(["--profile", "prod"], {}), ([], {"TIDETABLE_PROFILE": "prod"})]
+)
+def test_another_profile(write, arguments, environment):
+    """Nothing comes from the default profile then. Lists set repeatable options, with spaces in values."""
+    write(PROFILES)
+    given = params([*arguments, "read", "range", "s"], environment)
+    assert (given["project"], given["raw_family"], given["metrics"]) == ("p2", None, ("a", "b c"))
+    assert (given["limit"], given["as_json"]) == (5, True)
+
+
+def test_precedence(write):
+    """The command line goes first, then the environment, then the profile, then the default."""
+    write(PROFILES)
+    environment = {"TIDETABLE_TABLE": "of the environment"}
+    assert params(["table", "describe"])["table"] == "t"
+    assert params(["table", "describe"], {"TIDETABLE_TABLE": ""})["table"] == "t"
+    environment["TIDETABLE_TABLE"] = "environment"
+    assert params(["table", "describe"], environment)["table"] == "environment"
+    assert params(["table", "describe", "--table", "typed"], environment)["table"] == "typed"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[profiles.default]\nprojetc = 'p'", "{}: no command has an option projetc; did you mean project?"),
+        ("[profiles.default]\nyes = true", "{}: yes can be set on the command line only"),
+        ("[profiles.default]\ntier = '1d'", "{}: tier differs between commands; set it for one of them, in [profiles."),
+        ("[profiles.default.'read plto']", "{}: there is no command read plto; did you mean read plot?"),
+        (
+            "[profiles.default.'table describe']\ntabel = 't'",
+            "{}: table describe has no option tabel to set; did you mean table?",
+        ),
+        ("[profiles.default.'table delete']\nyes = true", "{}: yes can be set on the command line only"),
+        ("[profiles.default]\ntable = ['a']", "{}: table takes one value, not a list"),
+        ("[profile.default]", "FILE: profile: expected only tables [profiles.NAME]"),
+        ("profiles = 1", "FILE: profiles: expected only tables [profiles.NAME]"),
+        ("[profiles", "FILE: Expected ']'"),
+    ],
+)
+def test_wrong_files(write, text, message):
+    """The error names the file and the key, and what was probably meant."""
+    file = write(text)
+    ran = CliRunner().invoke(main, ["table", "describe"])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    expected = message.replace("{}", "profile default in FILE").replace("FILE", str(file))
+    assert ran.stderr.startswith(f"Error: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PROFILES, "FILE has no profile prd; did you mean prod?"),
+        (None, "no profile prd: FILE does not exist"),
+    ],
+)
+def test_no_such_profile(write, text, message):
+    """A profile that was asked for has to exist."""
+    file = write("")
+    file.unlink() if text is None else file.write_text(text)
+    ran = CliRunner().invoke(main, ["--profile", "prd", "table", "describe"])
+    assert (ran.exit_code, ran.stderr) == (2, f"Error: {message}\n".replace("FILE", str(file)))
+
+
+def test_a_wrong_value(write):
+    """The message names the profile that it comes from."""
+    file = write("[profiles.default]\nproject = 'a/b'")
+    ran = CliRunner().invoke(main, ["table", "describe"])
+    assert ran.exit_code == 2
+    assert f"pass only the id, not a full path (from profile default in {file})\n" in ran.stderr
+
+
+def test_help_and_version_need_no_file(write):
+    """A file with an error does not keep the toolbox from saying what it can do."""
+    write("[profiles")
+    assert CliRunner().invoke(main, ["--help"]).exit_code == CliRunner().invoke(main, ["--version"]).exit_code == 0
