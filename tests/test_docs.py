@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pipeline.cli import profiles
 from pipeline.cli.root import main
@@ -286,8 +287,8 @@ def test_the_profiles_are_valid(monkeypatch, tmp_path):
     commands = dict(all_commands())
     profile = profiles.load_profile("test", commands)
     table = {"project": "my-test-project", "instance": "my-instance", "table": "sensors"}
-    assert profile.defaults(commands["read sensors"], "read sensors") == table
-    assert profile.defaults(commands["read plot"], "read plot").keys() > table.keys()
+    assert profile.defaults(commands["read sensors"], "read sensors", ()) == table
+    assert profile.defaults(commands["read plot"], "read plot", ()).keys() > table.keys()
     assert profiles.load_profile(None, commands).values == table | {"project": "my-project"}
 
 
@@ -296,7 +297,18 @@ def test_the_jobs_flags_exist(page):
     """Every command line of the job has valid flags."""
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
-            parse_flags([word for word in shlex.split(part, comments=True) if word != "&"])
+            parse_flags(shlex.split(part))
+
+
+@every_page
+def test_run_accepts_its_command_lines(page, monkeypatch):
+    """Every command line of ``tidetable run`` gives valid flags, with the variables that the page sets."""
+    monkeypatch.setattr("pipeline.run.command.main", lambda argv: parse_flags(argv) and 0)
+    variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
+    for line in command_lines(page):
+        for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):
+            ran = CliRunner().invoke(main, ["run", *shlex.split(part)], env=variables)
+            assert ran.exit_code == 0, (ran.output, ran.exception)
 
 
 @every_page
