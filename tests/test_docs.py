@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from pipeline.cli import profiles
 from pipeline.cli.root import main
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.job.settings import TidetableOptions, parse_flags
+from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.transforms import metrics
 from tests.benchmarks.sizes import sizes
 from tests.cli.commands import all_commands
@@ -78,6 +79,17 @@ def test_every_flag_with_its_default():
     for name, (_, default) in table.items():
         actual = of_schema.get(name, getattr(options, name.removeprefix("--")))
         assert actual is None or default == f"`{actual}`", name
+
+
+def test_options_with_a_rule_of_their_own():
+    """The page lists the options that only the command line sets, and those that differ between commands."""
+    page = " ".join(text("settings.md").split())
+    for introduction, names in (
+        ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
+        ("have only such a variable: ", OF_ONE_COMMAND),
+    ):
+        listed = page.partition(introduction)[2].partition(".")[0]
+        assert listed == ", ".join(f"`--{name}`" for name in sorted(names))
 
 
 def test_every_reason():
@@ -280,8 +292,8 @@ def test_variables_are_options(page):
 
 
 def test_the_profiles_are_valid(monkeypatch, tmp_path):
-    """The profiles on the page about all commands set what the page says, in the command that it names."""
-    written = [code for language, code in FENCE.findall(text("README.md")) if language == "toml"]
+    """The profiles on the page about settings set what the page says, in the command that it names."""
+    written = [code for language, code in FENCE.findall(text("settings.md")) if language == "toml"]
     (tmp_path / "config.toml").write_text("".join(written))
     monkeypatch.setattr(profiles, "config_file", lambda: tmp_path / "config.toml")
     commands = dict(all_commands())
@@ -302,8 +314,8 @@ def test_the_jobs_flags_exist(page):
 
 @every_page
 def test_run_accepts_its_command_lines(page, monkeypatch):
-    """Every command line of ``tidetable run`` gives valid flags, with the variables that the page sets."""
-    monkeypatch.setattr("pipeline.run.command.main", lambda argv: parse_flags(argv) and 0)
+    """Every command line of ``tidetable run`` gives complete, valid flags, with the variables that the page sets."""
+    monkeypatch.setattr("pipeline.run.command.main", lambda argv: settings_of(parse_flags(argv)) and 0)
     variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):

@@ -1,4 +1,4 @@
-"""An example for every command, printed at the end of its help."""
+"""An example for every command, printed at the end of its help, in the order in which people need the commands."""
 
 import click
 
@@ -46,6 +46,15 @@ EXAMPLES = {
 }
 _WIDTH = 100  # of a line of help
 _SETTINGS = "export TIDETABLE_PROJECT=my-project TIDETABLE_INSTANCE=my-instance TIDETABLE_TABLE=sensors"
+
+
+class ExampleGroup(click.Group):
+    """A group that lists its commands in the order of :data:`EXAMPLES`; those without an example come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        order = list(EXAMPLES)
+        paths = {name: f"{self.name} {name}" for name in self.commands}
+        return sorted(paths, key=lambda name: order.index(paths[name]) if paths[name] in order else len(order))
 
 
 def add_example(command: click.Command, path: str) -> None:

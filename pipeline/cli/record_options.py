@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pipeline.cli.options import Command, identifier
 from pipeline.cloud.names import TableName
@@ -46,7 +47,9 @@ def optional_table_options(command: Command) -> Command:
     def with_table(*args: Any, project: str | None, instance: str | None, table: str | None, **kwargs: Any) -> Any:
         if project and instance and table:
             return command(*args, table=TableName(project, instance, table), **kwargs)
-        if project or instance or table:
+        source = click.get_current_context().get_parameter_source
+        # A variable or a profile may name a project for other commands.
+        if ParameterSource.COMMANDLINE in map(source, ("project", "instance", "table")):
             raise click.UsageError("--project, --instance and --table name a table together: set all three or none")
         return command(*args, table=None, **kwargs)
 

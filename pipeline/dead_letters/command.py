@@ -3,6 +3,7 @@
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
 from pipeline.core.dead_letter_records import Groups, letter_json
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, json_option, letter_count, scan_options
@@ -10,7 +11,7 @@ from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import group_json, print_groups, print_letter
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=ExampleGroup)
 def dead_letters() -> None:
     """List, show, replay or export dead letters.
 

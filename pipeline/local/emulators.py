@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 import grpc
 
+from pipeline.cli.examples import ExampleGroup
 from pipeline.cloud.errors import ServerProblem
 from pipeline.local.processes import start_watched
 
@@ -228,7 +229,7 @@ def _output(command: Sequence[str], seconds: float) -> str | None:
     return finished.stdout.strip()
 
 
-@click.group()
+@click.group(cls=ExampleGroup)
 def emulators() -> None:
     """Run Google's Pub/Sub and Bigtable emulators, from the Cloud SDK or Docker.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
 from pipeline.core.records import RawRecord
 from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
@@ -32,7 +33,7 @@ from pipeline.reading.plot import plot
 from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
 
 
-@click.group()
+@click.group(cls=ExampleGroup)
 def read() -> None:
     """Read a table's sensors, readings and aggregates.
 

@@ -5,6 +5,7 @@ import sys
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import table_options
 from pipeline.cloud import schema_store, tables
 from pipeline.cloud.errors import ServerProblem
@@ -20,7 +21,7 @@ from pipeline.table.description import description_of, print_description
 from pipeline.table.schema_flags import SchemaFlags, schema_flags
 
 
-@click.group()
+@click.group(cls=ExampleGroup)
 def table() -> None:
     """Create, adopt, compare, describe or delete a table."""
 

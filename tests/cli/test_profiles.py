@@ -64,7 +64,8 @@ def test_another_profile(write, arguments, environment):
     write(PROFILES)
     given = params([*arguments, "read", "range", "s"], environment)
     assert (given["project"], given["raw_family"], given["metrics"]) == ("p2", None, ("a", "b c"))
-    assert (given["limit"], given["as_json"]) == (5, True)
+    assert given["limit"] == 5
+    assert params([*arguments, "table", "describe"], environment)["as_json"] is True
 
 
 def test_precedence(write):

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,22 @@ def test_help_names_every_command():
     assert result.exit_code == 0
     for name in COMMANDS:
         assert f"\n  {name} " in result.output
+
+
+def test_help_has_sections():
+    """Commands stand in the order in which people need them, in sections; so do subcommands."""
+    output = CliRunner().invoke(main, ["--help"]).output
+    sections = re.findall(r"^([A-Z][\w ]+):\n((?:  .+\n)+)", output.partition("--help")[2], re.MULTILINE)
+    listed = {title: [line.split()[0] for line in lines.splitlines()] for title, lines in sections}
+    assert listed == {
+        "Start": ["demo", "emulators"],
+        "Run": ["table", "run"],
+        "Feed": ["simulate", "publish", "backfill"],
+        "Read": ["read"],
+        "Keep right": ["dead-letters", "repair"],
+    }
+    output = CliRunner().invoke(main, ["read", "--help"]).output.partition("Commands:\n")[2]
+    assert re.findall(r"^  (\w+)", output, re.MULTILINE)[:3] == ["sensors", "latest", "range"]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

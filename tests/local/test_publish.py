@@ -337,9 +337,11 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     assert result.stdout.startswith("2 events in 2 messages published")
 
 
-def test_a_table_is_named_completely(tmp_path: Path) -> None:
-    """A partial table name is a usage error."""
+def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial table name is a usage error, but a project in a variable names no table."""
     (tmp_path / "a.csv").write_text(HEADER)
+    monkeypatch.setenv("TIDETABLE_PROJECT", "p")
+    assert publish(tmp_path / "a.csv", inbox.topic).exit_code == 0
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2
     assert "--project, --instance and --table name a table together: set all three or none" in result.stderr
