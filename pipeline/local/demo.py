@@ -23,6 +23,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.text import counted
 from pipeline.core.times import format_time, parse_time
 from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
 from pipeline.local.fleet import Plan, simulate
@@ -59,7 +60,7 @@ class _Resources:
 
 
 @click.command()
-@click.option("--sensors", type=click.IntRange(1), default=12, show_default=True, help="The number of sensors.")
+@click.option("--sensors", type=click.IntRange(1, 1000), default=12, show_default=True, help="The number of sensors.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the simulated fleet.")
 @click.option(
     "--chart",
@@ -214,9 +215,8 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
 
 def _publish(plan: Plan, topic: str) -> _Published:
     published = _Published()
-    expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with Publisher(topic) as publisher, progress_bar() as progress:
-        task = progress.add_task("publishing events", total=expected)
+        task = progress.add_task("publishing events", total=plan.events)
         for one in simulate(plan):
             publisher.send(one.message)
             published.messages += 1
@@ -290,7 +290,7 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) 
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     grid.add_column()
     grid.add_column(justify="right")
-    grid.add_row("published", f"{published.events:,} events in {published.messages:,} messages")
+    grid.add_row("published", f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}")
     grid.add_row("raw rows", f"{len(table) - aggregate_rows:,}")
     grid.add_row("aggregate rows", f"{aggregate_rows:,}")
     grid.add_row("dead letters", f"{dead_letters.total():,}")
@@ -325,7 +325,9 @@ def _conclude(differences: list[str], seconds: float) -> None:
     if differences:
         for difference in differences[:_SHOWN_DIFFERENCES]:
             err.print(difference, markup=False)
-        raise click.ClickException(f"{len(differences):,} differences between what was published and the table")
+        raise click.ClickException(
+            f"{counted(len(differences), 'difference')} between what was published and the table"
+        )
     out.print(
         "[bold green]Every raw row and every aggregate equals an independent computation "
         f"over what was published.[/] [dim]{seconds:.0f} s[/]",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pipeline.cli.console import report_foreign_rows
-from pipeline.cli.options import TIME, Command, Parsed, schema_options, table_options
+from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.schema.declared import DeclaredSchema
@@ -32,7 +32,7 @@ def _field(text: str) -> tuple[str, str]:
 
 
 def _limit_option(text: str) -> Callable[[Command], Command]:
-    return click.option("--limit", type=click.IntRange(min=1), help=text)
+    return click.option("--limit", type=COUNT, help=text)
 
 
 def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001

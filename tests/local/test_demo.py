@@ -92,7 +92,8 @@ def test_dead_letters_are_compared_too():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--sensors=0"], ["--seed=x"], ["--chart=/nonexistent/band.png"], ["--chart=band.xyz"]]
+    "arguments",
+    [["--sensors=0"], ["--sensors=99999999999"], ["--seed=x"], ["--chart=/nonexistent/band.png"], ["--chart=band.xyz"]],
 )
 def test_usage(arguments):
     """Wrong usage starts nothing."""
