@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
-from pipeline.cloud.problems import ServerProblem as ServerProblem
 from pipeline.cloud.names import TableName
+from pipeline.cloud.problems import ServerProblem as ServerProblem
 
 TRANSIENT = (
     exceptions.Aborted,  # another request got in the way, or a stream ended early; a new request starts afresh
