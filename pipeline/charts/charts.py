@@ -7,7 +7,6 @@ event lies in the band of its window. Missing windows leave a gap.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import groupby, zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -96,13 +95,6 @@ class PngPath(click.Path):
         if not path.absolute().parent.is_dir():
             self.fail(f"folder {path.absolute().parent} does not exist", param, ctx)
         return super().convert(path, param, ctx)
-
-
-def check_installed() -> None:
-    """Raises ModuleNotFoundError if a package that draws charts is missing, before a command does anything else."""
-    for package in ("matplotlib", "plotext"):
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def terminal_chart(chart: Chart, width: int = 80, height: int = 18) -> str:

@@ -19,7 +19,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
@@ -296,7 +296,7 @@ class SensorTable:
     def _aggregates(
         self, tier: Tier, sensor_id: str, start_us: int, end_us: int, page_rows: int | None = None
     ) -> Iterator[AggregateRecord]:
-        _check_sensor_id(sensor_id)
+        checked_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
         rows = self.rows.read_selection(key_range, CellSelection((tier.family,), versions=1), page_rows=page_rows)
         return self._each_window(tier.window, rows)
@@ -321,7 +321,7 @@ class SensorTable:
 
     def _events(self, sensor_id: str, query: Query, max_page_rows: int | None = None) -> Iterator[RawRecord]:
         """Returns a sensor's events, read in pages of at most this many rows."""
-        _check_sensor_id(sensor_id)
+        checked_sensor_id(sensor_id)
         if query.start_us == query.end_us:  # outside the times of row keys
             return iter(())
 
@@ -368,14 +368,8 @@ def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
 def _listed(sensors: Iterable[str]) -> list[str]:
     listed = list(dict.fromkeys(sensors))
     for sensor_id in listed:
-        _check_sensor_id(sensor_id)
+        checked_sensor_id(sensor_id)  # another text could lead to other rows
     return listed
-
-
-def _check_sensor_id(text: str) -> None:
-    """Refuses a text that no valid event has as its sensor id, above all one that leads to other rows."""
-    if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
-        raise ValueError(f"{text!r} can't be a sensor's id")
 
 
 def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.options import COUNT
 from pipeline.core.dead_letter_records import Groups, letter_json
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, json_option, letter_count, scan_options
@@ -65,7 +66,7 @@ def list_(ctx: click.Context, request: ScanRequest, as_json: bool) -> None:
 
 @dead_letters.command()
 @scan_options
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many.")
+@click.option("--limit", type=COUNT, default=10, show_default=True, help="Show at most this many.")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, request: ScanRequest, limit: int, as_json: bool) -> None:

@@ -26,7 +26,7 @@ from pipeline.cloud.schema_store import schema_of
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.text import plain
+from pipeline.core.text import counted, plain
 from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -210,11 +210,7 @@ def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) 
         )
         return
     click.echo(
-        f"{_plural(tally.events, 'event')} in {_plural(tally.messages, 'message')} published to {topic}, "
-        f"{_plural(tally.refused, 'line')} refused; "
+        f"{counted(tally.events, 'event')} in {counted(tally.messages, 'message')} published to {topic}, "
+        f"{counted(tally.refused, 'line')} refused; "
         f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, check_installed, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, save_chart, terminal_chart
 from pipeline.cli.console import out, print_json_line
-from pipeline.cloud.reader import SensorTable
+from pipeline.cli.extras import check_installed
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
@@ -24,6 +24,9 @@ from pipeline.reading.options import (
     usage_errors,
     window_option,
 )
+
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reader import SensorTable
 
 _MAX_EVENTS = 2000  # to draw
 _MIN_WIDTH, _MAX_WIDTH = 60, 100  # of a terminal chart, in characters
@@ -61,7 +64,7 @@ def plot(
     file is written.
     """
     if not as_json:
-        check_installed()
+        check_installed("charts")
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         series = _Series.read(table, sensor, metric, (start_us, end_us), tier, fields)
@@ -100,7 +103,7 @@ class _Series:
     @classmethod
     def read(
         cls,
-        table: SensorTable,
+        table: "SensorTable",
         sensor: str,
         metric: str,
         span_us: tuple[int, int],

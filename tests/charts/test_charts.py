@@ -188,12 +188,3 @@ def test_png_path(tmp_path: Path) -> None:
     for path in (tmp_path / "a.jpg", tmp_path / "nowhere" / "a.png", tmp_path / "folder.png", "-"):
         with pytest.raises(click.BadParameter):
             where.convert(str(path), None, None)
-
-
-@pytest.mark.parametrize("missing", ["matplotlib", "plotext"])
-def test_a_missing_package_is_reported_first(monkeypatch, missing):
-    """A command that draws does nothing before it knows that it can."""
-    monkeypatch.setattr(charts, "find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(ModuleNotFoundError) as raised:
-        charts.check_installed()
-    assert raised.value.name == missing

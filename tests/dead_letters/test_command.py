@@ -187,7 +187,7 @@ def test_a_missing_subscription(pubsub: str) -> None:
         (["--subscription", NOWHERE, "--reason", "BAD_MOOD"], "'BAD_MOOD' is not one of 'UNKNOWN_MESSAGE_TYPE'"),
         (["--subscription", NOWHERE, "--since", "tomorrow"], "'tomorrow' is not a time"),
         (["--subscription", NOWHERE, "--since", "2026-02-18", "--until", "2026-02-18"], "must be after --since"),
-        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range x>=1"),
+        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range 1<=x<=1000000000"),
         (["--subscription", NOWHERE, "--wait", "long"], "'long' is not a duration"),
     ],
 )

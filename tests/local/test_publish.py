@@ -146,7 +146,8 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch",
-        f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' is not 1 to 256 bytes of printable ASCII without '#'",
+        f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', and only printable ASCII "
+        "without '#' and spaces is allowed",
     ]
     assert result.stdout.startswith(f"2 events in 1 message published to {inbox.topic}, 2 lines refused; ")
     assert numbers(inbox.take(1)) == [[0, 3]]

@@ -357,7 +357,9 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
             ["range", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
             "2026-02-18T00:00:00Z is not before 2026-02-17T",
         ),
+        (["latest", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only printable ASCII"),
         (["range", "s", *DAY, "--limit", "0"], "'--limit'"),
+        (["range", "s", *DAY, "--limit", "99999999999"], "99999999999 is not in the range 1<=x<=1000000000"),
         (["prefix", "--sensors", "s", "--from", "2026-02-18", "--to", "2026-02-18"], "is not before 2026-02-18T"),
         (["aggregates", "s", "--from", "2026-02-18", "--to", "2026-02-17"], "is not before 2026-02-17T"),
         (["plot", "s", "--metric", "t", "--from", "2026-02-17T10:30", "--to", "2026-02-17T10:10"], "is not before"),
@@ -366,7 +368,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["hourly", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
         (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
-        (["latest", "agg"], "'agg' can't be a sensor's id"),
+        (["latest", "agg"], "'agg' can't be a sensor's id: it is reserved"),
         (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
         (["latest"], "Missing argument 'SENSOR...'"),
         (["latest", "s", "--metric", ""], "metrics contains no name"),
@@ -402,7 +404,7 @@ def test_a_missing_table(name: TableName, command: list[str]) -> None:
     """Every command reports a missing table in one line, with exit code 1."""
     missing = TableName(name.project, name.instance, "nowhere")
     result = run(missing, *command)
-    assert (result.exit_code, result.output) == (1, f"Error: table {missing} does not exist\n")
+    assert (result.exit_code, result.output) == (1, f"Error: {missing.is_missing}\n")
 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["silent", "closed"])
