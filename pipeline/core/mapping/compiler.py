@@ -117,7 +117,9 @@ class Compiler:
             depth_of_label, label_of = self._text(f"{key}.name", entry.label)
             name_of = self._namer(entry)
             self.plan.at(max(depth, depth_of_label)).writers.append(
-                labelled(key, value_of, label_of, name_of, is_reading=is_reading)
+                labelled(
+                    key, value_of, label_of, name_of, is_reading=is_reading, keeps_inexact=is_reading and self._keeps
+                )
             )
         else:
             self.plan.at(depth).writers.append(
@@ -143,17 +145,16 @@ class Compiler:
         return name_of
 
     def _add_star(self, key: str, entry: Entry, *, is_reading: bool) -> None:
-        found = [of_star for source in entry.value for of_star in self._of_star(key, source, is_reading=is_reading)]
+        by_source = [list(self._of_star(key, source, is_reading=is_reading)) for source in entry.value]
+        found = [of_star for of_source in by_source for of_star in of_source]
         takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
         if takes_all and (values_of := found[0].whole):
             self.plan.at(found[0].depth).writers.append(whole(values_of, is_reading=is_reading))
             return
-        name_of = self._namer(entry)
-        # Of several sources, each name takes the first that has it; across levels, the message's own comes first.
-        for depth in sorted({of_star.depth for of_star in found}):
-            sources = [(of_star.items_of, of_star.convert) for of_star in found if of_star.depth == depth]
-            self.plan.at(depth).writers.append(
-                starred(sources, name_of, is_reading=is_reading, keeps_inexact=self._keeps)
+        if found:
+            sources = [[(of_star.items_of, of_star.convert) for of_star in of_source] for of_source in by_source]
+            self.plan.at(max(of_star.depth for of_star in found)).writers.append(
+                starred(sources, self._namer(entry), is_reading=is_reading, keeps_inexact=self._keeps)
             )
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
