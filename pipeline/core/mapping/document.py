@@ -449,8 +449,9 @@ def _time_format(key: str, value: Any) -> str:
 
 
 def _check_zone(key: str, zone: Any) -> None:
+    _of_type(key, zone, str, "a text")
     try:
-        ZoneInfo(_of_type(key, zone, str, "a text"))
+        ZoneInfo(zone)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise MappingError(key, f"there is no time zone {zone!r}; a time zone is like Europe/Amsterdam") from None
 
