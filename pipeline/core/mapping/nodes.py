@@ -394,6 +394,14 @@ def entry(key: Any, content: Getter) -> Getter:
     return lambda container: content(container[key]) if key in container else None
 
 
+def entries(container: Any) -> list[tuple[Any, Any]]:
+    """Returns the keys and values of a map. Raises BadData for a key of proto2 that is not UTF-8."""
+    try:
+        return [(key, container[key]) for key in container]
+    except UnicodeDecodeError:
+        raise BadData(Reason.UNPARSEABLE, "a key of a map is not UTF-8") from None
+
+
 def element(position: int, content: Getter) -> Getter:
     """Returns the getter of an element of a repeated field by its position."""
     return lambda items: content(items[position]) if -len(items) <= position < len(items) else None

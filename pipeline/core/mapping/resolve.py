@@ -210,7 +210,7 @@ class Resolver:
                     get = nodes.composed(steps_to.getter, _contents(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
-                    pairs = steps_to.then(lambda container: list(container.items()), entries)
+                    pairs = steps_to.then(nodes.entries, entries)
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
@@ -241,7 +241,7 @@ class Resolver:
         if isinstance(node, Entries):
             key_text = leaf_text(node.key)
             pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
-                (key_text(key), value) for key, value in container.items()
+                (key_text(key), value) for key, value in nodes.entries(container)
             )
             item, content = node.value, node.content
         elif isinstance(node, Many):
