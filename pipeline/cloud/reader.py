@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -25,7 +26,7 @@ from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -227,6 +228,9 @@ class SensorTable:
         The scan covers all times of these sensors; the server returns those from ``start_us``, inclusive, to
         ``end_us``, exclusive.
 
+        Without ``sensors`` and ``metadata``, returns the events of all sensors, on every schema. If keys begin with the
+        time, they come by time, the newest first. If a metric comes before the time, costs a scan for each sensor.
+
         Args:
             start_us: the earliest event time.
             end_us: the end of the range.
@@ -240,7 +244,10 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        if sensors or metadata:
+            found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        else:
+            found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
@@ -262,7 +269,13 @@ class SensorTable:
     # Aggregates
 
     def aggregates(
-        self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | str | None = None
+        self,
+        sensors: str | Iterable[str],
+        start_us: int,
+        end_us: int,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
 
@@ -273,14 +286,19 @@ class SensorTable:
             start_us: the earliest start of a window.
             end_us: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"``; by default the table's shortest.
+            metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
+        names = _names(metrics)
         of_tier = self._tier(Window.parse(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start_us, end_us)
         if isinstance(sensors, str):
-            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us))
+            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names))
         listed = _listed(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
-        each = [self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, size), size) for sensor in listed]
+        each = [
+            self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, names, size), size)
+            for sensor in listed
+        ]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
     def _tier(self, window: Window | None) -> Tier:
@@ -294,21 +312,38 @@ class SensorTable:
         return found
 
     def _aggregates(
-        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, page_rows: int | None = None
+        self,
+        tier: Tier,
+        sensor_id: str,
+        start_us: int,
+        end_us: int,
+        metrics: tuple[str, ...] | None,
+        page_rows: int | None = None,
     ) -> Iterator[AggregateRecord]:
         checked_sensor_id(sensor_id)
         key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read_selection(key_range, CellSelection((tier.family,), versions=1), page_rows=page_rows)
-        return self._each_window(tier.window, rows)
+        columns = None if metrics is None else aggregates.qualifiers(metrics)
+        rows = self.rows.read_selection(
+            key_range, CellSelection((tier.family,), columns, versions=1), page_rows=page_rows
+        )
+        return self._each_window(tier.window, rows, metrics)
 
-    def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
+    def _each_window(
+        self, window: Window, rows: Iterable[Row], metrics: tuple[str, ...] | None
+    ) -> Iterator[AggregateRecord]:
         for row in rows:
+            if metrics is not None and aggregates.only_counts_events(row):
+                continue  # the window has none of these metrics
             try:
                 record = aggregates.parse_aggregate_row(window, row)
             except ValueError as error:
                 self._leave_out(ForeignRow(row, error))
-            else:
+                continue
+            if metrics is None:
                 yield record
+            # If the names are too long for a filter, the server sends all columns.
+            elif wanted := {metric: of_metric for metric, of_metric in record.metrics.items() if metric in metrics}:
+                yield replace(record, metrics=wanted)
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window

@@ -20,8 +20,6 @@ from pipeline.dead_letters.backlog import Backlog
 
 _PAGE = 1000
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
-
 
 class LetterScan:
     """A scan of a subscription, open within the block of :meth:`ScanRequest.open`.

@@ -16,7 +16,9 @@ import click
 from google.cloud import bigtable, pubsub_v1
 from rich.table import Table as Grid
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, check_installed, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Series, check_installed
+from pipeline.charts.png import save_chart
+from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
@@ -314,9 +316,9 @@ def _draw(table: Table, chart: Path) -> str:
         bands.items(), key=lambda item: max(p.maximum for p in item[1]) - min(p.minimum for p in item[1])
     )
     out.print()
-    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, band)
-    out.print(terminal_chart(picture, width=min(out.width, 100)), markup=False)
-    save_chart(picture, chart)
+    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, [Series(band=band)])
+    out.print(terminal_chart([picture], width=min(out.width, 100)), markup=False)
+    save_chart([picture], chart)
     out.print(f"\nsaved as {chart}", soft_wrap=True)
     return sensor_id
 

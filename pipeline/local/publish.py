@@ -3,9 +3,11 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -21,12 +23,14 @@ from pipeline.cli.record_options import (
 )
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName, topic_path
-from pipeline.cloud.publisher import Pacer, Publisher
+from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.schema_store import schema_of
+from pipeline.core.dead_letter_records import Replay
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.text import counted, plain
+from pipeline.core.times import format_time
 from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -34,6 +38,8 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
 _BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
+_OLD_US = 86_400_000_000  # the default of the job's --allowed_lateness
+_LOOKED_AT = 1000  # records, before anything is published
 
 
 @dataclass
@@ -43,6 +49,7 @@ class _Tally:
     events: int = 0
     messages: int = 0
     refused: int = 0
+    old: int = 0
     interrupted: bool = False
     problem: UnreadableFile | None = None
 
@@ -72,14 +79,21 @@ def publish(
     accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE, a .csv, .ndjson, .pb or .binpb file, optionally gzipped (.gz).
+    """Publish the readings in FILE: .csv, .ndjson, .pb or .binpb, plain or gzipped (.gz), .avro or .parquet.
 
     Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
     a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the
     event does not have the reading or metadata. An NDJSON file has one flat object per line; numbers are readings,
     strings and booleans are metadata. A .pb or .binpb file contains SensorEvent messages, each preceded by its length.
 
+    FILE may also be what read prints with --output, or what dead-letters export writes: each dead letter becomes a
+    message with its attributes and ordering key, as in dead-letters replay. If its events were edited, they are
+    published instead of its payload.
+
     Records that are not valid events are refused, and the reason is printed.
+
+    Says before it starts if the first 1,000 records contain events more than a day old: a job may leave them out of its
+    aggregates, and backfill does not.
 
     With --project, --instance and --table, the command first checks for events that are older than the table keeps
     readings. If there are any, it publishes nothing unless --accept-expired is set.
@@ -97,6 +111,7 @@ def publish(
         if table is not None and not accept_expired:
             with opened() as records:
                 _check_expired(records, table, declared)
+        noted = file.is_file() and _note_old(file, opened)  # a pipe can be read only once
         with stop_on_sigint() as stopped, opened() as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
@@ -105,6 +120,8 @@ def publish(
     except KeyboardInterrupt:
         click.echo("Interrupted twice: some messages may not have been published", err=True)
         os._exit(130)  # a regular exit would wait for the client's requests
+    if tally.old and not noted:
+        _report_old(f"{file}: {tally.old:,} of the events are")
     _print_summary(tally, topic, time.monotonic() - started, as_json=as_json)
     if tally.problem:
         raise click.ClickException(f"{file}: {tally.problem}") from tally.problem
@@ -113,11 +130,19 @@ def publish(
     ctx.exit(1 if tally.refused else 0)
 
 
-def batches(events: Iterable[SensorEvent], size: int, max_bytes: int = _MAX_BYTES) -> Iterator[list[SensorEvent]]:
-    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``."""
+def batches(
+    records: Iterable[SensorEvent | Replay], size: int, max_bytes: int = _MAX_BYTES
+) -> Iterator[list[SensorEvent] | Replay]:
+    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``.
+
+    Passes on messages to be replayed.
+    """
     batch: list[SensorEvent] = []
     batch_bytes = 0
-    for event in events:
+    for event in records:
+        if isinstance(event, Replay):
+            yield event
+            continue
         event_bytes = event.ByteSize() + _BYTES_AROUND_EVENT
         if batch and batch_bytes + event_bytes > max_bytes:
             yield batch
@@ -140,14 +165,43 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
     events = expired = 0
     now_us = clock_us()
     for record in records:
-        if isinstance(record, SensorEvent):
-            events += 1
-            expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
+        if isinstance(record, SensorEvent | Replay):
+            for event in _events_of(record):
+                events += 1
+                expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us)
     if expired:
         raise click.ClickException(
             expired_message(expired, events, table, expiry, policies)
             + "; nothing was published; set --accept-expired to publish them anyway"
         )
+
+
+def _note_old(file: Path, opened: Callable[[], AbstractContextManager[RecordFile]]) -> bool:
+    """Reports the oldest event among the first records if it is old; returns whether it is."""
+    with opened() as records:
+        times_us = []
+        with suppress(UnreadableFile):  # whose events up to there are published all the same
+            for record in islice(records, _LOOKED_AT):
+                if isinstance(record, SensorEvent | Replay):
+                    times_us += [event.event_time.ToMicroseconds() for event in _events_of(record)]
+    if not times_us or not _is_old(oldest_us := min(times_us)):
+        return False
+    _report_old(f"{file} has events from {format_time(oldest_us)} on,")
+    return True
+
+
+def _is_old(time_us: int) -> bool:
+    return time_us < clock_us() - _OLD_US
+
+
+def _report_old(what: str) -> None:
+    err.out(
+        plain(
+            f"{what} more than a day old: a job leaves out of its aggregates what is later than its --allowed_lateness "
+            "(1d by default); tidetable backfill writes old events with their aggregates"
+        ),
+        highlight=False,
+    )
 
 
 def _publish(
@@ -156,12 +210,22 @@ def _publish(
     tally = _Tally()
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=records.size)
-        for events in batches(_valid(file, records, tally, stopped), batch):
+        for outgoing in batches(_valid(file, records, tally, stopped), batch):
+            events = _events_of(outgoing)
             pacer.wait(len(events))
             if stopped():
                 break
-            publisher.send(message_of(events))
+            try:
+                if isinstance(outgoing, Replay):  # with attributes that send can't publish, or the topic refuses
+                    publisher.send_batch([outgoing.message])
+                else:
+                    publisher.send(message_of(outgoing))
+            except UnacceptableMessage as problem:
+                tally.refused += 1
+                click.echo(plain(f"{file}: {problem}"), err=True)
+                continue
             tally.events += len(events)
+            tally.old += sum(_is_old(event.event_time.ToMicroseconds()) for event in events)
             tally.messages += 1
             if not progress.disable:
                 progress.update(task, completed=records.position)
@@ -171,14 +235,25 @@ def _publish(
     return tally
 
 
-def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]) -> Iterator[SensorEvent]:
-    """Yields the valid events. Prints and counts refusals; records an unreadable file in the tally."""
+def _events_of(record: SensorEvent | Replay | list[SensorEvent]) -> Sequence[SensorEvent]:
+    if isinstance(record, Replay):
+        return record.events
+    return record if isinstance(record, list) else [record]
+
+
+def _valid(
+    file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]
+) -> Iterator[SensorEvent | Replay]:
+    """Yields valid events, and dead letters with valid events.
+
+    Prints and counts refusals; records an unreadable file in the tally.
+    """
     try:
         for record in records:
             if stopped():
                 return
             match record:
-                case SensorEvent():
+                case SensorEvent() | Replay():
                     yield record
                 case Refusal(line, reason):
                     tally.refused += 1

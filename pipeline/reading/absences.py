@@ -42,10 +42,16 @@ def no_readings_of_many(
     return text if exists else text + _NEVER
 
 
-def no_aggregates(table: SensorTable, sensor_id: str, window: Window, span_us: tuple[int, int]) -> str:
-    """Returns the message for a sensor without aggregates in the range, or at all. Reads its oldest ones."""
-    exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window), None) is not None
-    text = f"no aggregates of {sensor_id} in windows of {window.text} that start{_between(span_us)}"
+def no_aggregates(
+    table: SensorTable, sensor_id: str, window: Window, metrics: Sequence[str], span_us: tuple[int, int]
+) -> str:
+    """Returns the message for a sensor without aggregates, of these metrics, in the range or at all.
+
+    Reads its oldest ones.
+    """
+    exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
+    what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id
+    text = f"no aggregates of {what} in windows of {window.text} that start{_between(span_us)}"
     return text if exists else text + _NEVER
 
 

@@ -96,7 +96,7 @@ def window_option(default: Window | None = None) -> Callable[[Command], Command]
 
 
 def reading_options(command: Command) -> Command:
-    """Adds the options of the table and its schema, and ``--json`` as ``as_json``.
+    """Adds the options of the table and its schema.
 
     Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were skipped are
     reported on standard error and make the exit code 1.
@@ -104,7 +104,6 @@ def reading_options(command: Command) -> Command:
 
     @table_options
     @schema_options
-    @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
     @functools.wraps(command)
     def with_table(*args: Any, table: TableName, declared: DeclaredSchema, **kwargs: Any) -> Any:
         skipped = False

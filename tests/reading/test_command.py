@@ -221,7 +221,7 @@ def test_a_pipe_gets_one_line_per_record(name: TableName) -> None:
     """In a pipe, a record is one line of any width; metadata is printed literally, unprintable text escaped."""
     write(name, [raw_row(WIDE)])
     _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
-    assert {repr(value).removesuffix(".0") for value in WIDE.readings.values()} <= set(row.split())
+    assert {f"{value:.6g}" for value in WIDE.readings.values()} <= set(row.split())
     assert "note=[bold]:smile:[/]" in row
     assert r"escape='\x1b[31m'" in row
     assert "x" * 200 in row
@@ -234,10 +234,9 @@ def test_a_terminal_folds_no_number(name: TableName) -> None:
     write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
     raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
     assert max(map(len, (raw + hourly).splitlines())) <= 80
-    assert {f"{metric}={value!r}".removesuffix(".0") for metric, value in WIDE.readings.items()} <= words(raw)
+    assert {f"{metric}={value:.6g}" for metric, value in WIDE.readings.items()} <= words(raw)
     assert raw.count("x") - raw.count("x1b") == 200
-    assert "2026-02-17T10:00:00Z, 3 events" in hourly
-    assert {"sum=0.6000000000000001", "avg=0.20000000000000004"} <= words(hourly)
+    assert "2026-02-17T10:00:00Z       3  t           3  0.6  0.1  0.3  0.2  0.0816497" in hourly
 
 
 @pytest.mark.usefixtures("terminal")
@@ -291,9 +290,10 @@ def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) 
         (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time"),
         (["sensors"], f"no sensors in table {name}"),
         (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
-        (["plot", "s", "--metric", "t", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
     ):
         assert stderr_of(name, *command, *json_option) == f"{line}\n"
+    result = run(name, "plot", "s", "--metric", "t", *DAY, *json_option)
+    assert (result.exit_code, result.output) == (1, f"no readings of s {BETWEEN}, or at any other time\n")
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
@@ -308,9 +308,10 @@ def test_an_empty_range_is_reported(name: TableName, json_option: list[str]) -> 
         (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
         (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
         (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
-        (["plot", "s", "--metric", "pressure", *LONG_AGO], f"no pressure of s {THEN}; {newest}"),
     ):
         assert stderr_of(name, *command, *json_option) == f"{line}\n"
+    result = run(name, "plot", "s", "--metric", "pressure", *LONG_AGO, *json_option)
+    assert (result.exit_code, result.output) == (1, f"no pressure of s {THEN}; {newest}\n")
 
 
 def test_an_unknown_metric_is_reported(name: TableName) -> None:
@@ -321,7 +322,7 @@ def test_an_unknown_metric_is_reported(name: TableName) -> None:
     assert stderr_of(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
         f"no rain or wind of s {BETWEEN}; {has}\n"
     )
-    assert stderr_of(name, "plot", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert run(name, "plot", "s", *DAY, "--metric", "rain").stderr == f"no rain of s {BETWEEN}; {has}\n"
     assert stderr_of(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
         f"no rain of sensors whose ids begin with s {BETWEEN}\n"
     )
@@ -384,7 +385,6 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         ),
         (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
         (["hourly", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
-        (["prefix", *DAY], "set --sensors to an id prefix such as balloon-, or --metadata"),
         (["prefix", *DAY, "--sensors", "s#8"], "a sensor id contains no '#'"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
