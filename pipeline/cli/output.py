@@ -41,11 +41,16 @@ def output_option(command: Command) -> Command:
     def with_output(*args: Any, output: str, as_json: bool, **kwargs: Any) -> Any:
         if as_json and output not in (Output.TABLE, Output.JSON):
             raise click.UsageError(f"--json is short for --output json; remove it, or --output {output}")
-        if output == Output.PARQUET and sys.stdout.isatty():
+        if output == Output.PARQUET and on_terminal():
             raise click.UsageError("Parquet is not text: redirect standard output to a file, as in > readings.parquet")
         return command(*args, output=Output.JSON if as_json else Output(output), **kwargs)
 
     return with_output
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
 
 
 def print_arrow(table: "pyarrow.Table", output: Output) -> None:
@@ -54,7 +59,7 @@ def print_arrow(table: "pyarrow.Table", output: Output) -> None:
     if output == Output.PARQUET:
         write_parquet(table, sys.stdout.buffer)
     else:
-        write_csv(table, _Terminal() if sys.stdout.isatty() else sys.stdout)
+        write_csv(table, _Terminal() if on_terminal() else sys.stdout)
 
 
 def print_flat(records: Iterable[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -30,6 +29,7 @@ from pipeline.core.schema.queries import Query, events_of, events_of_all, events
 from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.window_queries import tier_of, windows_of
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 
@@ -289,10 +289,10 @@ class SensorTable:
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
         names = _names(metrics)
-        of_tier = self._tier(Window.parse(tier) if isinstance(tier, str) else tier)
+        of_tier = tier_of(self.schema, Window.parse(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start_us, end_us)
         if isinstance(sensors, str):
-            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names))
+            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))
         listed = _listed(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
         each = [
@@ -301,49 +301,12 @@ class SensorTable:
         ]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
-    def _tier(self, window: Window | None) -> Tier:
-        tiers = self.schema.tiers
-        prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
-        found = next((tier for tier in tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
-        if found is None:
-            available = ", ".join(tier.window.text for tier in tiers) or "none"
-            requested = f"of {window.text}" if window else "at all"
-            raise ValueError(f"the table has no aggregates {requested}; its tiers: {available}")
-        return found
-
     def _aggregates(
-        self,
-        tier: Tier,
-        sensor_id: str,
-        start_us: int,
-        end_us: int,
-        metrics: tuple[str, ...] | None,
-        page_rows: int | None = None,
+        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, names: tuple[str, ...] | None, page: int | None
     ) -> Iterator[AggregateRecord]:
         checked_sensor_id(sensor_id)
-        key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        columns = None if metrics is None else aggregates.qualifiers(metrics)
-        rows = self.rows.read_selection(
-            key_range, CellSelection((tier.family,), columns, versions=1), page_rows=page_rows
-        )
-        return self._each_window(tier.window, rows, metrics)
-
-    def _each_window(
-        self, window: Window, rows: Iterable[Row], metrics: tuple[str, ...] | None
-    ) -> Iterator[AggregateRecord]:
-        for row in rows:
-            if metrics is not None and aggregates.only_counts_events(row):
-                continue  # the window has none of these metrics
-            try:
-                record = aggregates.parse_aggregate_row(window, row)
-            except ValueError as error:
-                self._leave_out(ForeignRow(row, error))
-                continue
-            if metrics is None:
-                yield record
-            # If the names are too long for a filter, the server sends all columns.
-            elif wanted := {metric: of_metric for metric, of_metric in record.metrics.items() if metric in metrics}:
-                yield replace(record, metrics=wanted)
+        read = self.rows.read_selection
+        return windows_of(tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from pipeline.core.times import format_time
 from pipeline.core.values import format_value
@@ -26,10 +26,19 @@ def write_csv(table: "pyarrow.Table", file: TextSink) -> None:
     Numbers are the shortest text that reads back to the same double. A null is an empty field, and so is an empty text:
     CSV can't tell them apart.
     """
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv.writer(_Lines(file), lineterminator="\r\n")  # quotes what contains one of these
     writer.writerow(table.column_names)
     for batch in table.to_batches(_BATCH_ROWS):
         writer.writerows(zip(*map(_texts, batch.columns), strict=True))
+
+
+class _Lines(NamedTuple):
+    """Ends lines as text files do."""
+
+    file: TextSink
+
+    def write(self, line: str) -> None:
+        self.file.write(line.removesuffix("\r\n") + "\n")
 
 
 def write_parquet(table: "pyarrow.Table", file: BinaryIO) -> None:

@@ -39,7 +39,8 @@ from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
 def read() -> None:
     """Read a table's sensors, readings and aggregates.
 
-    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table.
+    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
+    except for read prefix without a prefix.
 
     Times are in UTC: ISO 8601, such as 2026-02-17, 2026-02-17T10 or, with an offset, 2026-02-17T10:30:00.25+02:00; now,
     today or yesterday; or a duration before now, such as -90s, -2h or -1d. Without --from and --to, a command reads the
@@ -48,7 +49,7 @@ def read() -> None:
     \b
     Exit codes:
       0  success, even if nothing was found; a line on standard error reports that
-      1  latest found no reading of a sensor
+      1  latest found no reading of a sensor, or plot had nothing to draw
          foreign rows, which the schema never writes, were skipped; standard error names
          the first of them, and all other rows are printed
          the table can't be read: it doesn't exist, stores no schema or one that differs

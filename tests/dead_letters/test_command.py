@@ -1,6 +1,8 @@
 """``list`` and ``show`` report dead letters and leave them on the subscription."""
 
 import base64
+import csv
+import io
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 from datetime import timedelta
 
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
@@ -224,3 +227,14 @@ def test_the_help_explains_failed_deliveries() -> None:
     text = CliRunner().invoke(main, ["dead-letters", "--help"]).stdout
     for words in ("dead-letter policy", "retry policy", "ordering key", "failed delivery"):
         assert words in text
+
+
+def test_csv_and_parquet(inbox: Inbox) -> None:
+    """Groups and letters are flat: what JSON nests is JSON text."""
+    publish(inbox, [of_sensor("a")])
+    [group] = csv.DictReader(io.StringIO(command("list", inbox, "--output", "csv").stdout))
+    assert (group["reason"], group["sensor_id"], group["count"]) == ("NO_READINGS", "a", "1")
+    printed = command("show", inbox, "--output", "parquet").stdout_bytes
+    [letter] = pyarrow.parquet.read_table(io.BytesIO(printed)).to_pylist()
+    assert json.loads(letter["attributes"])["site"] == "x"
+    assert json.loads(letter["events"])[0]["sensor_id"] == "a"
