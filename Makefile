@@ -85,10 +85,12 @@ protos: setup
 	mv build/protos/tidetable/v1/sensor_event_pb2.py* pipeline/proto
 
 # The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 only prints the commands.
-#   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit]
+#   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit] [MACHINE_TYPE]
+#             [MAX_WORKERS]
 #   template  [BUILDER=cloud|docker]
-#   launch    PARAMETERS='name=value ...'  [JOB] [SERVICE_ACCOUNT] [MACHINE_TYPE] [NUM_WORKERS] [MAX_WORKERS]
-#             [SUBNETWORK] [PRIVATE=1] [AT_LEAST_ONCE=1] [UPDATE=1]
+#   launch    PARAMETERS='name=value ...'  [JOB] [SERVICE_ACCOUNT] [LAUNCHER_MACHINE_TYPE] [NUM_WORKERS] [MIN_WORKERS]
+#             [SUBNETWORK] [PRIVATE=1] [KMS_KEY] [LABELS='name=value ...'] [PIPELINE_OPTIONS='name=value ...']
+#             [SERVICE_OPTIONS='name[=value] ...'] [AT_LEAST_ONCE=1] [UPDATE=1 [SNAPSHOT=1]]
 # flex.sh reads the variables from the environment, to which make exports its command-line variables: no value passes
 # through a shell's quoting.
 template launch:

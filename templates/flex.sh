@@ -71,8 +71,11 @@ publish() {
             ;;
         *) echo "make: BUILDER is $BUILDER; it must be cloud or docker" >&2 && exit 2 ;;
     esac
+    # The spec, not the launch, has the defaults of the workers: Terraform reads some of these settings back wrongly.
     run gcloud dataflow flex-template build "$spec" --project="$PROJECT" --image="$image" \
-        --sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine
+        --sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine \
+        --staging-location="gs://$bucket/staging" --temp-location="gs://$bucket/temp" \
+        --worker-machine-type="${MACHINE_TYPE:-n2-standard-2}" --max-workers="${MAX_WORKERS:-5}"
     run mkdir -p build
     run gcloud storage cp "$spec" build/template.json
     run python3 templates/complete_spec.py build/template.json templates/metadata.json
@@ -94,23 +97,86 @@ launch() {
     # In gcloud's syntax, ^ ^ makes a space the separator: the only character that no value contains.
     # shellcheck disable=SC2086
     set -- $PARAMETERS
+    # The image of the workers is in the spec.
     local options=(
-        --project="$PROJECT" --region="$REGION" --template-file-gcs-location="$spec"
-        --parameters="^ ^$* sdk_container_image=$image"
+        --project="$PROJECT" --region="$REGION" --template-file-gcs-location="$spec" --parameters="^ ^$*"
         --staging-location="gs://$bucket/staging" --temp-location="gs://$bucket/temp" --enable-streaming-engine
     )
     [ -z "${SERVICE_ACCOUNT:-}" ] || options+=(--service-account-email="$SERVICE_ACCOUNT")
     [ -z "${MACHINE_TYPE:-}" ] || options+=(--worker-machine-type="$MACHINE_TYPE")
+    [ -z "${LAUNCHER_MACHINE_TYPE:-}" ] || options+=(--launcher-machine-type="$LAUNCHER_MACHINE_TYPE")
     [ -z "${NUM_WORKERS:-}" ] || options+=(--num-workers="$NUM_WORKERS")
     [ -z "${MAX_WORKERS:-}" ] || options+=(--max-workers="$MAX_WORKERS")
     [ -z "${SUBNETWORK:-}" ] || options+=(--subnetwork="$SUBNETWORK")
-    if switch PRIVATE; then options+=(--disable-public-ips); fi
-    if switch AT_LEAST_ONCE; then options+=(--additional-experiments=streaming_mode_at_least_once); fi
+    [ -z "${KMS_KEY:-}" ] || options+=(--dataflow-kms-key="$KMS_KEY")
+    [ -z "${LABELS:-}" ] || options+=(--additional-user-labels="$(joined LABELS)")
+    [ -z "${PIPELINE_OPTIONS:-}" ] || options+=(--additional-pipeline-options="$(joined PIPELINE_OPTIONS)")
+    # A launch of a template takes Dataflow's service options as experiments.
+    local SERVICE_OPTIONS="${SERVICE_OPTIONS:-} ${MIN_WORKERS:+min_num_workers=$MIN_WORKERS}"
+    if switch AT_LEAST_ONCE; then SERVICE_OPTIONS+=' streaming_mode_at_least_once'; fi
+    [ -z "${SERVICE_OPTIONS// /}" ] || options+=(--additional-experiments="$(joined SERVICE_OPTIONS)")
+    if switch PRIVATE; then
+        options+=(--disable-public-ips)
+        check_private_access
+    fi
     if switch UPDATE; then
         need JOB "the name of the running job, JOB=tidetable"
         options+=(--update)
+        if switch SNAPSHOT; then snapshot; fi
+    elif switch SNAPSHOT; then
+        echo "make: SNAPSHOT is 1 without UPDATE=1; it must be set with an update" >&2 && exit 2
     fi
     run gcloud dataflow flex-template run "${JOB:-tidetable-$(date -u +%Y%m%d-%H%M%S)}" "${options[@]}"
+}
+
+# Prints the words of a variable as a list for gcloud. Its separator is a space, which no word contains.
+joined() {
+    local words
+    read -r -d '' -a words <<<"${!1}" || true # at the end of the input, read returns 1
+    echo "^ ^${words[*]}"
+}
+
+# Fails if the workers' subnetwork has no Private Google Access. Without it, workers that have no public addresses do not
+# reach Google's services, and Dataflow refuses the job. Only warns if the subnetwork can't be read.
+check_private_access() {
+    local owner=$PROJECT area=$REGION name=${SUBNETWORK:-default} access
+    case "$name" in *projects/*) owner=${name##*projects/} owner=${owner%%/*} ;; esac
+    case "$name" in *regions/*) area=${name##*regions/} area=${area%%/*} ;; esac
+    name=${name##*/}
+    local place=("$name" --project="$owner" --region="$area")
+    local remedy="gcloud compute networks subnets update ${place[*]} --enable-private-ip-google-access"
+    if [ "$dry_run" = 1 ]; then
+        echo "make: DRY_RUN: whether subnetwork $name has Private Google Access is not checked; PRIVATE=1 needs it: $remedy" >&2
+    elif ! access=$(gcloud compute networks subnets describe "${place[@]}" --format='value(privateIpGoogleAccess)' 2>&1); then
+        echo "make: could not check whether subnetwork $name has Private Google Access, which PRIVATE=1 needs: ${access##*$'\n'}" >&2
+        echo "make: if Dataflow refuses the job: $remedy" >&2
+    elif [ "$access" != True ]; then
+        echo "make: subnetwork $name has no Private Google Access, which PRIVATE=1 needs; enable it: $remedy" >&2
+        exit 1
+    fi
+}
+
+# Takes a snapshot of the running job, with the position of its subscription, and waits until it is complete.
+snapshot() {
+    local place=(--project="$PROJECT" --region="$REGION") job id state
+    local list=(gcloud dataflow jobs list "${place[@]}" --status=active --filter="name=$JOB" --format='value(id)')
+    local create=(gcloud dataflow snapshots create "${place[@]}" --snapshot-sources=true --format='value(id)')
+    if [ "$dry_run" = 1 ]; then
+        echo "$(run "${create[@]}") --job-id=\"\$($(run "${list[@]}"))\""
+        return
+    fi
+    job=$("${list[@]}")
+    [ -n "$job" ] || { echo "make: no job named $JOB is running in $REGION; see: gcloud dataflow jobs list" >&2 && exit 1; }
+    id=$("${create[@]}" --job-id="$job")
+    echo "snapshot $id of job $job, kept for 7 days"
+    while state=$(gcloud dataflow snapshots describe "$id" "${place[@]}" --format='value(state)'); do
+        case "$state" in
+            READY) return ;;
+            FAILED | DELETED) echo "make: snapshot $id is $state; the job was not updated" >&2 && exit 1 ;;
+        esac
+        sleep 5
+    done
+    exit 1
 }
 
 place=(

@@ -11,6 +11,7 @@ resource "google_bigtable_instance" "main" {
       cluster_id   = cluster.key
       zone         = cluster.value.zone
       storage_type = var.storage_type
+      kms_key_name = var.kms_key
 
       autoscaling_config {
         min_nodes  = cluster.value.min_nodes
@@ -19,6 +20,8 @@ resource "google_bigtable_instance" "main" {
       }
     }
   }
+
+  depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
 resource "google_bigtable_app_profile" "reader" {

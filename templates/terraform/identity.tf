@@ -115,11 +115,11 @@ resource "google_storage_bucket_iam_member" "staging" {
   member = google_service_account.job.member
 }
 
-# To pull the image that launcher and workers run. Also without an image here: "make launch" starts jobs too.
+# To pull the image that launcher and workers run. Also without a job here: "make launch" starts jobs too.
 resource "google_artifact_registry_repository_iam_member" "image" {
-  project    = local.image.project
-  location   = local.image.location
-  repository = local.image.repository
+  project    = local.repository.project
+  location   = local.repository.location
+  repository = local.repository.name
   role       = "roles/artifactregistry.reader"
   member     = google_service_account.job.member
 }
@@ -134,9 +134,11 @@ resource "google_service_account_iam_member" "launcher" {
 }
 
 locals {
-  image = var.image == null ? {
-    project    = var.project
-    location   = var.region
-    repository = var.repository
-  } : regex("^(?P<location>[-a-z0-9]+)-docker[.]pkg[.]dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/", var.image)
+  repository = startswith(var.repository, "projects/") ? regex(
+    "^projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/repositories/(?P<name>[^/]+)$", var.repository
+    ) : {
+    project  = var.project
+    location = var.region
+    name     = var.repository
+  }
 }

@@ -22,10 +22,39 @@ locals {
     meta_family         = var.default_schema ? var.meta_family : null
     launch_checks       = var.launch_checks
   }
+
+  # Dataflow's service options, which a launch of a template takes as experiments. Never empty: without any, the provider
+  # would leave those of the running job as they are.
+  experiments = concat(
+    ["min_num_workers=${var.min_workers}"],
+    var.at_least_once ? ["streaming_mode_at_least_once"] : [],
+    sort(var.service_options),
+  )
+
+  # A subnetwork may be another project's. The default network has one named default in every region.
+  subnetwork = {
+    project = try(regex("projects/([^/]+)/", var.subnetwork)[0], var.project)
+    region  = try(regex("regions/([^/]+)/", var.subnetwork)[0], var.region)
+    name    = try(regex("[^/]+$", var.subnetwork), "default")
+  }
 }
 
-# A changed parameter or image updates the job in place if its graph allows. Otherwise the job is replaced: it is
+# Workers without public addresses reach Google's services only from a subnetwork with Private Google Access. Dataflow
+# refuses the job otherwise, minutes later.
+data "google_compute_subnetwork" "workers" {
+  count = var.template_path != null && var.private && var.launch_checks == "on" ? 1 : 0
+
+  project = local.subnetwork.project
+  region  = local.subnetwork.region
+  name    = local.subnetwork.name
+}
+
+# A changed parameter or template updates the job in place if its graph allows. Otherwise the job is replaced: it is
 # drained and started again, and the new job continues from what the table stores.
+#
+# The image and the machine type of the workers, their most, and the locations of files are not here but in the
+# template's spec. The provider reads them back under the names of Java's options, finds nothing for a Python job, and
+# would update or replace it at every apply. It would also replace a job that was scaled while it ran.
 resource "google_dataflow_flex_template_job" "input" {
   provider = google-beta
   for_each = var.template_path == null ? toset([]) : var.inputs
@@ -35,21 +64,25 @@ resource "google_dataflow_flex_template_job" "input" {
   name                    = "${var.name}-${each.key}"
   labels                  = var.labels
   container_spec_gcs_path = var.template_path
-  sdk_container_image     = var.image
   service_account_email   = google_service_account.job.email
-  staging_location        = "gs://${google_storage_bucket.staging.name}/staging"
-  temp_location           = "gs://${google_storage_bucket.staging.name}/temp"
   enable_streaming_engine = true
-  machine_type            = var.machine_type
-  max_workers             = var.max_workers
+  launcher_machine_type   = var.launcher_machine_type
   subnetwork              = var.subnetwork
-  ip_configuration        = "WORKER_IP_PRIVATE" # workers connect only to Google's services
-  on_delete               = "drain"             # writes what has been read, and all open windows
-  additional_experiments  = var.at_least_once ? ["streaming_mode_at_least_once"] : null
+  ip_configuration        = var.private ? "WORKER_IP_PRIVATE" : "WORKER_IP_PUBLIC"
+  kms_key_name            = var.kms_key
+  on_delete               = "drain" # writes what has been read, and all open windows
+  additional_experiments  = local.experiments
 
   parameters = {
     for flag, value in merge(local.parameters, { input_subscription = google_pubsub_subscription.input[each.key].id }) :
     flag => value if value != null
+  }
+
+  lifecycle {
+    precondition {
+      condition     = alltrue(data.google_compute_subnetwork.workers[*].private_ip_google_access)
+      error_message = "subnetwork ${local.subnetwork.name} has no Private Google Access, which workers without public addresses need; run: gcloud compute networks subnets update ${local.subnetwork.name} --project=${local.subnetwork.project} --region=${local.subnetwork.region} --enable-private-ip-google-access"
+    }
   }
 
   # The launch checks, and the first writes a minute later, need all roles and resources.
@@ -60,6 +93,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_bigtable_gc_policy.stats,
     google_bigtable_table_iam_member.more,
     google_bigtable_table_iam_member.user,
+    google_kms_crypto_key_iam_member.agent,
     google_project_iam_member.tracking_subscription,
     google_project_iam_member.viewer,
     google_project_iam_member.worker,

@@ -9,9 +9,10 @@ resource "google_pubsub_schema" "sensor_event" {
 resource "google_pubsub_topic" "input" {
   for_each = var.inputs
 
-  project = var.project
-  name    = "${var.name}-${each.key}"
-  labels  = var.labels
+  project      = var.project
+  name         = "${var.name}-${each.key}"
+  labels       = var.labels
+  kms_key_name = var.kms_key
 
   # Pub/Sub checks messages against one message type. Batches have another type, so their topic has no schema.
   # BINARY: the JSON form of the schema's Timestamp differs from that of google.protobuf.Timestamp, which the job reads.
@@ -23,6 +24,8 @@ resource "google_pubsub_topic" "input" {
       encoding = "BINARY"
     }
   }
+
+  depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
 # Only the job may read this subscription: two readers would share its messages. It has no dead-letter policy,
@@ -52,9 +55,12 @@ resource "google_pubsub_subscription" "input" {
 }
 
 resource "google_pubsub_topic" "dead_letters" {
-  project = var.project
-  name    = "${var.name}-dead-letters"
-  labels  = var.labels
+  project      = var.project
+  name         = "${var.name}-dead-letters"
+  labels       = var.labels
+  kms_key_name = var.kms_key
+
+  depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
 # Without a subscription, Pub/Sub drops what is published.

@@ -11,4 +11,14 @@ resource "google_storage_bucket" "staging" {
   soft_delete_policy {
     retention_duration_seconds = 0 # staged files need no soft delete, and Beam warns about buckets that have it
   }
+
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
+
+  depends_on = [google_kms_crypto_key_iam_member.agent]
 }

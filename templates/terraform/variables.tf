@@ -297,29 +297,16 @@ variable "template_path" {
 }
 
 variable "repository" {
-  description = "The Artifact Registry repository of the image, in the job's project and region, as long as image is not set."
+  description = <<-EOT
+    The Artifact Registry repository of the image: a name, if it is in the job's project and region, otherwise
+    projects/PROJECT/locations/LOCATION/repositories/NAME. The job's account may pull images from it.
+  EOT
   type        = string
   default     = "tidetable"
 
   validation {
-    condition     = can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", var.repository))
-    error_message = "repository must be 1 to 63 lower-case letters, digits and hyphens, beginning with a letter."
-  }
-}
-
-variable "image" {
-  description = "The image of the launcher and the workers, in Artifact Registry: REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
-  type        = string
-  default     = null
-
-  validation {
-    condition     = var.image == null || can(regex("^[-a-z0-9]+-docker[.]pkg[.]dev/[^/]+/[^/]+/[^:@]+(:[^:@]+|@sha256:[0-9a-f]{64})$", var.image))
-    error_message = "image must be REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE with a :TAG or an @sha256:DIGEST."
-  }
-
-  validation {
-    condition     = (var.image == null) == (var.template_path == null)
-    error_message = "set image and template_path together: the launcher in the spec and the workers run the same image."
+    condition     = can(regex("^(projects/[^/]+/locations/[-a-z0-9]+/repositories/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", var.repository))
+    error_message = "repository must be 1 to 63 lower-case letters, digits and hyphens, beginning with a letter, or projects/my-project/locations/europe-west4/repositories/my-repository."
   }
 }
 
@@ -453,36 +440,76 @@ variable "at_least_once" {
   default     = false
 }
 
-variable "machine_type" {
-  description = "Machine type of the workers."
-  type        = string
-  default     = "n2-standard-2"
-
-  validation {
-    condition     = can(regex("^[a-z][a-z0-9]*-[-a-z0-9]+$", var.machine_type))
-    error_message = "machine_type must be a machine type, like n2-standard-2."
-  }
-}
-
-variable "max_workers" {
-  description = "The most workers that autoscaling may start."
-  type        = number
-  default     = 5
-
-  validation {
-    condition     = var.max_workers >= 1 && var.max_workers <= 1000 && floor(var.max_workers) == var.max_workers
-    error_message = "max_workers must be a whole number from 1 to 1000."
-  }
-}
-
-variable "subnetwork" {
-  description = "The workers' subnetwork, regions/REGION/subnetworks/NAME, with Private Google Access. Default: that of the network default."
+variable "launcher_machine_type" {
+  description = "Machine type of the launcher, which runs for minutes. Default: Dataflow's, n1-standard-1. The workers' machine type is the template's: make template MACHINE_TYPE=n2-standard-4."
   type        = string
   default     = null
 
   validation {
-    condition     = var.subnetwork == null || can(regex("(^|/)regions/[^/]+/subnetworks/[^/]+$", var.subnetwork))
-    error_message = "subnetwork must be like regions/europe-west4/subnetworks/workers."
+    condition     = var.launcher_machine_type == null || can(regex("^[a-z][a-z0-9]*-[-a-z0-9]+$", var.launcher_machine_type))
+    error_message = "launcher_machine_type must be a machine type, like n2-standard-2."
+  }
+}
+
+variable "min_workers" {
+  description = "The fewest workers that autoscaling may keep. The most is the template's: make template MAX_WORKERS=10."
+  type        = number
+  default     = 1
+
+  validation {
+    condition     = var.min_workers >= 1 && var.min_workers <= 1000 && floor(var.min_workers) == var.min_workers
+    error_message = "min_workers must be a whole number from 1 to 1000."
+  }
+}
+
+variable "service_options" {
+  description = "Further service options of Dataflow, like worker_utilization_hint=0.7 or enable_google_cloud_profiler."
+  type        = set(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for option in var.service_options : can(regex("^[a-z][a-z0-9_]*(=[^ ,]+)?$", option)) && !startswith(option, "min_num_workers")])
+    error_message = "service_options must be like worker_utilization_hint=0.7; min_workers has a variable of its own."
+  }
+}
+
+variable "private" {
+  description = "Whether workers have no public addresses: they connect only to Google's services. Their subnetwork needs Private Google Access."
+  type        = bool
+  default     = true
+}
+
+variable "kms_key" {
+  description = <<-EOT
+    A key that encrypts what is stored: the job's state, messages, tables and staged files. It must be in the region of
+    the job and of every cluster. Instance and bucket can't change their key later. Default: Google's own keys.
+  EOT
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key == null || can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
+    error_message = "kms_key must be in the job's region: projects/my-project/locations/REGION/keyRings/my-ring/cryptoKeys/my-key."
+  }
+
+  validation {
+    condition     = var.kms_key == null || alltrue([for cluster in var.clusters : startswith(cluster.zone, "${var.region}-")])
+    error_message = "kms_key encrypts every cluster, so all clusters must be in the key's region."
+  }
+}
+
+variable "subnetwork" {
+  description = <<-EOT
+    The workers' subnetwork, in the job's region: regions/REGION/subnetworks/NAME, or
+    projects/PROJECT/regions/REGION/subnetworks/NAME for a Shared VPC. With private addresses it needs Private Google
+    Access, which the default network's does not have. Default: that of the default network.
+  EOT
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.subnetwork == null || can(regex("(^|/)regions/${var.region}/subnetworks/[^/]+$", var.subnetwork))
+    error_message = "subnetwork must be in the job's region, like regions/europe-west4/subnetworks/workers."
   }
 }
 

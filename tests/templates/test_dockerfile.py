@@ -48,6 +48,12 @@ def test_every_base_is_pinned():
         assert not image.endswith(":latest")
 
 
+def test_the_launcher_is_recent():
+    """The launcher is not older than 2024; its tag begins with the date."""
+    (date,) = re.findall(r"-template-launcher-base:(\d{8})-rc\d\d AS launcher", "\n".join(texts("FROM")))
+    assert date >= "20240101"
+
+
 def test_requirements_are_hashed():
     """Every install either checks hashes or uses no index, and conflicts fail the build."""
     installs = [command for text in texts("RUN") for command in text.split(" && ") if " install " in command]

@@ -1,53 +1,16 @@
 """What `make template` and `make launch` would run."""
 
-import os
+import math
 import re
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from pipeline import __version__
+from tests.templates.making import FLAGS, IMAGE, PLACE, ROOT, SPEC, TAGGED, commands, environment, make
 
-ROOT = Path(__file__).parent.parent.parent
-PLACE = {"PROJECT": "my-project", "REGION": "europe-west4", "REPOSITORY": "images"}
-TAGGED = PLACE | {"TAG": "1.2"}
-IMAGE = "europe-west4-docker.pkg.dev/my-project/images/tidetable:1.2"
-SPEC = "gs://my-project-tidetable-staging/templates/tidetable-1.2.json"
-FLAGS = (
-    "input_subscription=projects/my-project/subscriptions/events bigtable_instance=my-instance "
-    "bigtable_table=sensors dead_letters=drop"
-)
-OURS = re.compile(
-    r"PROJECT|REGION|REPOSITORY|BUCKET|TAG|BUILDER|PARAMETERS|JOB|SERVICE_ACCOUNT|MACHINE_TYPE|NUM_WORKERS|MAX_WORKERS"
-    r"|SUBNETWORK|PRIVATE|AT_LEAST_ONCE|UPDATE|DRY_RUN|MAKE.*|MFLAGS|CLOUDSDK_.*"
-)
-
-
-def environment():
-    """Returns this machine's environment without variables that change the targets."""
-    return {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
-
-
-def make(target, variables):
-    """Runs a target in make's dry-run mode."""
-    declared = [f"{name}={value}" for name, value in ({"DRY_RUN": "1"} | variables).items()]
-    return subprocess.run(
-        ["make", "--no-print-directory", target, *declared],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def commands(target, variables):
-    """Returns the printed commands, one per line."""
-    made = make(target, variables)
-    assert (made.returncode, made.stderr) == (0, "")
-    return made.stdout.splitlines()
+KEY = "projects/my-project/locations/europe-west4/keyRings/ring/cryptoKeys/key"
 
 
 def launch_command(**variables):
@@ -72,13 +35,44 @@ def test_template():
         "gcloud builds submit --project=my-project --region=europe-west4 --config=templates/cloudbuild.yaml "
         f"--substitutions=_IMAGE={IMAGE} .",
         f"gcloud dataflow flex-template build {SPEC} --project=my-project --image={IMAGE} --sdk-language=PYTHON "
-        "--metadata-file=templates/metadata.json --enable-streaming-engine",
+        "--metadata-file=templates/metadata.json --enable-streaming-engine "
+        "--staging-location=gs://my-project-tidetable-staging/staging "
+        "--temp-location=gs://my-project-tidetable-staging/temp --worker-machine-type=n2-standard-2 --max-workers=5",
         "mkdir -p build",
         f"gcloud storage cp {SPEC} build/template.json",
         "python3 templates/complete_spec.py build/template.json templates/metadata.json",
         f"gcloud storage cp build/template.json {SPEC}",
         f"echo 'published {SPEC} with {IMAGE}'",
     ]
+
+
+def test_template_with_other_workers():
+    """The template's workers can have another machine type, and be more."""
+    build = commands("template", TAGGED | {"MACHINE_TYPE": "n2-standard-4", "MAX_WORKERS": "20"})[1]
+    assert build.endswith("--worker-machine-type=n2-standard-4 --max-workers=20")
+
+
+def test_the_most_workers_fit_the_manual():
+    """The default carries the manual's example, 10,000 events/s with the connector, with as much again to catch up."""
+    build = shlex.split(commands("template", TAGGED)[1])
+    (most,) = [int(word.partition("=")[2]) for word in build if word.startswith("--max-workers=")]
+    vcpus = int(next(word for word in build if word.startswith("--worker-machine-type=")).rpartition("-")[2])
+    performance = (ROOT / "docs/performance.md").read_text().partition("| on Dataflow |")[2]
+    rate = int(re.search(r"connector \| 1 \| ([\d,]+) \|", performance)[1].replace(",", ""))
+    assert "10,000 sensors at 1 Hz" in (ROOT / "docs/operations.md").read_text()
+    assert most * vcpus * rate >= 2 * 10_000
+    assert math.ceil(10_000 / rate / vcpus) == 2  # as the manual says
+
+
+def test_every_variable_is_in_the_manual():
+    """The manual has every variable of a launch, and the variables of Terraform beside them exist."""
+    manual = (ROOT / "docs/operations.md").read_text()
+    launch = (ROOT / "Makefile").read_text().partition("#   launch")[2].partition("# flex.sh")[0]
+    for name in re.findall(r"[A-Z]+(?:_[A-Z]+)*", launch):
+        assert re.search(rf"\b{name}\b", manual), name
+    declared = set(re.findall(r'variable "(\w+)"', (ROOT / "templates/terraform/variables.tf").read_text()))
+    for row in manual.partition("### Options of a launch")[2].partition("\n\nThe image")[0].splitlines()[4:]:
+        assert set(re.findall(r"`([a-z_]+)`", row.split("|")[2])) <= declared, row
 
 
 def test_template_with_docker():
@@ -90,10 +84,10 @@ def test_template_with_docker():
 
 
 def test_launch():
-    """The template runs with our parameters and its own image, staged in the same bucket, with Streaming Engine."""
+    """The template, whose spec has the image, runs with our parameters, staged in the same bucket."""
     assert commands("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide"}) == [
         "gcloud dataflow flex-template run tide --project=my-project --region=europe-west4 "
-        f"--template-file-gcs-location={SPEC} '--parameters=^ ^{FLAGS} sdk_container_image={IMAGE}' "
+        f"--template-file-gcs-location={SPEC} '--parameters=^ ^{FLAGS}' "
         "--staging-location=gs://my-project-tidetable-staging/staging "
         "--temp-location=gs://my-project-tidetable-staging/temp --enable-streaming-engine"
     ]
@@ -108,12 +102,25 @@ def test_launch():
         ({"MAX_WORKERS": "9"}, "--max-workers=9"),
         ({"SUBNETWORK": "regions/europe-west4/subnetworks/s"}, "--subnetwork=regions/europe-west4/subnetworks/s"),
         ({"PRIVATE": "1"}, "--disable-public-ips"),
-        ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=streaming_mode_at_least_once"),
+        ({"LAUNCHER_MACHINE_TYPE": "n2-standard-2"}, "--launcher-machine-type=n2-standard-2"),
+        (
+            {"KMS_KEY": "projects/p/locations/l/keyRings/r/cryptoKeys/k"},
+            "--dataflow-kms-key=projects/p/locations/l/keyRings/r/cryptoKeys/k",
+        ),
+        ({"LABELS": "team=weather\n    env=prod"}, "--additional-user-labels=^ ^team=weather env=prod"),
+        ({"PIPELINE_OPTIONS": "a=1,2 b=*"}, "--additional-pipeline-options=^ ^a=1,2 b=*"),
+        ({"MIN_WORKERS": "2"}, "--additional-experiments=^ ^min_num_workers=2"),
+        ({"SERVICE_OPTIONS": "a b=0.7"}, "--additional-experiments=^ ^a b=0.7"),
+        ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=^ ^streaming_mode_at_least_once"),
+        (
+            {"SERVICE_OPTIONS": "a", "MIN_WORKERS": "2", "AT_LEAST_ONCE": "1"},
+            "--additional-experiments=^ ^a min_num_workers=2 streaming_mode_at_least_once",
+        ),
         ({"UPDATE": "1"}, "--update"),
     ],
 )
 def test_launch_options(variables, option):
-    """Each further variable adds one option."""
+    """Each further variable adds one option; those for experiments share one."""
     plain = launch_command()
     assert launch_command(**variables) == [*plain, option]
 
@@ -135,7 +142,7 @@ def test_values_survive_quoting():
     """Commas, quotes, stars and equals signs in a value reach gcloud unchanged."""
     parameters = f"{FLAGS} id_attribute=it's,a~key=*|x"
     words = launch_command(PARAMETERS=parameters)
-    assert f"--parameters=^ ^{parameters} sdk_container_image={IMAGE}" in words
+    assert f"--parameters=^ ^{parameters}" in words
 
 
 def test_parameters_over_lines():
@@ -149,7 +156,7 @@ def test_default_image_names():
     (run,) = commands("launch", PLACE | {"PARAMETERS": FLAGS, "JOB": "tide"})
     (image,) = re.findall(r"--image=(\S+)", publish)
     assert re.fullmatch(rf".*/tidetable:{re.escape(__version__)}(-[0-9a-f]{{7,40}}(-dirty)?)?", image)
-    assert f"sdk_container_image={image}'" in run
+    assert run.split("/tidetable-")[1].split(".json")[0] == image.rpartition(":")[2]
 
 
 def test_default_job_names():
@@ -174,6 +181,11 @@ def test_missing_variables():
     [
         ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it must be cloud or docker"),
         ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it must be 1 or 0"),
+        (
+            "launch",
+            {"PARAMETERS": FLAGS, "SNAPSHOT": "1"},
+            "make: SNAPSHOT is 1 without UPDATE=1; it must be set with an update",
+        ),
         ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it must be 1 or 0"),
         (
             "launch",
@@ -208,7 +220,17 @@ def test_cloud_build_builds_this_dockerfile():
 
 def test_gcloud_reads_the_commands(tmp_path):
     """The real gcloud accepts every option of a launch: it only fails for lack of a login."""
-    words = launch_command(PRIVATE="1", AT_LEAST_ONCE="1", MAX_WORKERS="3", SUBNETWORK="s", UPDATE="1")
+    words = launch_command(
+        PRIVATE="1",
+        AT_LEAST_ONCE="1",
+        MIN_WORKERS="2",
+        MAX_WORKERS="3",
+        UPDATE="1",
+        KMS_KEY="k",
+        LABELS="a=b c=d",
+        PIPELINE_OPTIONS="a=b c=d",
+        LAUNCHER_MACHINE_TYPE="n2-standard-2",
+    )
     ran = subprocess.run(
         words,
         env=environment()

@@ -273,8 +273,9 @@ def spec():
     printed = subprocess.run(
         shlex.split(
             "gcloud dataflow flex-template build gs://bucket/spec.json --image=image --project=test-project "
-            "--sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine --print-only "
-            "'--format=value(.)'"
+            "--sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine "
+            "--staging-location=gs://bucket/staging --temp-location=gs://bucket/temp "
+            "--worker-machine-type=n2-standard-2 --max-workers=5 --print-only '--format=value(.)'"
         ),
         cwd=ROOT,
         capture_output=True,
@@ -306,6 +307,18 @@ def test_the_published_spec_has_all_of_the_metadata(spec, tmp_path):
         key: spec[key] for key in spec if key not in ("metadata", "defaultEnvironment")
     }
     assert spec["defaultEnvironment"].items() <= published["defaultEnvironment"].items()
+
+
+def test_the_published_spec_has_what_terraform_leaves_to_it(spec, tmp_path):
+    """Locations, machine type and most workers are defaults of every launch: Terraform can't set them."""
+    assert completed(spec, tmp_path)["defaultEnvironment"] == {
+        "enableStreamingEngine": True,
+        "machineType": "n2-standard-2",
+        "maxWorkers": 5,
+        "sdkContainerImage": "image",
+        "stagingLocation": "gs://bucket/staging",
+        "tempLocation": "gs://bucket/temp",
+    }
 
 
 def test_workers_run_the_image_of_the_launcher(spec, tmp_path):

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import timedelta
-from pathlib import Path
 
 import hcl2
 import pytest
@@ -13,9 +12,8 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import MaxAge, Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
+from tests.templates.hcl import BLOCKS, DATA, LOCALS, MODULE, RESOURCES, TERRAFORM, VARIABLES, of_kind, parsed
 
-TERRAFORM = Path(__file__).parent.parent.parent / "templates/terraform"
-MODULE = sorted(TERRAFORM.glob("*.tf"))
 EXAMPLE = sorted((TERRAFORM / "example").glob("*.tf"))
 
 # Flags that the module leaves at their defaults: it always reads a subscription and always keeps dead letters.
@@ -34,41 +32,13 @@ ROLES = {
     ("google_storage_bucket_iam_member", "staging", "roles/storage.objectAdmin"),
     ("google_artifact_registry_repository_iam_member", "image", "roles/artifactregistry.reader"),
     ("google_service_account_iam_member", "launcher", "roles/iam.serviceAccountUser"),
+    ("google_kms_crypto_key_iam_member", "agent", "roles/cloudkms.cryptoKeyEncrypterDecrypter"),
 }
+# Roles of others than the job's account: those who start it, and Google's services.
+OTHERS = {"launcher": "${each.key}", "agent": "serviceAccount:service-"}
 
 
-def plain(value):
-    """Returns the parser's result with strings unquoted, and without the parser's marks and comments."""
-    if isinstance(value, dict):
-        return {plain(key): plain(each) for key, each in value.items() if not key.startswith("__")}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
-        return value[1:-1].replace("\\\\", "\\").replace('\\"', '"')
-    return value
-
-
-def parsed(paths):
-    """Returns the files' blocks by kind: lists of one-entry dictionaries."""
-    blocks = {}
-    for path in paths:
-        for kind, found in plain(hcl2.loads(path.read_text())).items():
-            blocks.setdefault(kind, []).extend(found)
-    return blocks
-
-
-BLOCKS = parsed(MODULE)
-RESOURCES = {
-    (kind, name): body for block in BLOCKS["resource"] for kind, named in block.items() for name, body in named.items()
-}
-VARIABLES = {name: body for block in BLOCKS["variable"] for name, body in block.items()}
-LOCALS = {name: value for block in BLOCKS["locals"] for name, value in block.items()}
 JOB = RESOURCES["google_dataflow_flex_template_job", "input"]
-
-
-def of_kind(kind):
-    """Returns the resources of a kind, by name."""
-    return {name: body for (found, name), body in RESOURCES.items() if found == kind}
 
 
 def default_of(expression):
@@ -105,7 +75,7 @@ def test_references_are_declared():
     assert set(re.findall(r"\bvar\.(\w+)", code)) == set(VARIABLES)
     assert set(re.findall(r"\blocal\.(\w+)", code)) <= set(LOCALS)
     referenced = set(re.findall(r"\b(google_\w+)\.(\w+)", code))
-    assert referenced <= set(RESOURCES)
+    assert referenced <= set(RESOURCES) | set(DATA)
 
 
 def test_families_and_policies_are_those_of_the_code():
@@ -169,10 +139,9 @@ def test_a_table_with_a_schema_of_its_own():
 
 
 def test_the_job_is_drained_and_runs_on_the_streaming_engine():
-    """Destroying the job drains it; launcher and workers run one image, as one account, on Streaming Engine."""
+    """Destroying the job drains it; launcher and workers run as one account, on Streaming Engine."""
     assert JOB["on_delete"] == "drain"
     assert JOB["enable_streaming_engine"] is True or JOB["enable_streaming_engine"] == "true"
-    assert JOB["sdk_container_image"] == "${var.image}"
     assert JOB["service_account_email"] == "${google_service_account.job.email}"
     assert JOB["provider"] == "${google-beta}" or JOB["provider"] == "google-beta"
 
@@ -246,11 +215,11 @@ def test_roles_are_minimal():
 
 
 def test_roles_are_for_the_job_only():
-    """Every role is for the job's account, and none replaces other grants."""
+    """Every role is for the job's account, or for others as listed, and none replaces other grants."""
     for (kind, name), body in RESOURCES.items():
         if "_iam_" in kind and "role" in body:
             assert kind.endswith("_member")
-            assert body["member"] == ("${each.key}" if name == "launcher" else "${google_service_account.job.member}")
+            assert body["member"].startswith(OTHERS.get(name, "${google_service_account.job.member}"))
 
 
 def test_roles_have_reasons():
@@ -269,8 +238,12 @@ def test_the_image_can_be_pulled_without_a_job():
     """The first apply, which knows no image yet, grants the repository of the job's region."""
     grant = RESOURCES["google_artifact_registry_repository_iam_member", "image"]
     assert not {"count", "for_each"} & set(grant)
-    for place, value in (("project", "project"), ("location", "region"), ("repository", "repository")):
-        assert grant[place] == f"${{local.image.{place}}}"
+    for argument, place, value in (
+        ("project", "project", "project"),
+        ("location", "location", "region"),
+        ("repository", "name", "repository"),
+    ):
+        assert grant[argument] == f"${{local.repository.{place}}}"
         assert re.search(rf"^    {place} += var\.{value}$", (TERRAFORM / "identity.tf").read_text(), re.MULTILINE)
 
 
@@ -283,7 +256,7 @@ def test_the_manual_names_the_roles():
         for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in row.replace("`", "").split(", ")
     }
-    assert named == {role for _, name, role in ROLES if role != "custom" and name != "launcher"}
+    assert named == {role for _, name, role in ROLES if role != "custom" and name not in OTHERS}
 
 
 def test_the_custom_role_manages_subscriptions_and_no_more():
@@ -337,15 +310,17 @@ def test_the_manual_enables_what_terraform_calls():
     apis = {
         "artifact_registry": {"artifactregistry"},
         "bigtable": {"bigtable", "bigtableadmin"},
+        "compute": {"compute"},
         "dataflow": {"dataflow", "compute"},
+        "kms": {"cloudkms"},
         "monitoring": {"monitoring"},
-        "project_iam": {"cloudresourcemanager", "iam"},
+        "project": {"cloudresourcemanager", "iam"},
         "pubsub": {"pubsub"},
         "service_account": {"iam"},
         "storage": {"storage"},
     }
     of_kinds = [
-        next(names for part, names in apis.items() if kind.startswith(f"google_{part}")) for kind, _ in RESOURCES
+        next(names for part, names in apis.items() if kind.startswith(f"google_{part}")) for kind, _ in RESOURCES | DATA
     ]
     manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
     enabled = re.search(r"gcloud services enable (.*?) --project", manual, re.DOTALL)[1]

@@ -2,7 +2,7 @@
 #
 #     make template PROJECT=my-project REGION=europe-west4 REPOSITORY=tidetable
 #     terraform -chdir=templates/terraform/example init
-#     terraform -chdir=templates/terraform/example apply -var project=my-project -var template_path=gs://… -var image=…
+#     terraform -chdir=templates/terraform/example apply -var project=my-project -var template_path=gs://…
 
 terraform {
   required_version = ">= 1.9"
@@ -36,8 +36,8 @@ variable "repository" {
   default     = "tidetable"
 }
 
-variable "image" {
-  description = "The image of the launcher and the workers, REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG."
+variable "subnetwork" {
+  description = "The workers' subnetwork, regions/europe-west4/subnetworks/NAME, with Private Google Access. Default: that of the default network."
   type        = string
   default     = null
 }
@@ -64,8 +64,8 @@ module "tidetable" {
   project       = var.project
   region        = "europe-west4"
   template_path = var.template_path
-  image         = var.image
   repository    = var.repository
+  subnetwork    = var.subnetwork
   labels        = { team = "sensors" }
 
   timestamp_attribute = "event_time"

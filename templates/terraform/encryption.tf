@@ -1,0 +1,26 @@
+# With a key of your own, each service encrypts with it as its own agent, which therefore needs a role on the key. The
+# agents of Pub/Sub and Bigtable exist once someone has asked for them: gcloud beta services identity create.
+locals {
+  agents = var.kms_key == null ? {} : {
+    bigtable = "gcp-sa-bigtable"                # tables
+    compute  = "compute-system"                 # the workers' disks
+    dataflow = "dataflow-service-producer-prod" # the job's state
+    pubsub   = "gcp-sa-pubsub"                  # messages
+    storage  = "gs-project-accounts"            # staged files
+  }
+}
+
+data "google_project" "main" {
+  count = var.kms_key == null ? 0 : 1
+
+  project_id = var.project
+}
+
+# To encrypt and decrypt with the key.
+resource "google_kms_crypto_key_iam_member" "agent" {
+  for_each = local.agents
+
+  crypto_key_id = var.kms_key
+  role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+  member        = "serviceAccount:service-${data.google_project.main[0].number}@${each.value}.iam.gserviceaccount.com"
+}
