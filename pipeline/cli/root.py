@@ -34,7 +34,7 @@ COMMANDS = {
     "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Entry(
-        "Feed", "pipeline.local.publish:publish", "Publish readings from a file, or exported dead letters."
+        "Feed", "pipeline.local.publish:publish", "Publish readings from a file."
     ),
     "backfill": Entry(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
