@@ -2,7 +2,21 @@
 
 import sys
 
-from pipeline.job.launch import main
+
+def main() -> None:
+    """Runs the job, or submits it, and exits."""
+    try:
+        from pipeline.cli.entry import Importing, run
+
+        def job() -> int:
+            with Importing():
+                from pipeline.job.launch import main
+            return main()
+
+        run(job)
+    except KeyboardInterrupt:  # in the first milliseconds
+        sys.exit(130)
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

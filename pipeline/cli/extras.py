@@ -9,8 +9,19 @@ EXTRAS = {"click": "cli", "rich": "cli", "matplotlib": "charts", "plotext": "cha
 def main() -> None:
     """Runs the command line and exits."""
     try:
-        from pipeline.cli import root
+        from pipeline.cli.entry import run
 
+        run(_commands)
+    except KeyboardInterrupt:  # in the first milliseconds
+        sys.exit(130)
+
+
+def _commands() -> None:
+    from pipeline.cli.entry import Importing
+
+    try:
+        with Importing():
+            from pipeline.cli import root
         root.main()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

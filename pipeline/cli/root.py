@@ -5,6 +5,7 @@ import importlib
 import click
 
 from pipeline import __version__
+from pipeline.cli.entry import INTERRUPTED, Importing
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.text import plain
 
@@ -33,7 +34,8 @@ class Toolbox(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), name)
+        with Importing():
+            return getattr(importlib.import_module(module), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -42,6 +44,8 @@ class Toolbox(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)  # click's own code would be 1
         except ServerProblem as problem:
             raise click.ClickException(plain(str(problem))) from problem
 
