@@ -121,7 +121,7 @@ def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path)
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
     assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
-    assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' is not ")
+    assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', ")
     assert lines[20:] == ["and 6 more"]
     assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; see {letters}"
     written = [json.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
