@@ -19,8 +19,19 @@ def main() -> None:
     """Runs the command line and exits."""
     gc.set_threshold(50_000)  # imports allocate much and free nothing: Python's 700 would make them an eighth slower
     try:
-        from pipeline.cli import root
+        from pipeline.cli.entry import run
 
+        run(_commands)
+    except KeyboardInterrupt:  # in the first milliseconds
+        sys.exit(130)
+
+
+def _commands() -> None:
+    from pipeline.cli.entry import Importing
+
+    try:
+        with Importing():
+            from pipeline.cli import root
         root.main()
     except ModuleNotFoundError as error:
         exit_naming_extra(error)
