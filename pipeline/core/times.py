@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import SupportsIndex, TypeAlias
 
+from pipeline.core.durations import parse_duration
+
 Time: TypeAlias = SupportsIndex | datetime | str
 """What readers take for a time: whole microseconds since the epoch, an aware datetime, or ISO 8601 text."""
-
-from pipeline.core.durations import parse_duration
 
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

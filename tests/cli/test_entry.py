@@ -46,8 +46,8 @@ sys.meta_path.insert(0, Interrupts())
 @pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("module", ["pipeline.cli.entry", "click", "rich", "grpc", "pipeline.cloud.reader"])
 def test_ctrl_c_during_the_imports_of_a_command(module):
-    """Ctrl-C ends the command at once with 130, and prints nothing."""
-    ran = start(interrupting(module, TOOLBOX), "read", "--help")
+    """Ctrl-C ends the command at once with 130, and prints nothing; so it does while the command imports more."""
+    ran = start(interrupting(module, TOOLBOX), "read", "latest", "s", "--project=p", "--instance=i", "--table=t")
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 
 
@@ -121,6 +121,15 @@ def test_an_encoding_that_lacks_characters(encoding):
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert text == {"ascii": r"\u2192 K\xe4ller", "latin-1": r"\u2192 Käller"}[encoding]
     assert line == r'{"text": "\u2192 \ud834\udd1e"}'
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_file_of_csv_in_another_encoding(encoding):
+    """CSV is UTF-8 whatever the terminal's encoding: escapes would be other values to whoever reads the file."""
+    printing = "(lambda: print_flat([{'a': 'K\xe4ller →'}], ['a'], Output.CSV))"
+    script = f"from pipeline.cli.entry import run; from pipeline.cli.output import Output, print_flat; run{printing}"
+    ran = start(script, PYTHONIOENCODING=encoding)
+    assert (ran.returncode, ran.stdout.decode().splitlines()) == (0, ["a", "K\xe4ller →"])
 
 
 def test_standard_output_that_is_closed():
