@@ -77,18 +77,17 @@ def test_moments(text, time):
     assert format_time(parse_moment(text, NOW)) == time
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18"])
+@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18", "-999999999d"])
 def test_refuse_moment(text):
     """Text that is not a time is refused with every form that is."""
     with pytest.raises(ValueError, match=f"^'{text}' is not a time; write 2026-.*, now, today, yesterday or -1d$"):
         parse_moment(text, NOW)
 
 
-@pytest.mark.parametrize("text", ["-999999999d", "0001-01-01T00:00+05:00"])
-def test_refuse_moment_outside_the_calendar(text):
+def test_refuse_moment_outside_the_calendar():
     """A time that has no date is refused."""
     with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
-        parse_moment(text, NOW)
+        parse_moment("0001-01-01T00:00+05:00", NOW)
 
 
 @pytest.mark.parametrize(
