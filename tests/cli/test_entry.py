@@ -123,6 +123,15 @@ def test_an_encoding_that_lacks_characters(encoding):
     assert line == r'{"text": "\u2192 \ud834\udd1e"}'
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_file_of_csv_in_another_encoding(encoding):
+    """CSV is UTF-8 whatever the terminal's encoding: escapes would be other values to whoever reads the file."""
+    printing = "(lambda: print_flat([{'a': 'K\xe4ller →'}], ['a'], Output.CSV))"
+    script = f"from pipeline.cli.entry import run; from pipeline.cli.output import Output, print_flat; run{printing}"
+    ran = start(script, PYTHONIOENCODING=encoding)
+    assert (ran.returncode, ran.stdout.decode().splitlines()) == (0, ["a", "K\xe4ller →"])
+
+
 def test_standard_output_that_is_closed():
     """Nothing is printed, and nothing fails."""
     closed = f"import os, sys; os.close(1); sys.stdout = None\n{TOOLBOX}"

@@ -11,6 +11,12 @@ from pipeline.local.emulators import BIGTABLE as BIGTABLE_EMULATOR
 from pipeline.local.emulators import running_emulator
 
 
+@pytest.fixture(autouse=True)
+def nothing_checked_before():
+    """The port may be one that another test's server had."""
+    emulators._check.cache_clear()
+
+
 @pytest.mark.parametrize("variable", [BIGTABLE, PUBSUB])
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost", "http://localhost:1", "nowhere.invalid:8086"])
 def test_an_address_without_an_emulator(variable, address, monkeypatch):

@@ -416,6 +416,7 @@ def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch, command: list[st
     """A command waits two seconds at most for an emulator that is closed or silent, and prints one line."""
     assert emulators.ANSWER_S <= 2.0
     monkeypatch.setattr(emulators, "ANSWER_S", 0.2)
+    emulators._check.cache_clear()  # the port may be one that another test's server had
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", address)
