@@ -12,17 +12,16 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pipeline.core.dead_letters import event_alone
+from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
 from pipeline.core.events import BadData, Event, Reason, encoding_of, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import MappingError, parse_mapping
 from pipeline.core.mapping.mapper import Mapper
 from pipeline.core.mapping.nodes import parse_plain
-from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
 from pipeline.core.refusals import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
-SCHEMA_REVISION = "googclient_schemarevisionid"
 _MAX_REVISIONS = 100  # compiled, or known not to exist
 
 Check = Callable[[Event], Any]
@@ -112,7 +111,8 @@ class Schema:
     Attributes:
         name: the full path of the schema.
         revisions: serialized descriptor sets by revision; the last one is the newest.
-        fetch: returns the descriptor set of another revision; None if there is no such revision.
+        fetch: returns the descriptor set of another revision; None if there is no such revision. Raises MappingError
+            if its definition can't be used.
     """
 
     name: str
@@ -194,22 +194,20 @@ class Mapped:
 
     def _of_revision(self, schema: Schema, message: Message) -> Mapper | BadData:
         attributes = message.attributes
-        revision = attributes.get(SCHEMA_REVISION) or attributes.get(f"dead_letter_{SCHEMA_REVISION}")
+        revision = attributes.get(SCHEMA_REVISION) or attributes.get(RENAMED_REVISION)
         revision = revision or list(schema.revisions)[-1]
         if revision in self._mappers:
             return self._mappers[revision]
         if len(self._mappers) >= _MAX_REVISIONS:
             self._mappers.clear()
-        descriptors = schema.revisions.get(revision) or schema.fetch(revision)
-        if descriptors is None:
-            problem = f"schema {schema.name} has no revision {shown(revision)}"
-            self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
-        else:
-            try:
+        try:
+            descriptors = schema.revisions.get(revision) or schema.fetch(revision)
+            if descriptors is not None:
                 return self._compiled(revision, descriptors, strict=False)
-            except MappingError as error:
-                problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
-                self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
+            problem = f"schema {schema.name} has no revision {shown(revision)}"
+        except MappingError as error:
+            problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
+        self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
         return self._mappers[revision]
 
     def _compiled(self, revision: str, descriptors: bytes, *, strict: bool) -> Mapper:
@@ -318,6 +316,11 @@ class MessageTypes:
     def names(self) -> list[str]:
         """The names of the types beyond the built-in ones."""
         return [one.name for one in self._mapped] + ([self._decoder.name] if self._decoder else [])
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The attributes that mappings read."""
+        return frozenset[str]().union(*(one.mapping.attribute_names for one in self._mapped))
 
     def of(self, message: Message) -> MessageType:
         """Returns the type of a message. Raises BadData if it is of no known type."""
