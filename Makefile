@@ -1,5 +1,5 @@
 # make setup | demo | check | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
-#      launch | clean
+#      launch | wheel | clean
 #
 # `setup` needs Python 3.11 to 3.13. It uses uv if installed, otherwise venv and pip.
 
@@ -11,7 +11,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo check test test-faults bench bench-check format quotes requirements protos template launch clean
+.PHONY: setup demo check test test-faults bench bench-check format quotes requirements protos template launch wheel clean
 .DEFAULT_GOAL := setup
 
 PURE_TESTS := tests/core tests/formats tests/charts tests/test_docs.py
@@ -68,11 +68,11 @@ format: setup
 quotes: setup
 	$(BIN)/python -m tests.quotes
 
-# Compiled for every supported Python at once, without index addresses: what the image installs, without extras, and
-# what `make setup` installs, with all of them.
+# Compiled for every supported Python at once, without index addresses: what the image installs, with the extra `beam`,
+# and what `make setup` installs, with all extras.
 requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make requirements" --group build pyproject.toml -o requirements.txt
+		--custom-compile-command "make requirements" --group build --extra beam pyproject.toml -o requirements.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build --group dev --all-extras -c requirements.txt pyproject.toml -o tests/requirements.txt
 
@@ -95,6 +95,12 @@ protos: setup
 # through a shell's quoting.
 template launch:
 	@templates/flex.sh $@
+
+# Builds the package into dist/, with the setuptools that requirements.txt pins: an isolated build would download the
+# newest. setuptools copies what an earlier build left in build/lib, even modules that have been removed.
+wheel: setup
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -2,7 +2,11 @@
 
 import sys
 
-from pipeline.job.launch import main
-
 if __name__ == "__main__":
+    try:
+        from pipeline.job.launch import main
+    except ModuleNotFoundError as error:
+        from pipeline.cli.extras import exit_naming_extra
+
+        exit_naming_extra(error)
     sys.exit(main())

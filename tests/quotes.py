@@ -4,12 +4,17 @@ A page marks such a block with ``<!-- quoted: NAME -->`` and ``<!-- end -->``.
 """
 
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import CliRunner
+from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
+from pipeline.core.events import sensor_event
+from pipeline.core.outgoing import message_of
+from pipeline.core.times import parse_time
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
 
@@ -24,12 +29,24 @@ def _commands() -> str:
     return _fenced(listed.rstrip())
 
 
-def _fenced(text: str) -> str:
-    return f"```\n{text}\n```"
+def _fenced(text: str, language: str = "") -> str:
+    return f"```{language}\n{text}\n```"
+
+
+EVENT = sensor_event("balloon-7", parse_time("2026-02-17T10:30:00.5Z"), {"temperature": 23.5}, {"location": "north"})
+
+
+def _message() -> str:
+    message = message_of([EVENT])
+    attributes = [f"{name:<15} {value}" for name, value in message.attributes.items()]
+    data = textwrap.fill(message.data.hex(" "), 88, initial_indent="data, in hex    ", subsequent_indent=" " * 16)
+    return _fenced("\n".join([*attributes, data]))
 
 
 QUOTES: dict[str, Callable[[], str]] = {
     "commands": _commands,
+    "message": _message,
+    "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),
     "state_size": lambda: _fenced("\n".join(state_size.lines())),

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from pipeline.cli import profiles
 from pipeline.cli.root import main
 from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.core.events import Reason
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.job.settings import TidetableOptions, parse_flags
+from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.transforms import metrics
 from tests.benchmarks.sizes import sizes
+from tests.cli.commands import all_commands
 from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +83,7 @@ def test_every_flag_with_its_default():
 
 def test_options_with_a_rule_of_their_own():
     """The page lists the options that only the command line sets, and those that differ between commands."""
-    page = " ".join(text("flags.md").split())
+    page = " ".join(text("settings.md").split())
     for introduction, names in (
         ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
         ("have only such a variable: ", OF_ONE_COMMAND),
@@ -231,6 +234,21 @@ def shell_of(page: Path) -> str:
     return "".join(code for language, code in FENCE.findall(page.read_text()) if language == "sh")
 
 
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+
+
+@every_page
+def test_commands_can_be_pasted(page):
+    """Commands mean the same in bash and in zsh, which by default neither splits variables nor knows typed comments."""
+    code = shell_of(page)
+    bare = QUOTED.sub("''", code)
+    assert not re.findall(r"^.*(?<!\S)#.*$", bare, re.MULTILINE)
+    for name, value in re.findall(rf"\b(\w+)=({QUOTED.pattern})", code):
+        assert not re.search(r"\s", value) or not re.search(rf"\${name}\b|\${{{name}}}", bare), name
+    assert not [word for word in bare.split() if word != "[" and re.search(r"[*?\[]", word)]  # patterns without a match
+    assert not re.findall(r"\$\w+:[a-z]", code)  # zsh's modifiers
+
+
 def command_lines(page: Path) -> list[str]:
     return re.sub(r" *\\\n *", " ", shell_of(page)).splitlines()
 
@@ -263,7 +281,27 @@ def test_tidetable_commands_exist(page):
             options = {name for parameter in command.params for name in parameter.opts}
             given = words[: words.index("--")] if "--" in words else words
             if command.name != "run":
-                assert {word.partition("=")[0] for word in given if word.startswith("-")} <= options, line
+                assert {word.partition("=")[0] for word in given if re.match("--?[a-z]", word)} <= options, line
+
+
+@every_page
+def test_variables_are_options(page):
+    """Every variable that a page sets for the toolbox is one of its options' variables."""
+    variables = {name for _, command in all_commands() for option in command.params for name in option.envvar or ()}
+    assert set(re.findall(r"\b(TIDETABLE_\w+)=", shell_of(page))) <= variables
+
+
+def test_the_profiles_are_valid(monkeypatch, tmp_path):
+    """The profiles on the page about settings set what the page says, in the command that it names."""
+    written = [code for language, code in FENCE.findall(text("settings.md")) if language == "toml"]
+    (tmp_path / "config.toml").write_text("".join(written))
+    monkeypatch.setattr(profiles, "config_file", lambda: tmp_path / "config.toml")
+    commands = dict(all_commands())
+    profile = profiles.load_profile("test", commands)
+    table = {"project": "my-test-project", "instance": "my-instance", "table": "sensors"}
+    assert profile.defaults(commands["read sensors"], "read sensors", ()) == table
+    assert profile.defaults(commands["read plot"], "read plot", ()).keys() > table.keys()
+    assert profiles.load_profile(None, commands).values == table | {"project": "my-project"}
 
 
 @every_page
@@ -271,7 +309,18 @@ def test_the_jobs_flags_exist(page):
     """Every command line of the job has valid flags."""
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
-            parse_flags([word for word in shlex.split(part, comments=True) if word != "&"])
+            parse_flags(shlex.split(part))
+
+
+@every_page
+def test_run_accepts_its_command_lines(page, monkeypatch):
+    """Every command line of ``tidetable run`` gives complete, valid flags, with the variables that the page sets."""
+    monkeypatch.setattr("pipeline.run.command.main", lambda argv: settings_of(parse_flags(argv)) and 0)
+    variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
+    for line in command_lines(page):
+        for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):
+            ran = CliRunner().invoke(main, ["run", *shlex.split(part)], env=variables)
+            assert ran.exit_code == 0, (ran.output, ran.exception)
 
 
 @every_page

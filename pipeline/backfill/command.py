@@ -169,8 +169,7 @@ def _schema(name: TableName, declared: DeclaredSchema, policies: Mapping[str, Po
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
-            f"tidetable table create --project {name.project} --instance {name.instance} --table {name.table} lists "
-            "what is missing, and --apply adds it"
+            f"{name.create_command} lists what is missing, and --apply adds it"
         )
     return schema
 

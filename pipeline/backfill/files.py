@@ -3,7 +3,7 @@
 import gzip
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,14 +19,22 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.errors import ServerProblem
+from pipeline.core.dead_letter_records import Replay
 from pipeline.core.dead_letters import dead_letter
 from pipeline.core.events import BadData, Reason
 from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
-from pipeline.formats.avro_records import AvroFile
-from pipeline.formats.files import SUFFIXES, EventMaker, Record, Refusal, Remark, UnreadableFile, records_of
+from pipeline.formats.files import (
+    EventMaker,
+    Record,
+    Refusal,
+    Remark,
+    UnreadableFile,
+    block_file,
+    is_block_format,
+    records_of,
+)
 from pipeline.formats.lines import one_line
-from pipeline.formats.parquet_records import ParquetFile
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
 
@@ -34,7 +42,6 @@ FILE = "file"
 LINE = "line"
 """Attributes of a message from a file: the file, and for a refused record its line, or its number, there."""
 
-_BLOCK_FORMATS: dict[str, Callable[..., AvroFile | ParquetFile]] = {".avro": AvroFile, ".parquet": ParquetFile}
 _MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
 _MOST_EVENTS = 500  # per message
 _MOST_BYTES = 1_000_000
@@ -81,7 +88,7 @@ METER = Meter()
 
 def is_metered(path: str) -> bool:
     """Whether the meter measures the file."""
-    return _suffix(path) not in _BLOCK_FORMATS
+    return not is_block_format(path)
 
 
 def find_files(patterns: Iterable[str]) -> dict[str, int]:
@@ -179,12 +186,12 @@ class _Range(NamedTuple):
 
 def _ranges(path: str) -> Iterator[_Range]:
     size = 0
-    if _suffix(path) in _BLOCK_FORMATS:
-        try:
+    try:
+        if is_block_format(path):
             with closing(_open(path)) as file:
                 size = file.seek(0, os.SEEK_END)
-        except UnreadableFile:
-            pass  # the step that reads it reports this
+    except UnreadableFile:
+        pass  # the step that reads it reports this
     starts = range(0, max(size, 1), _RANGE_BYTES)
     for start in starts:
         yield _Range(path, start, sys.maxsize if start == starts[-1] else start + _RANGE_BYTES)
@@ -226,18 +233,19 @@ class _ReadRangeFn(beam.DoFn):
             self._unreadable.inc()
             yield TaggedOutput(_REMARKS, (path, 0, str(problem)))
 
-    def _add(self, file: str, record: SensorEvent | Refusal) -> Iterator[Any]:
-        """Adds an event to the pending message, or yields a refusal; yields the pending message when it is full."""
+    def _add(self, file: str, record: SensorEvent | Replay | Refusal) -> Iterator[Any]:
+        """Adds events to the pending message, or yields a refusal; yields the pending message when it is full."""
         self._records.inc()
         if isinstance(record, Refusal):
             yield self._refuse(file, record)
             return
-        size = record.ByteSize()
-        if file != self._file or len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
-            yield from self._flush()
-        self._file = file
-        self._events.append(record)
-        self._bytes += size
+        for event in record.events if isinstance(record, Replay) else (record,):
+            size = event.ByteSize()
+            if file != self._file or len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
+                yield from self._flush()
+            self._file = file
+            self._events.append(event)
+            self._bytes += size
 
     def _flush(self) -> Iterator[PubsubMessage]:
         if self._events:
@@ -257,8 +265,8 @@ class _ReadRangeFn(beam.DoFn):
 def _records(
     path: str, file: Any, maker: EventMaker, start: int = 0, stop: int = sys.maxsize
 ) -> AbstractContextManager[Iterator[Record]]:
-    if block_format := _BLOCK_FORMATS.get(_suffix(path)):
-        return nullcontext(block_format(file, maker).records(start, stop))
+    if blocks := block_file(path, file, maker):
+        return nullcontext(blocks.records(start, stop))
     return records_of(path, file, maker, sniff=True)
 
 
@@ -268,20 +276,6 @@ def _open(path: str) -> Any:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError) as error:
         raise UnreadableFile(f"can't be opened: {one_line(error)}") from error
-
-
-def _suffix(path: str) -> str:
-    """Returns the suffix of the file's format, without ``.gz``."""
-    name = path.lower()
-    for suffix in _BLOCK_FORMATS:
-        if name.endswith(suffix):
-            return suffix
-    name = name.removesuffix(".gz")
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return suffix
-    others = " and ".join(_BLOCK_FORMATS)
-    raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz, {others}")
 
 
 def _is_transient(failure: BaseException | None) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 from pipeline.cli.console import err
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import format_duration
-from pipeline.core.text import plain
+from pipeline.core.text import counted, plain
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Summary:
     def print(self, dead_letters: str | None, allowed_lateness: timedelta) -> None:
         """Prints the summary as text."""
         click.echo(
-            f"{_counted(self.files, 'file')}, {_counted(self._of('records'), 'record')}, "
-            f"{_counted(self._of('events'), 'event')}: {_counted(self._of('raw_rows'), 'raw row')} and "
-            f"{_counted(self._of('aggregate_rows'), 'aggregate row')} written to {self.table}, "
-            f"{_counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
+            f"{counted(self.files, 'file')}, {counted(self._of('records'), 'record')}, "
+            f"{counted(self._of('events'), 'event')}: {counted(self._of('raw_rows'), 'raw row')} and "
+            f"{counted(self._of('aggregate_rows'), 'aggregate row')} written to {self.table}, "
+            f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
         if self.refused:
             reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
@@ -72,19 +72,19 @@ class Summary:
             click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
-                f"{_counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
+                f"{counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
                 "collected some raw rows, or an aggregate counts more than its raw rows; tidetable repair --listed "
                 "settles each window that has all its raw rows"
             )
         if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
             click.echo(
-                f"{_counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
+                f"{counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
                 f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "
                 "repair --listed later"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):
             click.echo(
-                f"{_counted(expired, 'event')} older than the table keeps readings: Bigtable will collect them soon"
+                f"{counted(expired, 'event')} older than the table keeps readings: Bigtable will collect them soon"
             )
 
     def _of(self, name: str) -> int:
@@ -131,8 +131,4 @@ def report_records(outcome: "Outcome") -> None:
 def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:
     """Raises ClickException if a file could not be read to its end."""
     if unreadable := outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES, 0):
-        raise click.ClickException(f"{_counted(unreadable, 'file')} could not be read to the end{consequence}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        raise click.ClickException(f"{counted(unreadable, 'file')} could not be read to the end{consequence}")

@@ -5,13 +5,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.core.text import json_line, plain
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _MAX_FOREIGN = 3  # rows named in a report
 
@@ -20,8 +22,10 @@ out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
-def progress_bar() -> Progress:
+def progress_bar() -> "Progress":
     """Returns a progress bar on standard error. It prints nothing if that is not a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

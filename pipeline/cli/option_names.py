@@ -29,6 +29,7 @@ OPTION_NAMES = frozenset(
         "interval",
         "job-name",
         "json",
+        "keep",
         "key",
         "late",
         "late-firing",
@@ -75,10 +76,13 @@ OPTION_NAMES = frozenset(
         "to",
         "toml",
         "topic",
+        "unit",
         "until",
         "values",
         "wait",
         "window",
         "worker-machine-type",
+        "y-max",
+        "y-min",
     }
 )

@@ -14,6 +14,10 @@ from pipeline.core.times import parse_moment
 
 Command = Callable[..., Any]
 
+MAX_COUNT = 1_000_000_000
+COUNT = click.IntRange(1, MAX_COUNT)
+"""How many records at most. A larger number is a typing error."""
+
 
 def table_options(command: Command) -> Command:
     """Adds ``--project``, ``--instance`` and ``--table``; passes ``table``, a TableName, to the command."""

@@ -13,7 +13,7 @@ from pipeline.cli.examples import EXAMPLES, add_example
 from pipeline.cli.profiles import Profile, config_file, load_profile
 from pipeline.cli.suggestions import nearest, suggest_choices
 from pipeline.cli.variables import COMMAND_LINE_ONLY, name_variables, variable
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.problems import ServerProblem
 from pipeline.core.text import plain
 
 
@@ -33,7 +33,7 @@ COMMANDS = {
     "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
     "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a CSV or NDJSON file."),
+    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a file, or exported dead letters."),
     "backfill": Entry(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),

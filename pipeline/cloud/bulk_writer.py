@@ -101,8 +101,8 @@ class BulkWriter:
             limits: fields of :class:`Limits`.
         """
         with ExitStack() as stack:
-            with explained(f"table {name}"):
-                client = stack.enter_context(bigtable_client(name.project))
+            with explained(name):
+                client = stack.enter_context(bigtable_client())
             yield stack.enter_context(closing(cls(client, name, app_profile, Limits(**limits))))
 
     def add(self, row: Row) -> None:

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
+from pipeline.cloud.names import TableName
+from pipeline.cloud.problems import ServerProblem as ServerProblem
+
 TRANSIENT = (
     exceptions.Aborted,  # another request got in the way, or a stream ended early; a new request starts afresh
     exceptions.Cancelled,  # a proxy or server dropped the call as it shut down; no code here cancels its own
@@ -27,17 +30,15 @@ _STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data f
 _TOO_LARGE = "message larger than max"
 
 
-class ServerProblem(Exception):
-    """A server lacks a resource, is out of reach or refuses a request. ``str()`` is one line for a person."""
-
-
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def explained(resource: str | TableName) -> Iterator[None]:
     """Turns errors of Google's clients inside the block into :class:`ServerProblem`.
 
     Args:
-        what: the requested resource, as the message names it: ``"table projects/p/instances/i/tables/t"``.
+        resource: the requested resource, as the message names it: ``"bucket gs://b"``. If a TableName does not exist,
+            the message says how to create it.
     """
+    what = f"table {resource}" if isinstance(resource, TableName) else resource
     try:
         yield
     except DefaultCredentialsError as error:
@@ -48,7 +49,8 @@ def explained(what: str) -> Iterator[None]:
     except GoogleAuthError as error:
         raise ServerProblem(f"{what}: signing in to Google failed: {_one_line(error)}") from error
     except exceptions.NotFound as error:
-        raise ServerProblem(f"{what} does not exist") from error
+        missing = resource.is_missing if isinstance(resource, TableName) else f"{what} does not exist"
+        raise ServerProblem(missing) from error
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:  # by gRPC or by REST
         raise ServerProblem(f"{what}: permission denied: {_one_line(error)}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.aggregates import STATISTICS
+from pipeline.core.event_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
 from pipeline.core.records import AggregateRecord, RawRecord
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-
-_OWN_COLUMNS = ("sensor_id", "event_time", "event_id")
-_METADATA, _READING = "metadata.", "reading."
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord)
 
@@ -71,17 +69,17 @@ class RawRecords(_Records[RawRecord]):
 
     def _columns(self, arrow: Any, records: list[RawRecord]) -> dict[str, Any]:
         columns = {
-            "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
-            "event_time": arrow.array([record.event_time_us for record in records], _instant(arrow)),
+            SENSOR_ID: arrow.array([record.sensor_id for record in records], arrow.string()),
+            EVENT_TIME: arrow.array([record.event_time_us for record in records], _instant(arrow)),
         }
         if any(record.event_id for record in records):
-            columns["event_id"] = arrow.array([record.event_id or None for record in records], arrow.string())
+            columns[EVENT_ID] = arrow.array([record.event_id or None for record in records], arrow.string())
         for metric in _names((record.readings for record in records), self._metrics):
             values = [record.readings.get(metric) for record in records]
-            columns[_column_of(metric)] = arrow.array(values, arrow.float64())
+            columns[reading_column(metric)] = arrow.array(values, arrow.float64())
         for name in _names(record.metadata for record in records):
             texts = [record.metadata.get(name) for record in records]
-            columns[f"{_METADATA}{name}"] = arrow.array(texts, arrow.string())
+            columns[metadata_column(name)] = arrow.array(texts, arrow.string())
         return columns
 
 
@@ -114,9 +112,3 @@ def _instant(arrow: Any) -> Any:
 
 def _names(mappings: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> list[str]:
     return sorted({*more, *(name for mapping in mappings for name in mapping)})
-
-
-def _column_of(metric: str) -> str:
-    """Returns the column for a metric. It depends on the name alone: every frame uses the same column."""
-    collides = metric in _OWN_COLUMNS or metric.startswith((_METADATA, _READING))
-    return f"{_READING}{metric}" if collides else metric

@@ -22,7 +22,7 @@ class Sample(NamedTuple):
 
 def sampled_keys(name: TableName) -> list[Sample]:
     """Returns sampled row keys, in order. Raises ServerProblem if the server refuses or is out of reach."""
-    with explained(f"table {name}"), bigtable_client(name.project) as client:
+    with explained(name), bigtable_client() as client:
         found = client.sample_row_keys(table_name=str(name), timeout=_TIMEOUT_S)
         return [Sample(each.row_key, each.offset_bytes) for each in found]
 

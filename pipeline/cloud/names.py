@@ -20,6 +20,16 @@ class TableName:
         """The instance's full resource path."""
         return f"projects/{self.project}/instances/{self.instance}"
 
+    @property
+    def create_command(self) -> str:
+        """The command that creates the table, or lists what it lacks."""
+        return f"tidetable table create --project {self.project} --instance {self.instance} --table {self.table}"
+
+    @property
+    def is_missing(self) -> str:
+        """The message that the table does not exist, with the remedy."""
+        return f"table {self} does not exist; create it with: {self.create_command}"
+
     def __str__(self) -> str:
         return f"{self.parent}/tables/{self.table}"
 

@@ -19,16 +19,17 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.window_queries import tier_of, windows_of
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 
@@ -227,6 +228,9 @@ class SensorTable:
         The scan covers all times of these sensors; the server returns those from ``start_us``, inclusive, to
         ``end_us``, exclusive.
 
+        Without ``sensors`` and ``metadata``, returns the events of all sensors, on every schema. If keys begin with the
+        time, they come by time, the newest first. If a metric comes before the time, costs a scan for each sensor.
+
         Args:
             start_us: the earliest event time.
             end_us: the end of the range.
@@ -240,7 +244,10 @@ class SensorTable:
         """
         start_us, end_us = _within_keys(start_us, end_us)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
-        found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        if sensors or metadata:
+            found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        else:
+            found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
     def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
@@ -262,7 +269,13 @@ class SensorTable:
     # Aggregates
 
     def aggregates(
-        self, sensors: str | Iterable[str], start_us: int, end_us: int, *, tier: Window | str | None = None
+        self,
+        sensors: str | Iterable[str],
+        start_us: int,
+        end_us: int,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
 
@@ -273,42 +286,27 @@ class SensorTable:
             start_us: the earliest start of a window.
             end_us: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"``; by default the table's shortest.
+            metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
-        of_tier = self._tier(Window.parse(tier) if isinstance(tier, str) else tier)
+        names = _names(metrics)
+        of_tier = tier_of(self.schema, Window.parse(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start_us, end_us)
         if isinstance(sensors, str):
-            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us))
+            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))
         listed = _listed(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
-        each = [self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, size), size) for sensor in listed]
+        each = [
+            self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, names, size), size)
+            for sensor in listed
+        ]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
 
-    def _tier(self, window: Window | None) -> Tier:
-        tiers = self.schema.tiers
-        prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
-        found = next((tier for tier in tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
-        if found is None:
-            available = ", ".join(tier.window.text for tier in tiers) or "none"
-            requested = f"of {window.text}" if window else "at all"
-            raise ValueError(f"the table has no aggregates {requested}; its tiers: {available}")
-        return found
-
     def _aggregates(
-        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, page_rows: int | None = None
+        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, names: tuple[str, ...] | None, page: int | None
     ) -> Iterator[AggregateRecord]:
-        _check_sensor_id(sensor_id)
-        key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-        rows = self.rows.read_selection(key_range, CellSelection((tier.family,), versions=1), page_rows=page_rows)
-        return self._each_window(tier.window, rows)
-
-    def _each_window(self, window: Window, rows: Iterable[Row]) -> Iterator[AggregateRecord]:
-        for row in rows:
-            try:
-                record = aggregates.parse_aggregate_row(window, row)
-            except ValueError as error:
-                self._leave_out(ForeignRow(row, error))
-            else:
-                yield record
+        checked_sensor_id(sensor_id)
+        read = self.rows.read_selection
+        return windows_of(tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
 
     def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
@@ -321,7 +319,7 @@ class SensorTable:
 
     def _events(self, sensor_id: str, query: Query, max_page_rows: int | None = None) -> Iterator[RawRecord]:
         """Returns a sensor's events, read in pages of at most this many rows."""
-        _check_sensor_id(sensor_id)
+        checked_sensor_id(sensor_id)
         if query.start_us == query.end_us:  # outside the times of row keys
             return iter(())
 
@@ -368,14 +366,8 @@ def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
 def _listed(sensors: Iterable[str]) -> list[str]:
     listed = list(dict.fromkeys(sensors))
     for sensor_id in listed:
-        _check_sensor_id(sensor_id)
+        checked_sensor_id(sensor_id)  # another text could lead to other rows
     return listed
-
-
-def _check_sensor_id(text: str) -> None:
-    """Refuses a text that no valid event has as its sensor id, above all one that leads to other rows."""
-    if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
-        raise ValueError(f"{text!r} can't be a sensor's id")
 
 
 def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:

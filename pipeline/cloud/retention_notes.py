@@ -196,7 +196,7 @@ def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replac
         )
         for column, value in columns.items()
     ]
-    with explained(f"table {name}"), bigtable_client(name.project) as client:
+    with explained(name), bigtable_client() as client:
         client.mutate_row(request={"table_name": str(name), "row_key": key, "mutations": mutations})
 
 

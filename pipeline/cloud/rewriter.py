@@ -46,7 +46,7 @@ class Rewriter:
     @contextmanager
     def open(cls, name: TableName) -> Iterator["Rewriter"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set."""
-        with explained(f"table {name}"):
+        with explained(name):
             client = BigtableDataClient(project=name.project)
         with client:
             yield cls(client, name)
@@ -61,7 +61,7 @@ class Rewriter:
 
     def _apply(self, entries: Iterable[RowMutationEntry]) -> None:
         for batch in _batches(entries):
-            with explained(f"table {self.name}"):
+            with explained(self.name):
                 try:
                     # The client takes classes, not is_transient: stream resets are left to the caller's next attempt,
                     # and no batch is so large that gRPC refuses it.

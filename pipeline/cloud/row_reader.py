@@ -78,8 +78,8 @@ class RowReader:
             patience_s: how long a read waits for an unreachable server; :data:`TIMEOUT_S` by default.
         """
         with ExitStack() as stack:
-            with explained(f"table {name}"):
-                client = stack.enter_context(bigtable_client(name.project))
+            with explained(name):
+                client = stack.enter_context(bigtable_client())
             yield cls(client, name, patience_s)
 
     def with_new_counters(self) -> "RowReader":
@@ -147,7 +147,7 @@ class RowReader:
     def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int) -> list[Row]:
         """Returns the next ``size`` rows of the remaining range; fewer only at its end."""
         page: list[Row] = []
-        with explained(f"table {self.name}"):
+        with explained(self.name):
             seconds = TIMEOUT_S if self._patience_s is None else self._patience_s
             retries = _Retries(seconds)
             while True:

@@ -86,7 +86,7 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
         mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
     predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
     row = {"table_name": str(name), "row_key": SCHEMA_KEY}
-    with explained(f"table {name}"), bigtable_client(name.project) as client:
+    with explained(name), bigtable_client() as client:
         if _text(RowReader(client, name)) != before:
             return False
         try:
@@ -125,7 +125,7 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
     if stored is None and not declared.default and _has_rows(reader):
         raise ServerProblem(
             f"table {name} has rows but stores no schema: if they were written with the default schema, pass "
-            f"--schema=default, or store it for good: tidetable table create {_flags(name)} --apply "
+            f"--schema=default, or store it for good: {name.create_command} --apply "
             "(with --schema FILE for other families or windows); if another program wrote them, tidetable table adopt "
             "tells whether they fit"
         )
@@ -176,7 +176,3 @@ def _filter_for(text: bytes) -> RowFilter:
 def _has_rows(reader: RowReader) -> bool:
     around = KeyRange(b"", _OWN_ROWS), KeyRange(after_prefix(_OWN_ROWS), b"")
     return any(row for key_range in around for row in reader.read(key_range, _ANY_CELL, limit=1))
-
-
-def _flags(name: TableName) -> str:
-    return f"--project {name.project} --instance {name.instance} --table {name.table}"

@@ -87,7 +87,7 @@ def describe(name: TableName) -> dict[str, Policy]:
     """Returns the policies of the table's families. Raises ServerProblem if the table does not exist."""
     families = find(name)
     if families is None:
-        raise ServerProblem(f"table {name} does not exist")
+        raise ServerProblem(name.is_missing)
     return families
 
 

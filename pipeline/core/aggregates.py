@@ -5,6 +5,7 @@ The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whate
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -107,6 +108,16 @@ def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
         raise ValueError(f"it has no {READING_COUNT}" if statistics else "it has no metric")
     metrics = {metric: _summary(metric, of_metric) for metric, of_metric in statistics.items()}
     return AggregateRecord(sensor_id, start_us, window, int(events), metrics)
+
+
+def qualifiers(metrics: Iterable[str]) -> tuple[bytes, ...]:
+    """Returns the columns of these metrics, and that of the number of events."""
+    return (_READING_COUNT, *(f"{statistic}_{metric}".encode() for metric in metrics for statistic in STATISTICS))
+
+
+def only_counts_events(row: Row) -> bool:
+    """Whether the row has no column but the number of events: the requested metrics are not in it."""
+    return all(cell.qualifier == _READING_COUNT for cell in row.cells)
 
 
 def parse_statistic(qualifier: bytes, value: bytes) -> float:

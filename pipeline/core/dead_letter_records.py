@@ -1,16 +1,45 @@
-"""Parses, filters, groups and batches dead letters that were read back."""
+"""Parses, filters, groups and batches dead letters that were read back; converts them to JSON and back."""
 
 import base64
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.dead_letters import DETAIL, REASON, STEP, TIME, original_of, replays_of
+from pipeline.core.dead_letters import (
+    DETAIL,
+    ORDERING_KEY,
+    REASON,
+    RENAMED_ENCODING,
+    STEP,
+    TIME,
+    original_of,
+    replay_of,
+    replays_of,
+)
 from pipeline.core.events import BadData, Reason, decode
-from pipeline.core.messages import Message
+from pipeline.core.json_events import parse_json
+from pipeline.core.messages import ENCODING, Message
+from pipeline.core.outgoing import message_of
+from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time, from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+LETTER_COLUMNS = (
+    "reason",
+    "detail",
+    "step",
+    "time",
+    "message_id",
+    "publish_time",
+    "ordering_key",
+    "replays",
+    "attributes",
+    "events",
+    "data",
+)
+"""The names in :func:`letter_json`."""
 
 
 class DeadLetter(NamedTuple):
@@ -29,10 +58,7 @@ class DeadLetter(NamedTuple):
     def of(cls, message: Message) -> "DeadLetter":
         """Parses a message received from a dead-letter topic."""
         original = original_of(message) if REASON in message.attributes else message
-        try:
-            events = tuple(decode(original))
-        except BadData:
-            events = ()
+        events, _ = _decoded(original)
         get = message.attributes.get
         return cls(
             message,
@@ -152,6 +178,64 @@ def letter_json(letter: DeadLetter) -> dict[str, Any]:
         "events": [_event_json(event) for event in letter.events],
         "data": base64.b64encode(letter.message.data).decode(),
     }
+
+
+class Replay(NamedTuple):
+    """A message made of a dead letter's JSON, to be published again."""
+
+    message: Message
+    events: tuple[SensorEvent, ...]  # in the message; not validated
+
+
+def replay_of_json(document: Mapping[str, Any]) -> Replay:
+    """Returns the message that :func:`letter_json`'s object stands for, also after someone has edited the object.
+
+    The payload is ``data``, unless ``events`` says something else: then it is made of the events, and so are the
+    attributes that Tidetable reads. Either may be left out. All other attributes and the ordering key are the
+    object's, and the number of replays is increased by one.
+
+    Raises:
+        BadData: the payload cannot be decoded.
+        ValueError: the object is not a dead letter, an event in it is not one, or it is a refused table row.
+    """
+    if document.get("reason") == ROW_REFUSED:
+        raise ValueError("a table row that Bigtable refused, not a message")
+    attributes = document.get("attributes") or {}
+    key = document.get("ordering_key") or ""
+    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in (key, *attributes.values())):
+        raise ValueError("attributes and ordering_key must be text")
+    original = Message(_payload(document.get("data") or ""), attributes)
+    events, problem = _decoded(original)
+    listed = document.get("events") or []
+    if listed and listed != [_event_json(event) for event in events]:
+        events = tuple(_event_of_json(each) for each in listed)
+        made = message_of(events)
+        kept = {name: text for name, text in attributes.items() if name not in (ENCODING, RENAMED_ENCODING)}
+        original = Message(made.data, {**kept, **made.attributes})
+    elif problem is not None:
+        raise problem
+    attributes = {**original.attributes, **({ORDERING_KEY: key} if key else {})}
+    return Replay(replay_of(original._replace(attributes=attributes)), events)
+
+
+def _payload(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise ValueError("data is not base64") from None
+
+
+def _decoded(message: Message) -> tuple[tuple[SensorEvent, ...], BadData | None]:
+    try:
+        return tuple(decode(message)), None
+    except BadData as problem:
+        return (), problem
+
+
+def _event_of_json(document: Any) -> SensorEvent:
+    event = SensorEvent()
+    parse_json(json.dumps(document).encode(), event)
+    return event
 
 
 def event_time_text(event: SensorEvent) -> str | None:

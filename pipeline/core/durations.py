@@ -5,6 +5,7 @@ from datetime import timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # a timedelta holds at most nine digits of days
+_LONGEST = timedelta(days=36_500)  # a hundred years; sums of longer ones could exceed what a timedelta holds
 _SHORT_UNITS_US = {"us": 1, "ms": 1000}
 _INTERVAL = re.compile(r"([0-9]{1,9})(us|ms)")
 _SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
@@ -14,7 +15,7 @@ def parse_duration(text: str) -> timedelta:
     """Parses a whole number and a unit, one of s, m, h, d; ``0`` needs no unit.
 
     Raises:
-        ValueError: ``text`` has another format. The message describes the right one.
+        ValueError: ``text`` has another format, and the message describes the right one; or it is too long.
     """
     if text == "0":
         return timedelta(0)
@@ -22,7 +23,10 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
     amount, unit = match.groups()
-    return timedelta(**{_UNITS[unit]: int(amount)})
+    duration = timedelta(**{_UNITS[unit]: int(amount)})
+    if duration > _LONGEST:
+        raise ValueError(f"{text!r} is longer than {_LONGEST.days}d, the longest duration allowed")
+    return duration
 
 
 def format_duration(duration: timedelta) -> str:
@@ -42,13 +46,12 @@ def parse_interval(text: str) -> int:
     """
     if match := _INTERVAL.fullmatch(text):
         interval_us = int(match[1]) * _SHORT_UNITS_US[match[2]]
+    elif text == "0" or _DURATION.fullmatch(text):
+        interval_us = parse_duration(text) // timedelta(microseconds=1)
     else:
-        try:
-            interval_us = parse_duration(text) // timedelta(microseconds=1)
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, like 10ms, 1s or 15m"
-            ) from None
+        raise ValueError(
+            f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, like 10ms, 1s or 15m"
+        )
     if not interval_us:
         raise ValueError(f"{text!r} must be longer than zero, like 10ms, 1s or 15m")
     return interval_us

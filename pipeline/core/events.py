@@ -311,6 +311,16 @@ def is_sensor_id(text: str) -> bool:
     return len(text) <= MAX_SENSOR_ID and _is_sensor_id(text)
 
 
+def checked_sensor_id(text: str) -> str:
+    """Returns the text if it is a valid sensor_id; otherwise raises ValueError, which says why it is none."""
+    if not is_sensor_id(text):
+        raise ValueError(
+            f"{shown(text) if len(text) > MAX_SENSOR_ID else repr(text)} can't be a sensor's id: it "
+            f"{_why_no_sensor_id(text)}"
+        )
+    return text
+
+
 @lru_cache(maxsize=1 << 17)
 def _is_sensor_id(text: str) -> bool:
     return _SENSOR_ID.fullmatch(text) is not None and text not in RESERVED_SENSOR_IDS
@@ -318,13 +328,20 @@ def _is_sensor_id(text: str) -> bool:
 
 def _bad_sensor_id(text: str) -> BadData:
     if not text.strip():
-        return BadData(Reason.MISSING_SENSOR_ID, "sensor_id is empty" if not text else "sensor_id is blank")
+        return BadData(Reason.MISSING_SENSOR_ID, f"sensor_id {_why_no_sensor_id(text)}")
+    return BadData(Reason.INVALID_SENSOR_ID, f"sensor_id {shown(text)} {_why_no_sensor_id(text)}")
+
+
+def _why_no_sensor_id(text: str) -> str:
+    """Returns what is wrong with an invalid sensor_id, as a predicate."""
+    if not text.strip():
+        return "is blank" if text else "is empty"
     if text in RESERVED_SENSOR_IDS:
-        return BadData(Reason.INVALID_SENSOR_ID, f"sensor_id {text!r} is reserved for the table's own rows")
-    return BadData(
-        Reason.INVALID_SENSOR_ID,
-        f"sensor_id {shown(text)} is not 1 to 256 bytes of printable ASCII without '#'",
-    )
+        return "is reserved for the table's own rows"
+    if len(text) > MAX_SENSOR_ID:  # first, so that a long text is not searched
+        return f"has {len(text):,} characters, and {MAX_SENSOR_ID} are allowed"
+    character = next(each for each in text if not _SENSOR_ID.fullmatch(each))
+    return f"contains {character!r}, and only printable ASCII without '#' and spaces is allowed"
 
 
 def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:

@@ -25,6 +25,11 @@ def json_line(value: Any) -> str:
     return text if text.isprintable() else _NOT_ASCII.sub(_in_json, text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns the number with its noun in the singular or the plural: ``1 window``, ``2,000 windows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def plain(text: str) -> str:
     """Returns text with its unprintable characters escaped in Python's syntax."""
     return text if text.isprintable() else _NOT_ASCII.sub(_in_python, text)

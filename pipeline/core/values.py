@@ -1,5 +1,6 @@
 """Converts values of readings to bytes and back: decimal text, or eight bytes. All values are finite."""
 
+import math
 import struct
 from collections.abc import Callable
 from enum import StrEnum
@@ -44,6 +45,13 @@ def _parse_float64(data: bytes) -> float:
 def format_value(value: float) -> bytes:
     """Returns the shortest decimal text that reads back to the same double, without a trailing ``.0``."""
     return repr(value).removesuffix(".0").encode()
+
+
+def rounded(value: float) -> str:
+    """Returns the value for people: rounded to six significant digits, or to a whole number if that is longer."""
+    if value - value == 0.0 and value != int(value):
+        value = round(value, max(5 - math.floor(math.log10(abs(value))), 0))
+    return format_value(value).decode()
 
 
 def parse_value(text: bytes) -> float:

@@ -2,13 +2,14 @@
 
 import click
 
-from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
-from pipeline.core.dead_letter_records import Groups, letter_json
+from pipeline.cli.options import COUNT
+from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.dead_letter_records import LETTER_COLUMNS, Groups, letter_json
 from pipeline.dead_letters.export import export
-from pipeline.dead_letters.options import ScanRequest, json_option, letter_count, scan_options
+from pipeline.dead_letters.options import ScanRequest, letter_count, scan_options
 from pipeline.dead_letters.replay import replay
-from pipeline.dead_letters.views import group_json, print_groups, print_letter
+from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
 
 
 @click.group("dead-letters", cls=ExampleGroup)
@@ -43,18 +44,17 @@ dead_letters.add_command(export)
 
 @dead_letters.command("list")
 @scan_options
-@json_option
+@output_option
 @click.pass_context
-def list_(ctx: click.Context, request: ScanRequest, as_json: bool) -> None:
+def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
     """Count dead letters by reason and sensor, largest group first. Removes nothing."""
     groups = Groups()
     with request.open() as scan:
         for letters in scan.pages("reading"):
             for letter in letters:
                 groups.add(letter)
-    if as_json:
-        for group in groups.by_size():
-            print_json_line(group_json(group))
+    if output != Output.TABLE:
+        print_flat(map(group_json, groups.by_size()), GROUP_COLUMNS, output)
     else:
         print_groups(groups.by_size())
         if scan.matched:
@@ -65,14 +65,14 @@ def list_(ctx: click.Context, request: ScanRequest, as_json: bool) -> None:
 
 @dead_letters.command()
 @scan_options
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many.")
-@json_option
+@click.option("--limit", type=COUNT, default=10, show_default=True, help="Show at most this many.")
+@output_option
 @click.pass_context
-def show(ctx: click.Context, request: ScanRequest, limit: int, as_json: bool) -> None:
+def show(ctx: click.Context, request: ScanRequest, limit: int, output: Output) -> None:
     """Show dead letters in full, with their events if they can be decoded. Removes nothing.
 
-    Long values are cut short, except in JSON. In JSON, data is the payload in base64; attributes, message_id and
-    publish_time are the original message's.
+    Long values are cut short, except in the other formats. There, data is the payload in base64; attributes,
+    message_id and publish_time are the original message's. In CSV and Parquet, attributes and events are JSON.
     """
     found = []
     with request.open() as scan:
@@ -80,10 +80,10 @@ def show(ctx: click.Context, request: ScanRequest, limit: int, as_json: bool) ->
             found += letters
             if len(found) >= limit:
                 break
-    for letter in found[:limit]:
-        if as_json:
-            print_json_line(letter_json(letter))
-        else:
+    if output != Output.TABLE:
+        print_flat(map(letter_json, found[:limit]), LETTER_COLUMNS, output)
+    else:
+        for letter in found[:limit]:
             print_letter(letter)
     scan.report()
     ctx.exit(130 if scan.stopped() else 0)

@@ -10,6 +10,7 @@ from typing import IO, cast
 
 import click
 
+from pipeline.cli.options import COUNT
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.dead_letter_records import letter_json
 from pipeline.core.messages import Message
@@ -20,7 +21,7 @@ from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count,
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @scan_options
-@click.option("--limit", type=click.IntRange(1), help="Export at most this many.")
+@click.option("--limit", type=COUNT, help="Export at most this many.")
 @click.option("--ack", is_flag=True, help="Acknowledge the exported messages once the file is complete and closed.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.pass_context

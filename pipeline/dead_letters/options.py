@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pipeline.cli.console import progress_bar, stop_on_sigint
-from pipeline.cli.options import TIME, Command, Parsed
+from pipeline.cli.options import COUNT, TIME, Command, Parsed
 from pipeline.cloud.names import subscription_path
 from pipeline.core.dead_letter_records import DeadLetter, Selection
 from pipeline.core.durations import format_duration, parse_duration
@@ -19,8 +19,6 @@ from pipeline.core.events import Reason
 from pipeline.dead_letters.backlog import Backlog
 
 _PAGE = 1000
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 
 
 class LetterScan:
@@ -150,7 +148,7 @@ def scan_options(command: Command) -> Command:
     @click.option(
         "--max",
         "max_messages",
-        type=click.IntRange(1),
+        type=COUNT,
         default=10_000,
         show_default=True,
         help="Read at most this many messages, selected or not.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import COUNT, Parsed
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
@@ -52,9 +52,13 @@ class _Tally:
     help="The job's input, projects/PROJECT/topics/TOPIC.",
 )
 @click.option(
-    "--at-most", type=click.IntRange(1), default=3, show_default=True, help="Replay a message at most this many times."
+    "--at-most",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    help="Replay a message at most this many times.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Replay at most this many.")
+@click.option("--limit", type=COUNT, help="Replay at most this many.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
 @click.option("--dry-run", is_flag=True, help="Report what would be replayed without changing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")

@@ -18,6 +18,8 @@ from pipeline.core.values import format_value
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 NO_REASON = "none"
+GROUP_COLUMNS = ("reason", "sensor_id", "count", "oldest", "newest", "detail")
+"""The names in :func:`group_json`."""
 
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)  # piped lines are not folded
 _NAME_WIDTH = 12

@@ -1,9 +1,10 @@
-"""Reads events from CSV: numeric columns are readings, all others are metadata."""
+"""Reads events from CSV: numeric columns are readings, others are metadata, unless their names say what they are."""
 
 import csv
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
+from pipeline.core.event_columns import EVENT_ID, METADATA, READING
 from pipeline.core.events import shown
 from pipeline.formats.lines import (
     Lines,
@@ -101,15 +102,26 @@ class _RowParser:
         self._maker = maker
         self._sensor = self._names.index(maker.columns.sensor)
         self._time = self._names.index(maker.columns.time)
+        own = {maker.columns.sensor, maker.columns.time}
+        self._event_id = self._names.index(EVENT_ID) if EVENT_ID in {*self._names} - own else None
+        self._own = (self._sensor, self._time, self._event_id)
+        # Positions and names of columns, divided by classify_columns.
         self._readings: list[tuple[int, str]] = []
         self._metadata: list[tuple[int, str]] = []
+        self._texts: list[tuple[int, str]] = []  # metadata by name: only an empty text is missing
 
     def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
         remarks = []
         complete = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
         for index, name in enumerate(self._names):
-            if index in (self._sensor, self._time):
+            if index in self._own:
+                continue
+            if name.startswith(METADATA):
+                self._texts.append((index, name.removeprefix(METADATA)))
+                continue
+            if name.startswith(READING):
+                self._readings.append((index, name.removeprefix(READING)))
                 continue
             values = [(line, fields[index]) for line, fields in complete if not is_missing(fields[index])]
             texts = [(line, text) for line, text in values if parse_number(text) is None]
@@ -117,6 +129,11 @@ class _RowParser:
             if 0 < len(texts) < len(values):
                 line, text = texts[0]
                 remarks.append(Remark(line, f"{shown(name)} is metadata because {shown(text)} is not a number"))
+        for columns in (self._readings, self._metadata + self._texts):
+            if len({name for _, name in columns}) < len(columns):
+                raise UnreadableFile(
+                    f"two columns have the same name; the columns are {', '.join(map(shown, self._names))}"
+                )
         return remarks
 
     def event(self, fields: Sequence[str]) -> SensorEvent:
@@ -131,8 +148,10 @@ class _RowParser:
             elif not is_missing(fields[index]):
                 raise Malformed(f"{shown(name)} {shown(fields[index])} is not a finite number")
         metadata = {name: fields[index] for index, name in self._metadata if not is_missing(fields[index])}
+        metadata.update((name, fields[index]) for index, name in self._texts if fields[index])
         sensor, time = _blank_if_missing(fields[self._sensor]), _blank_if_missing(fields[self._time])
-        return self._maker.event(sensor, time, readings, metadata)
+        event_id = "" if self._event_id is None else _blank_if_missing(fields[self._event_id])
+        return self._maker.event(sensor, time, readings, metadata, event_id)
 
 
 def _blank_if_missing(text: str) -> str:

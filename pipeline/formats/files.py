@@ -5,12 +5,15 @@ A record is what one sensor measured at one time. The file's suffix determines i
 - ``.csv``: a column is numeric if every value in the first 1,000 records is a finite number or missing. Any other value
   in later records makes them malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``, in any case, and the empty
   text mark a value as missing: the event lacks that reading or metadata.
-- ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing.
+- ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing. Or the lines are
+  events or dead letters, as ``tidetable`` prints them.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
+- ``.avro``, ``.parquet``: never gzipped.
 
-In CSV and NDJSON, the caller names the columns of the sensor and the time. In the other columns, numbers are readings
-and all else is metadata. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch, truncated to
-the microsecond.
+In all but protobuf, the caller names the columns of the sensor and the time. ``event_id`` is the event's id. In the
+other columns, numbers are readings and all else is metadata, unless the column's name says what it is: see
+:mod:`pipeline.core.event_columns`. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch,
+truncated to the microsecond.
 """
 
 import gzip
@@ -19,7 +22,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
@@ -27,9 +30,12 @@ from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFil
 from pipeline.formats.ndjson_records import ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
 
+if TYPE_CHECKING:  # slow to import
+    from pipeline.formats.avro_records import AvroFile
+    from pipeline.formats.parquet_records import ParquetFile
+
 __all__ = [
     "MAX_RECORD_BYTES",
-    "SUFFIXES",
     "TIME_UNITS",
     "EventMaker",
     "FileColumns",
@@ -38,14 +44,16 @@ __all__ = [
     "Refusal",
     "Remark",
     "UnreadableFile",
+    "block_file",
+    "is_block_format",
     "open_records",
     "records_of",
 ]
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
-SUFFIXES = (*_OF_LINES, *_DELIMITED)
-"""The suffixes of supported formats, with or without ``.gz`` after them."""
+_BLOCKS = (".avro", ".parquet")
+_GZIPPED = (*_OF_LINES, *_DELIMITED)  # with or without .gz
 
 _GZIP = b"\x1f\x8b"
 
@@ -65,11 +73,10 @@ def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = Fa
     Raises:
         UnreadableFile: unknown suffix, empty file, another format, or a header without the columns.
     """
-    name = name.lower()
-    suffix = _suffix(name.removesuffix(".gz"))
+    suffix = _suffix(name)
     with ExitStack() as stack:
         stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
-        gzipped = name.endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
+        gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
         # Unbuffered: a buffer would lose the data before a failure.
         content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
         if suffix in _DELIMITED:
@@ -115,8 +122,35 @@ def open_records(
         max_record_bytes: longer records are refused.
     """
     maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
-    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
-        yield RecordFile(file, records)
+    with path.open("rb", buffering=0) as file:
+        if blocks := block_file(path.name, cast(BinaryIO, file), maker):
+            yield RecordFile(file, blocks.records())
+            return
+        with records_of(path.name, cast(BinaryIO, file), maker) as records:
+            yield RecordFile(file, records)
+
+
+def block_file(name: str, file: BinaryIO, maker: EventMaker) -> "AvroFile | ParquetFile | None":
+    """Opens a file of blocks, which can be read in parts, and reads its header; None if it has another format.
+
+    Raises:
+        UnreadableFile: unknown suffix, another format, or a header without the columns.
+    """
+    match _suffix(name):
+        case ".avro":
+            from pipeline.formats.avro_records import AvroFile
+
+            return AvroFile(file, maker)
+        case ".parquet":
+            from pipeline.formats.parquet_records import ParquetFile
+
+            return ParquetFile(file, maker)
+    return None
+
+
+def is_block_format(name: str) -> bool:
+    """Whether the name is that of a file of blocks: Avro or Parquet."""
+    return _suffix(name) in _BLOCKS
 
 
 def _to_the_end(records: Iterator[Record], lines: Lines) -> Iterator[Record]:
@@ -125,7 +159,11 @@ def _to_the_end(records: Iterator[Record], lines: Lines) -> Iterator[Record]:
 
 
 def _suffix(name: str) -> str:
-    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
-    if suffix is None:
-        raise UnreadableFile(f"its name ends in none of {', '.join(SUFFIXES)}, with or without .gz")
-    return suffix
+    """Returns the suffix of the file's format, lower case, without ``.gz``. Raises UnreadableFile if it is unknown."""
+    name = name.lower()
+    for suffix in (*_BLOCKS, *_GZIPPED):
+        if name.endswith(suffix) or (suffix in _GZIPPED and name.endswith(f"{suffix}.gz")):
+            return suffix
+    raise UnreadableFile(
+        f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}"
+    )

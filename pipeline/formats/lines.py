@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
+from pipeline.core.dead_letter_records import Replay
 from pipeline.core.events import shown
 from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
+_Parsed = TypeVar("_Parsed", bound=SensorEvent | Replay)
 
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
@@ -39,14 +41,14 @@ class Remark(NamedTuple):
     text: str
 
 
-Record = SensorEvent | Refusal | Remark
+Record = SensorEvent | Replay | Refusal | Remark
 
 
 class UnreadableFile(Exception):
     """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
 
 
-def parse_or_refuse(line: int, parse: Callable[[_Raw], SensorEvent], raw: _Raw) -> SensorEvent | Refusal:
+def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _Parsed | Refusal:
     """Parses the record that starts on this line. Returns a Refusal if it is bad."""
     try:
         return parse(raw)

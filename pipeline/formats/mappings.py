@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pipeline.core.event_columns import EVENT_ID, METADATA, READING
 from pipeline.core.events import shown
 from pipeline.core.times import to_datetime
 from pipeline.formats.values import EventMaker, Malformed
@@ -41,18 +42,24 @@ def time_of(time_us: int, kind: str) -> time | BadValue:
 def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
     """Returns a flat record's event.
 
-    Numbers are readings; strings, booleans, times and UUIDs are metadata; None is missing. The sensor and the time are
-    strings or numbers. The time may also be a ``datetime``.
+    Numbers are readings; strings, booleans, times and UUIDs are metadata; None is missing. A name decides instead if it
+    is ``event_id``, or begins with ``metadata.`` or ``reading.``. The sensor and the time are strings or numbers. The
+    time may also be a ``datetime``.
 
     Raises:
         Malformed: a value is nested, a :class:`BadValue`, of another type, or beyond the range of a double.
         InvalidEvent: the event breaks a rule.
     """
-    columns = sensor, event_time = maker.columns.sensor, maker.columns.time
+    sensor, event_time = maker.columns.sensor, maker.columns.time
+    columns = (sensor, event_time, EVENT_ID)
+    prefixed: list[str] = []
     readings: dict[str, float] = {}
     metadata: dict[str, str] = {}
     for name, value in record.items():
         if name in columns:
+            continue
+        if "." in name and name.startswith((METADATA, READING)):
+            prefixed.append(name)
             continue
         kind = type(value)
         # For speed: most values are floats, which the match statement would check late.
@@ -65,21 +72,50 @@ def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
         match value:
             case None:
                 continue
-            case bool():
-                metadata[name] = "true" if value else "false"
-            case int() | float() | Decimal() | NumberText():
+            case int() | float() | Decimal() | NumberText() if kind is not bool:
                 readings[name] = _number(name, value)
-            case str():
-                metadata[name] = value
-            case datetime() | date() | time():
-                metadata[name] = value.isoformat()
-            case UUID():
-                metadata[name] = str(value)
             case _:
-                raise Malformed(f"{shown(name)} {_bad_value(value).problem}")
+                metadata[name] = _metadata(name, value)
+    for name in prefixed:
+        _add_prefixed(name, record[name], readings, metadata)
     at = record.get(event_time)
     at = at if isinstance(at, datetime) else _text(event_time, at)
-    return maker.event(_text(sensor, record.get(sensor)), at, readings, metadata)
+    event_id = "" if EVENT_ID in (sensor, event_time) else _text(EVENT_ID, record.get(EVENT_ID))
+    return maker.event(_text(sensor, record.get(sensor)), at, readings, metadata, event_id)
+
+
+def _add_prefixed(column: str, value: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
+    """Adds the value of a column whose prefix says what it is."""
+    if value is None:
+        return
+    values: dict[str, Any] = metadata if column.startswith(METADATA) else readings
+    name = column.removeprefix(METADATA if values is metadata else READING)
+    if name in values:
+        raise Malformed(f"{shown(name)} and {shown(column)} are two values of the same name")
+    if values is metadata:
+        metadata[name] = str(value) if _is_number(value) else _metadata(column, value)
+    elif _is_number(value):
+        readings[name] = _number(column, value)
+    else:
+        raise Malformed(f"{shown(column)} is not a number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal | NumberText) and not isinstance(value, bool)
+
+
+def _metadata(name: str, value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case datetime() | date() | time():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case _:
+            raise Malformed(f"{shown(name)} {_bad_value(value).problem}")
 
 
 def _bad_value(value: Any) -> BadValue:

@@ -1,10 +1,18 @@
-"""Reads events from NDJSON: one flat object per line. Numbers are readings, strings and booleans are metadata."""
+"""Reads events from NDJSON: one object per line, in one of three forms.
+
+- A flat object: numbers are readings, strings and booleans are metadata.
+- One with an object ``readings`` is a ``SensorEvent`` in protobuf's JSON mapping, as ``tidetable read`` prints it.
+- One with an object ``attributes`` or an array ``events`` is a dead letter, as ``tidetable dead-letters`` exports it.
+"""
 
 import json
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
+from pipeline.core.dead_letter_records import Replay, replay_of_json
+from pipeline.core.events import BadData
+from pipeline.core.json_events import parse_json
 from pipeline.formats.lines import Lines, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mappings import NumberText, event_of
 from pipeline.formats.values import EventMaker, InvalidEvent, Malformed, check_utf8
@@ -25,28 +33,54 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
     sensor, time = maker.columns.sensor, maker.columns.time
     exact = False  # set once a sensor or time is a number with decimals: a float would lose digits
 
-    def event(line: str) -> SensorEvent:
+    def parsed(line: str) -> SensorEvent | Replay:
         nonlocal exact
+        record = _json_object(line, _EXACT if exact else _QUICK)
+        if isinstance(record.get("readings"), dict):
+            return _structured_event(line, maker)
+        if isinstance(record.get("attributes"), dict) or isinstance(record.get("events"), list):
+            return _replay(line, maker)
         if not exact:
-            try:
-                record = _json_object(line, _QUICK)
-                exact = type(record.get(sensor)) is float or type(record.get(time)) is float
-                if not exact:
+            exact = type(record.get(sensor)) is float or type(record.get(time)) is float
+            if not exact:
+                try:
                     return event_of(record, maker)
-            except (Malformed, InvalidEvent):
-                pass  # parsed again below: the message then quotes numbers as they are written
-        return event_of(_json_object(line, _EXACT), maker)
+                except (Malformed, InvalidEvent):
+                    pass  # parsed again below: the message then quotes numbers as they are written
+            record = _json_object(line, _EXACT)
+        return event_of(record, maker)
 
     while True:
         try:
             for line in lines:
                 if line.strip():
-                    yield parse_or_refuse(lines.last, event, line)
+                    yield parse_or_refuse(lines.last, parsed, line)
                 lines.begin_record()
             return
         except TooLong as problem:
             yield Refusal(lines.last, str(problem))
             lines.begin_record()
+
+
+def _structured_event(line: str, maker: EventMaker) -> SensorEvent:
+    event = SensorEvent()
+    try:
+        parse_json(line.encode(), event)
+    except ValueError as error:
+        raise Malformed(f"not a SensorEvent in JSON: {error}") from None
+    return maker.checked(event)
+
+
+def _replay(line: str, maker: EventMaker) -> Replay:
+    try:
+        replay = replay_of_json(_json_object(line, _QUICK))
+    except BadData as problem:
+        raise Malformed(f"still not readable: {problem}") from None
+    except ValueError as error:
+        raise Malformed(f"not a dead letter to publish again: {error}") from None
+    for event in replay.events:
+        maker.checked(event)
+    return replay
 
 
 def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:

@@ -86,7 +86,12 @@ class EventMaker:
         self._latest_us = 0  # the latest valid time when the clock was last read; a later event reads it again
 
     def event(
-        self, sensor: str, time: str | datetime, readings: dict[str, float], metadata: dict[str, str]
+        self,
+        sensor: str,
+        time: str | datetime,
+        readings: dict[str, float],
+        metadata: dict[str, str],
+        event_id: str = "",
     ) -> SensorEvent:
         """Returns a valid event.
 
@@ -95,6 +100,7 @@ class EventMaker:
             time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
             readings: by metric.
             metadata: by name.
+            event_id: the event's id, if it has one.
 
         Raises:
             Malformed: the sensor is missing, or the time is missing or unreadable.
@@ -109,7 +115,7 @@ class EventMaker:
         else:
             raise Malformed(f"{shown(self.columns.time)} is missing")
         try:
-            event = sensor_event(sensor, time_us, readings, metadata)
+            event = sensor_event(sensor, time_us, readings, metadata, event_id)
         except UnicodeEncodeError:
             raise Malformed("text contains an unpaired surrogate") from None
         except ValueError:

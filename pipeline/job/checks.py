@@ -149,7 +149,7 @@ def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[s
     What the flags do not declare, the command reads from the schema that the table stores.
     """
     name, schema, _ = target
-    words = ["tidetable table create", f"--project {name.project} --instance {name.instance} --table {name.table}"]
+    words = [name.create_command]
     families = {"--raw-family": declared.raw, "--meta-family": declared.meta}
     if declared.window:
         words += [f"--tier {tier.window.text}={tier.family}" for tier in schema.tiers]

@@ -16,13 +16,15 @@ from pipeline.core.durations import format_duration
 from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
 from pipeline.job.settings import Settings, Target
+from pipeline.job.status import StatusLine
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.transforms.metrics import results_of, totals_of
 
 # A stop may take 40 seconds. The rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0
-# Beam's connector retries silently for ten minutes. After this long we report why.
-_STALL_S = 15.0
+# How often to look at the job. Beam's connector retries silently for ten minutes: without a pull for this long, we
+# report why.
+_LOOK_S = 15.0
 
 
 def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> int:
@@ -36,11 +38,14 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
-        while not stop.wake.wait(_STALL_S):
-            if gate.seconds_since_pull > _STALL_S:
+        status = StatusLine(result)
+        while not stop.wake.wait(_LOOK_S):
+            if gate.seconds_since_pull > _LOOK_S:
                 # In a thread: a stop must not wait for a server that does not answer.
                 stall = gate.seconds_since_pull, targets, settings
                 threading.Thread(target=_report_stall, args=stall, daemon=True).start()
+            elif sys.stderr.isatty() and (line := status.next()):
+                _say(line)
         drained = False
         if watch.failure is None:
             _say("stopping: writing all acknowledged messages; a second signal stops at once")

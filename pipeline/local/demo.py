@@ -16,18 +16,23 @@ import click
 from google.cloud import bigtable, pubsub_v1
 from rich.table import Table as Grid
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, check_installed, save_chart, terminal_chart
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Series
+from pipeline.charts.png import save_chart
+from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import err, out, progress_bar
+from pipeline.cli.extras import check_installed
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import parse_time
-from pipeline.local.emulators import running_emulators
+from pipeline.core.text import counted
+from pipeline.core.times import format_time, parse_time
+from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
 from pipeline.local.fleet import Plan, simulate
 from pipeline.local.processes import start_watched
 from pipeline.local.proof import Expectation, Table
+from pipeline.local.things_to_try import exports, suggestions
 
 _PROJECT = "tidetable-demo"
 _TABLE_TIMEOUT_S = 75.0
@@ -52,12 +57,13 @@ class _Resources:
     topic: str
     subscription: str
     dead_letter_topic: str
-    dead_letter_subscription: str
+    dead_letter_subscription: str  # the demo counts and removes its messages
+    kept_dead_letters: str  # another, for whoever looks around with --keep
     table: TableName
 
 
 @click.command()
-@click.option("--sensors", type=click.IntRange(1), default=12, show_default=True, help="The number of sensors.")
+@click.option("--sensors", type=click.IntRange(1, 1000), default=12, show_default=True, help="The number of sensors.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the simulated fleet.")
 @click.option(
     "--chart",
@@ -66,33 +72,43 @@ class _Resources:
     show_default=True,
     help="Write the chart to this PNG file.",
 )
-def demo(sensors: int, seed: int, chart: Path) -> None:
+@click.option("--keep", is_flag=True, help="Then keep everything running until Ctrl-C, and print what to try.")
+def demo(sensors: int, seed: int, chart: Path, keep: bool) -> None:
     """Run the whole job on emulators and verify its table.
 
     Publishes a day of events from a simulated fleet, including malformed messages, runs the real pipeline on the
     DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
     is 1 if they differ.
+
+    With --keep, the emulators, the table and the job then run until Ctrl-C, for commands in another terminal.
     """
-    check_installed()
+    check_installed("beam")
+    check_installed("charts")
     started = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes as Ctrl-C does
     with ExitStack() as stack:
+        # Emulators that were already running may contain an earlier demo's resources.
+        suffix = f"-{time.time_ns():x}" if any(map(os.environ.get, (PUBSUB.variable, BIGTABLE.variable))) else ""
         with _step("starting the Pub/Sub and Bigtable emulators"):
-            os.environ |= stack.enter_context(running_emulators())
+            os.environ |= (environment := stack.enter_context(running_emulators()))
         with _step("creating topics, subscriptions and the table"):
-            resources = _create_resources()
+            resources = _create_resources(suffix)
         with _step("starting the pipeline"):
             job = stack.enter_context(_running_pipeline(resources))
         with _step("publishing the fleet"):
-            published = _publish(_last_day_of(sensors, seed), resources.topic)
+            plan = _last_day_of(sensors, seed)
+            published = _publish(plan, resources.topic)
         with _step("waiting for all rows in the table"):
             table, dead_letters = _wait_for_everything(job, resources, published)
-        with _step("stopping the pipeline"):
-            job.stop()
-    differences = [*published.expectation.differences(table), *_dead_letter_differences(published, dead_letters)]
-    _summarise(published, table, dead_letters)
-    _draw(table, chart)
-    _conclude(differences, time.monotonic() - started)
+        if not keep:
+            _stop(job)
+        differences = [*published.expectation.differences(table), *_dead_letter_differences(published, dead_letters)]
+        _summarise(published, table, dead_letters)
+        sensor_id = _draw(table, chart)
+        _conclude(differences, time.monotonic() - started)
+        if keep:
+            _suggest(exports(environment), resources, sensor_id, plan, job.log)
+            _run_until_ctrl_c(job)
 
 
 @contextmanager
@@ -118,22 +134,23 @@ def _last_day_of(sensors: int, seed: int) -> Plan:
     )
 
 
-def _create_resources() -> _Resources:
-    run = f"{time.time_ns():x}"  # emulators that were already running may contain an earlier demo's resources
+def _create_resources(suffix: str) -> _Resources:
     publisher, subscriber = pubsub_v1.PublisherClient(), subscriber_client()
     resources = _Resources(
-        topic=publisher.topic_path(_PROJECT, f"events-{run}"),
-        subscription=subscriber.subscription_path(_PROJECT, f"events-{run}"),
-        dead_letter_topic=publisher.topic_path(_PROJECT, f"dead-letters-{run}"),
-        dead_letter_subscription=subscriber.subscription_path(_PROJECT, f"dead-letters-{run}"),
-        table=TableName(_PROJECT, "demo", f"sensors-{run}"),
+        topic=publisher.topic_path(_PROJECT, f"events{suffix}"),
+        subscription=subscriber.subscription_path(_PROJECT, f"events{suffix}"),
+        dead_letter_topic=publisher.topic_path(_PROJECT, f"dead-letters{suffix}"),
+        dead_letter_subscription=subscriber.subscription_path(_PROJECT, f"counted-dead-letters{suffix}"),
+        kept_dead_letters=subscriber.subscription_path(_PROJECT, f"dead-letters{suffix}"),
+        table=TableName(_PROJECT, "demo", f"sensors{suffix}"),
     )
-    for topic, subscription in (
+    for topic, *subscriptions in (
         (resources.topic, resources.subscription),
-        (resources.dead_letter_topic, resources.dead_letter_subscription),
+        (resources.dead_letter_topic, resources.dead_letter_subscription, resources.kept_dead_letters),
     ):
         publisher.create_topic(name=topic)
-        subscriber.create_subscription(name=subscription, topic=topic)
+        for subscription in subscriptions:
+            subscriber.create_subscription(name=subscription, topic=topic)
     publisher.stop()
     subscriber.close()
     tables.create(resources.table, TableSchema.default())
@@ -145,7 +162,7 @@ class _Job:
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self._process = process
-        self._log = log
+        self.log = log
 
     def check(self) -> None:
         """Raises ClickException if the process has ended."""
@@ -169,7 +186,7 @@ class _Job:
             self._process.wait()
 
     def _failure(self, what: str) -> click.ClickException:
-        return click.ClickException(f"the pipeline {what}; the end of its log:\n{self._log.read_text()[-3000:]}")
+        return click.ClickException(f"the pipeline {what}; the end of its log:\n{self.log.read_text()[-3000:]}")
 
 
 @contextmanager
@@ -202,9 +219,8 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
 
 def _publish(plan: Plan, topic: str) -> _Published:
     published = _Published()
-    expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with Publisher(topic) as publisher, progress_bar() as progress:
-        task = progress.add_task("publishing events", total=expected)
+        task = progress.add_task("publishing events", total=plan.events)
         for one in simulate(plan):
             publisher.send(one.message)
             published.messages += 1
@@ -278,7 +294,7 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) 
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     grid.add_column()
     grid.add_column(justify="right")
-    grid.add_row("published", f"{published.events:,} events in {published.messages:,} messages")
+    grid.add_row("published", f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}")
     grid.add_row("raw rows", f"{len(table) - aggregate_rows:,}")
     grid.add_row("aggregate rows", f"{aggregate_rows:,}")
     grid.add_row("dead letters", f"{dead_letters.total():,}")
@@ -288,8 +304,8 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) 
     out.print(grid)
 
 
-def _draw(table: Table, chart: Path) -> None:
-    """Draws the sensor with the widest range of values, in the terminal and as a PNG."""
+def _draw(table: Table, chart: Path) -> str:
+    """Draws the sensor with the widest range of values, in the terminal and as a PNG. Returns its id."""
     metric, unit = _CHARTED
     bands: dict[str, list[BandPoint]] = defaultdict(list)
     for key in sorted(table):
@@ -298,25 +314,55 @@ def _draw(table: Table, chart: Path) -> None:
             _, _, sensor_id, hour = key.split("#")
             numbers = (float(values[f"stats:{statistic}_{metric}"]) for statistic in ("min", "avg", "max"))
             bands[sensor_id].append(BandPoint(parse_time(hour), *numbers))
-    if not bands:
-        return
     sensor_id, band = max(
         bands.items(), key=lambda item: max(p.maximum for p in item[1]) - min(p.minimum for p in item[1])
     )
     out.print()
-    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, band)
-    out.print(terminal_chart(picture, width=min(out.width, 100)), markup=False)
-    save_chart(picture, chart)
+    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, [Series(band=band)])
+    out.print(terminal_chart([picture], width=min(out.width, 100)), markup=False)
+    save_chart([picture], chart)
     out.print(f"\nsaved as {chart}", soft_wrap=True)
+    return sensor_id
 
 
 def _conclude(differences: list[str], seconds: float) -> None:
     if differences:
         for difference in differences[:_SHOWN_DIFFERENCES]:
             err.print(difference, markup=False)
-        raise click.ClickException(f"{len(differences):,} differences between what was published and the table")
+        raise click.ClickException(
+            f"{counted(len(differences), 'difference')} between what was published and the table"
+        )
     out.print(
         "[bold green]Every raw row and every aggregate equals an independent computation "
         f"over what was published.[/] [dim]{seconds:.0f} s[/]",
         soft_wrap=True,
     )
+
+
+def _suggest(variables: list[str], resources: _Resources, sensor_id: str, plan: Plan, log: Path) -> None:
+    hour_us = 3_600_000_000  # whole hours: the audit covers windows that lie entirely within the range
+    between = plan.start_us - plan.start_us % hour_us, plan.end_us - plan.end_us % hour_us + hour_us
+    day = format_time(between[0]), format_time(between[1])
+    commands = suggestions(resources.table, resources.topic, resources.kept_dead_letters, sensor_id, _CHARTED[0], day)
+    out.print(f"\nThe emulators, the table and the job keep running (the job's log: {log}).", soft_wrap=True)
+    out.print("First paste this into another terminal:\n")
+    out.print("\n".join(variables), markup=False, soft_wrap=True)
+    out.print("\nThen try:")
+    for what, command in commands:
+        out.print(f"\n[dim]{what}:[/]\n{command}", soft_wrap=True)
+    out.print(f"\nThe job reads {resources.topic}.", soft_wrap=True)
+    out.print("Ctrl-C here stops everything that the demo started; its emulators keep no data.")
+
+
+def _run_until_ctrl_c(job: _Job) -> None:
+    try:
+        while True:
+            job.check()
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        _stop(job)
+
+
+def _stop(job: _Job) -> None:
+    with _step("stopping the pipeline"):
+        job.stop()

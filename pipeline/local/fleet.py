@@ -25,6 +25,8 @@ from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
+MAX_SENSORS = 100_000  # 5 KiB each, and each has an event in transit
+
 _SECOND = 1_000_000
 _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
@@ -58,6 +60,11 @@ class Plan:
     """Share of malformed events and messages; unless it is zero, each of :data:`MALFORMED` occurs at least once."""
     late: float = 0.01
     """Share of events that arrive ten minutes to six hours late."""
+
+    @property
+    def events(self) -> int:
+        """The number of events, without drops and outages."""
+        return self.sensors * ((self.end_us - self.start_us) // self.interval_us)
 
 
 class Simulated(NamedTuple):

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,13 @@ from pipeline.cli.record_options import (
 )
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName, topic_path
-from pipeline.cloud.publisher import Pacer, Publisher
+from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.schema_store import schema_of
+from pipeline.core.dead_letter_records import Replay
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.text import plain
+from pipeline.core.text import counted, plain
 from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -72,12 +73,16 @@ def publish(
     accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE, a .csv, .ndjson, .pb or .binpb file, optionally gzipped (.gz).
+    """Publish the readings in FILE: .csv, .ndjson, .pb or .binpb, plain or gzipped (.gz), .avro or .parquet.
 
     Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
     a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the
     event does not have the reading or metadata. An NDJSON file has one flat object per line; numbers are readings,
     strings and booleans are metadata. A .pb or .binpb file contains SensorEvent messages, each preceded by its length.
+
+    FILE may also be what read prints with --output, or what dead-letters export writes: each dead letter becomes a
+    message with its attributes and ordering key, as in dead-letters replay. If its events were edited, they are
+    published instead of its payload.
 
     Records that are not valid events are refused, and the reason is printed.
 
@@ -113,11 +118,19 @@ def publish(
     ctx.exit(1 if tally.refused else 0)
 
 
-def batches(events: Iterable[SensorEvent], size: int, max_bytes: int = _MAX_BYTES) -> Iterator[list[SensorEvent]]:
-    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``."""
+def batches(
+    records: Iterable[SensorEvent | Replay], size: int, max_bytes: int = _MAX_BYTES
+) -> Iterator[list[SensorEvent] | Replay]:
+    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``.
+
+    Passes on messages to be replayed.
+    """
     batch: list[SensorEvent] = []
     batch_bytes = 0
-    for event in events:
+    for event in records:
+        if isinstance(event, Replay):
+            yield event
+            continue
         event_bytes = event.ByteSize() + _BYTES_AROUND_EVENT
         if batch and batch_bytes + event_bytes > max_bytes:
             yield batch
@@ -140,9 +153,10 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
     events = expired = 0
     now_us = clock_us()
     for record in records:
-        if isinstance(record, SensorEvent):
-            events += 1
-            expired += expiry.expires(record.event_time.ToMicroseconds(), record.readings, now_us)
+        if isinstance(record, SensorEvent | Replay):
+            for event in _events_of(record):
+                events += 1
+                expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us)
     if expired:
         raise click.ClickException(
             expired_message(expired, events, table, expiry, policies)
@@ -156,11 +170,20 @@ def _publish(
     tally = _Tally()
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=records.size)
-        for events in batches(_valid(file, records, tally, stopped), batch):
+        for outgoing in batches(_valid(file, records, tally, stopped), batch):
+            events = _events_of(outgoing)
             pacer.wait(len(events))
             if stopped():
                 break
-            publisher.send(message_of(events))
+            try:
+                if isinstance(outgoing, Replay):  # with attributes that send can't publish, or the topic refuses
+                    publisher.send_batch([outgoing.message])
+                else:
+                    publisher.send(message_of(outgoing))
+            except UnacceptableMessage as problem:
+                tally.refused += 1
+                click.echo(plain(f"{file}: {problem}"), err=True)
+                continue
             tally.events += len(events)
             tally.messages += 1
             if not progress.disable:
@@ -171,14 +194,25 @@ def _publish(
     return tally
 
 
-def _valid(file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]) -> Iterator[SensorEvent]:
-    """Yields the valid events. Prints and counts refusals; records an unreadable file in the tally."""
+def _events_of(record: SensorEvent | Replay | list[SensorEvent]) -> Sequence[SensorEvent]:
+    if isinstance(record, Replay):
+        return record.events
+    return record if isinstance(record, list) else [record]
+
+
+def _valid(
+    file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]
+) -> Iterator[SensorEvent | Replay]:
+    """Yields valid events, and dead letters with valid events.
+
+    Prints and counts refusals; records an unreadable file in the tally.
+    """
     try:
         for record in records:
             if stopped():
                 return
             match record:
-                case SensorEvent():
+                case SensorEvent() | Replay():
                     yield record
                 case Refusal(line, reason):
                     tally.refused += 1
@@ -210,11 +244,7 @@ def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) 
         )
         return
     click.echo(
-        f"{_plural(tally.events, 'event')} in {_plural(tally.messages, 'message')} published to {topic}, "
-        f"{_plural(tally.refused, 'line')} refused; "
+        f"{counted(tally.events, 'event')} in {counted(tally.messages, 'message')} published to {topic}, "
+        f"{counted(tally.refused, 'line')} refused; "
         f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -10,11 +10,14 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import TIME, Parsed
+from pipeline.cli.options import MAX_COUNT, TIME, Parsed
 from pipeline.cloud.names import topic_path
 from pipeline.cloud.publisher import Pacer, Publisher
 from pipeline.core.durations import parse_duration
-from pipeline.local.fleet import Plan, Simulated
+from pipeline.core.events import EARLIEST_US
+from pipeline.core.text import counted
+from pipeline.core.times import format_time
+from pipeline.local.fleet import MAX_SENSORS, Plan, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -24,7 +27,9 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 
 @click.command()
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
-@click.option("--sensors", type=click.IntRange(1), default=20, show_default=True, help="The number of sensors.")
+@click.option(
+    "--sensors", type=click.IntRange(1, MAX_SENSORS), default=20, show_default=True, help="The number of sensors."
+)
 @click.option(
     "--duration",
     type=Parsed("duration", parse_duration),
@@ -101,6 +106,15 @@ def simulate(
         malformed=malformed,
         late=0.0 if live else late,
     )
+    if plan.start_us < EARLIEST_US:
+        raise click.UsageError(
+            f"the simulated time would begin before {format_time(EARLIEST_US)}, when no event is valid"
+        )
+    if plan.events > MAX_COUNT:
+        raise click.UsageError(
+            f"the fleet would send {plan.events:,} events, and {MAX_COUNT:,} are allowed; "
+            "choose fewer --sensors, a shorter --duration or a longer --interval"
+        )
     started = time.monotonic()
     messages = events = 0
     malformed_counts: Counter[str] = Counter()
@@ -125,8 +139,8 @@ def simulate(
         print_json_line({"topic": topic, **summary, "interrupted": stopped()})
     else:
         out.print(
-            f"published {events:,} valid and {malformed_counts.total():,} malformed events in {messages:,} messages "
-            f"to {topic} in {seconds:.1f} s, {events / seconds:,.0f} events/s"
+            f"published {events:,} valid and {counted(malformed_counts.total(), 'malformed event')} in "
+            f"{counted(messages, 'message')} to {topic} in {seconds:.1f} s, {events / seconds:,.0f} events/s"
             f"{f', at most {clock.behind_s:.1f} s late' if live else ''}{'; interrupted' if stopped() else ''}",
             soft_wrap=True,
         )
@@ -176,9 +190,8 @@ def _refuse_beside_live(ctx: click.Context, *names: str) -> None:
 
 def _paced(messages: Iterator[Simulated], plan: Plan, wait: Wait, stopped: Callable[[], bool]) -> Iterator[Simulated]:
     """Yields each message after waiting with its events, until Ctrl-C, with a progress bar."""
-    expected = plan.sensors * ((plan.end_us - plan.start_us) // plan.interval_us)
     with progress_bar() as progress:
-        task = progress.add_task("publishing events", total=expected)
+        task = progress.add_task("publishing events", total=plan.events)
         for message in messages:
             wait(message.events)
             if stopped():

@@ -1,18 +1,21 @@
 """The messages for empty results: nothing at all, or nothing in the requested range."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pipeline.cloud.reader import SensorTable
 from pipeline.core.events import LATEST_US
 from pipeline.core.text import joined, plain
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reader import SensorTable
+
 _NEVER = ", or at any other time"
 
 
 def no_readings(
-    table: SensorTable,
+    table: "SensorTable",
     sensor_id: str,
     metadata: Mapping[str, str],
     metrics: Sequence[str],
@@ -33,7 +36,7 @@ def no_readings(
 
 
 def no_readings_of_many(
-    table: SensorTable, sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
+    table: "SensorTable", sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
 ) -> str:
     """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
     exists = next(table.sensors(sensors, metadata), None) is not None
@@ -42,14 +45,20 @@ def no_readings_of_many(
     return text if exists else text + _NEVER
 
 
-def no_aggregates(table: SensorTable, sensor_id: str, window: Window, span_us: tuple[int, int]) -> str:
-    """Returns the message for a sensor without aggregates in the range, or at all. Reads its oldest ones."""
-    exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window), None) is not None
-    text = f"no aggregates of {sensor_id} in windows of {window.text} that start{_between(span_us)}"
+def no_aggregates(
+    table: "SensorTable", sensor_id: str, window: Window, metrics: Sequence[str], span_us: tuple[int, int]
+) -> str:
+    """Returns the message for a sensor without aggregates, of these metrics, in the range or at all.
+
+    Reads its oldest ones.
+    """
+    exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
+    what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id
+    text = f"no aggregates of {what} in windows of {window.text} that start{_between(span_us)}"
     return text if exists else text + _NEVER
 
 
-def no_sensors_message(table: SensorTable, prefix: str, metadata: Mapping[str, str]) -> str:
+def no_sensors_message(table: "SensorTable", prefix: str, metadata: Mapping[str, str]) -> str:
     """Returns the message for a table without sensors, or without any that match."""
     return f"no sensors{_with_prefix(prefix)}{_with(metadata)} in table {table.rows.name}"
 

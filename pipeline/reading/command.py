@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 import click
 
-from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.event_columns import SENSOR_ID
 from pipeline.core.records import RawRecord
 from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
@@ -37,7 +39,8 @@ from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
 def read() -> None:
     """Read a table's sensors, readings and aggregates.
 
-    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table.
+    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
+    except for read prefix without a prefix.
 
     Times are in UTC: ISO 8601, such as 2026-02-17, 2026-02-17T10 or, with an offset, 2026-02-17T10:30:00.25+02:00; now,
     today or yesterday; or a duration before now, such as -90s, -2h or -1d. Without --from and --to, a command reads the
@@ -46,7 +49,7 @@ def read() -> None:
     \b
     Exit codes:
       0  success, even if nothing was found; a line on standard error reports that
-      1  latest found no reading of a sensor
+      1  latest found no reading of a sensor, or plot had nothing to draw
          foreign rows, which the schema never writes, were skipped; standard error names
          the first of them, and all other rows are printed
          the table can't be read: it doesn't exist, stores no schema or one that differs
@@ -64,8 +67,9 @@ read.add_command(plot)
 @metrics_option
 @metadata_option
 @reading_options
+@output_option
 def latest(
-    sensors: tuple[str, ...], metrics: tuple[str, ...], metadata: Metadata, open_table: OpenTable, as_json: bool
+    sensors: tuple[str, ...], metrics: tuple[str, ...], metadata: Metadata, open_table: OpenTable, output: Output
 ) -> None:
     """Print the newest event of each SENSOR.
 
@@ -78,7 +82,7 @@ def latest(
         with usage_errors():
             records = table.latest(sensor_ids, metrics=metrics or None, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, as_json=as_json, several=len(sensor_ids) > 1)
+        print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
         missing = [sensor for sensor in sensor_ids if sensor not in seen.sensors]
         for sensor in missing:
             click.echo(f"Error: {no_readings(table, sensor, fields, metrics)}", err=True)
@@ -93,6 +97,7 @@ def latest(
 @metrics_option
 @metadata_option
 @reading_options
+@output_option
 def range_(
     sensors: tuple[str, ...],
     start_us: int,
@@ -101,11 +106,11 @@ def range_(
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Print the events of each SENSOR in a time range, newest first.
 
-    Scans only the rows of that range. JSON is printed as it is read, a table once it is complete.
+    Scans only the rows of that range. JSON is printed as it is read, all else once it is complete.
     """
     sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
@@ -115,7 +120,7 @@ def range_(
                 _one_or_many(sensor_ids), start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields
             )
         seen = _Seen()
-        print_records(seen.through(records), RAW, as_json=as_json, several=len(sensor_ids) > 1)
+        print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
         if seen.count == limit:
             return  # a sensor or metric not seen yet may have come after the limit
         for sensor in sensor_ids:
@@ -126,11 +131,17 @@ def range_(
 
 @read.command()
 @range_options
-@click.option("--sensors", default="", metavar="PREFIX", help="The prefix of the sensors' ids, such as balloon-.")
+@click.option(
+    "--sensors",
+    default="",
+    metavar="PREFIX",
+    help="The prefix of the sensors' ids, such as balloon-. Default: all sensors.",
+)
 @limit_of_many_option
 @metrics_option
 @metadata_option
 @reading_options
+@output_option
 def prefix(
     start_us: int,
     end_us: int,
@@ -139,26 +150,23 @@ def prefix(
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
-    as_json: bool,
+    output: Output,
 ) -> None:
-    """Print the events of all sensors with a common id prefix or location.
+    """Print the events of all sensors, or of those with a common id prefix or location.
 
-    Scans all rows of these sensors once and prints those in the time range, sensor by sensor, newest first. Works on
-    tables whose row keys begin with the sensor, or with metadata and then the sensor. JSON is printed as it is read, a
-    table once it is complete.
+    Scans all rows of these sensors once and prints those in the time range, sensor by sensor, newest first. A prefix
+    or a location works on tables whose row keys begin with the sensor, or with metadata and then the sensor. Without
+    both, the command reads all sensors of any table. JSON is printed as it is read, all
+    else once it is complete.
     """
-    if not sensors and not metadata:
-        raise click.UsageError(
-            "set --sensors to an id prefix such as balloon-, or --metadata location=us-west2 if row keys begin with it"
-        )
     with open_table() as table:
-        fields = metadata_of_many(table.schema.key, metadata, all_of_it=True)
+        fields = metadata_of_many(table.schema.key, metadata, all_of_it=bool(sensors or metadata))
         with usage_errors():
             records = table.prefix(
                 start_us, end_us, sensors=sensors, metrics=metrics or None, limit=limit, metadata=fields
             )
         seen = _Seen()
-        print_records(seen.through(records), RAW, as_json=as_json, several=True)
+        print_records(seen.through(records), RAW, output, several=True)
         if not seen.count:
             click.echo(no_readings_of_many(table, sensors, fields, metrics, (start_us, end_us)), err=True)
         elif seen.count != limit:
@@ -169,12 +177,14 @@ def prefix(
 @sensors_argument
 @range_options
 @window_option()
+@metrics_option
 @no_metadata_option
 @reading_options
+@output_option
 def aggregates(**options: Any) -> None:
     """Print the aggregates of each SENSOR for windows that start in a time range, oldest first.
 
-    Scans only the rows of that range. JSON is printed as it is read, a table once it is complete.
+    Scans only the rows of that range. JSON is printed as it is read, all else once it is complete.
     """
     _print_aggregates(**options)
 
@@ -183,8 +193,10 @@ def aggregates(**options: Any) -> None:
 @sensors_argument
 @range_options
 @window_option(HOURLY)
+@metrics_option
 @no_metadata_option
 @reading_options
+@output_option
 def hourly(**options: Any) -> None:
     """Print hourly aggregates: an alias of `read aggregates --window 1h`."""
     _print_aggregates(**options)
@@ -194,40 +206,48 @@ def hourly(**options: Any) -> None:
 @click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
 @metadata_option
 @reading_options
-def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, as_json: bool) -> None:
+@output_option
+def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Output) -> None:
     """Print the ids of the sensors that have readings, one per line, in row key order.
 
     Costs one seek per sensor, however many rows it has. If row keys begin with the time, prints the sensors that have
     aggregates.
     """
-    found = False
     with open_table() as table:
         fields = metadata_of_many(table.schema.key, metadata, all_of_it=False)
         with usage_errors():
-            sensor_ids = table.sensors(prefix, fields)
-        for sensor_id in sensor_ids:
-            found = True
-            if as_json:
-                print_json_line({"sensor_id": sensor_id})
-            else:
+            sensor_ids = iter(table.sensors(prefix, fields))
+        first = list(islice(sensor_ids, 1))
+        found = chain(first, sensor_ids)
+        if output == Output.TABLE:
+            for sensor_id in found:
                 click.echo(plain(sensor_id))
-        if not found:
+        else:
+            print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
+        if not first:
             click.echo(no_sensors_message(table, prefix, fields), err=True)
 
 
 def _print_aggregates(
-    sensors: tuple[str, ...], start_us: int, end_us: int, tier: Window | None, open_table: OpenTable, as_json: bool
+    sensors: tuple[str, ...],
+    start_us: int,
+    end_us: int,
+    tier: Window | None,
+    metrics: tuple[str, ...],
+    open_table: OpenTable,
+    output: Output,
 ) -> None:
     sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         with usage_errors():
-            records = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=tier)
+            records = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=tier, metrics=metrics or None)
         seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, as_json=as_json, several=len(sensor_ids) > 1)
+        print_records(seen.through(records), AGGREGATES, output, several=len(sensor_ids) > 1)
         window = tier or table.schema.tiers[0].window
         for sensor in sensor_ids:
             if sensor not in seen.sensors:
-                click.echo(no_aggregates(table, sensor, window, (start_us, end_us)), err=True)
+                click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
+        _report_missing(metrics, seen, "windows")
 
 
 @dataclass
@@ -251,7 +271,7 @@ def _one_or_many(sensor_ids: list[str]) -> str | list[str]:
     return sensor_ids[0] if len(sensor_ids) == 1 else sensor_ids
 
 
-def _report_missing(metrics: tuple[str, ...], seen: _Seen) -> None:
+def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events") -> None:
     for metric in metrics:
         if seen.count and metric not in seen.metrics:
-            click.echo(f"none of these events has {metric}", err=True)
+            click.echo(f"none of these {what} has {metric}", err=True)

@@ -5,20 +5,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli.console import report_foreign_rows
-from pipeline.cli.options import TIME, Command, Parsed, schema_options, table_options
+from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.windows import Window
 
-OpenTable = Callable[[], AbstractContextManager[SensorTable]]
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reader import SensorTable
+
+OpenTable = Callable[[], AbstractContextManager["SensorTable"]]
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -32,7 +34,7 @@ def _field(text: str) -> tuple[str, str]:
 
 
 def _limit_option(text: str) -> Callable[[Command], Command]:
-    return click.option("--limit", type=click.IntRange(min=1), help=text)
+    return click.option("--limit", type=COUNT, help=text)
 
 
 def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001
@@ -96,7 +98,7 @@ def window_option(default: Window | None = None) -> Callable[[Command], Command]
 
 
 def reading_options(command: Command) -> Command:
-    """Adds the options of the table and its schema, and ``--json`` as ``as_json``.
+    """Adds the options of the table and its schema.
 
     Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were skipped are
     reported on standard error and make the exit code 1.
@@ -104,13 +106,14 @@ def reading_options(command: Command) -> Command:
 
     @table_options
     @schema_options
-    @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
     @functools.wraps(command)
     def with_table(*args: Any, table: TableName, declared: DeclaredSchema, **kwargs: Any) -> Any:
         skipped = False
 
         @contextmanager
-        def open_table() -> Iterator[SensorTable]:
+        def open_table() -> Iterator["SensorTable"]:
+            from pipeline.cloud.reader import SensorTable
+
             nonlocal skipped
             with SensorTable.open(
                 table.project, table.instance, table.table, declared, on_foreign=lambda _: None

@@ -1,16 +1,20 @@
-"""``tidetable read plot``: draws one metric of one sensor over time."""
+"""``tidetable read plot``: draws metrics of sensors over time."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, check_installed, save_chart, terminal_chart
+from pipeline.charts.charts import MAX_SERIES, BandPoint, Chart, PngPath, Reading, Series
+from pipeline.charts.png import save_chart
+from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.text import json_number
+from pipeline.cli.extras import check_installed
+from pipeline.cli.options import Parsed
+from pipeline.core.text import json_number, plain
 from pipeline.core.times import format_time
 from pipeline.core.windows import Window
 from pipeline.reading.absences import no_readings
@@ -21,71 +25,112 @@ from pipeline.reading.options import (
     metadata_option,
     range_options,
     reading_options,
+    sensors_argument,
     usage_errors,
     window_option,
 )
+
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reader import SensorTable
 
 _MAX_EVENTS = 2000  # to draw
 _MIN_WIDTH, _MAX_WIDTH = 60, 100  # of a terminal chart, in characters
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    return value
+
+
+def _unit(text: str) -> tuple[str, str]:
+    metric, equals, unit = text.partition("=")
+    if not (unit if equals else metric):
+        raise ValueError(f"{text!r} is neither a unit, such as °C, nor METRIC=UNIT, such as pressure=hPa")
+    return (metric, unit) if equals else ("", metric)
+
+
 @click.command()
-@click.argument("sensor")
-@click.option("--metric", required=True, help="The metric to draw.")
+@sensors_argument
+@click.option(
+    "--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric to draw. Repeatable."
+)
 @range_options
 @window_option()
+@click.option(
+    "--unit",
+    "units",
+    type=Parsed("[metric=]unit", _unit),
+    multiple=True,
+    help="The unit, such as °C, or of one metric, such as pressure=hPa. Metrics of one unit share an axis. Repeatable.",
+)
+@click.option("--y-min", type=Parsed("number", _finite), help="The lower end of the value axis.")
+@click.option("--y-max", type=Parsed("number", _finite), help="The upper end of the value axis.")
 @click.option(
     "-o", "--output", type=PngPath(), metavar="FILE.png", help="Write a PNG to this file instead of printing a chart."
 )
 @metadata_option
 @reading_options
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each window and event.")
 def plot(
-    sensor: str,
-    metric: str,
+    sensors: tuple[str, ...],
+    metrics: tuple[str, ...],
     start_us: int,
     end_us: int,
     tier: Window | None,
+    units: tuple[tuple[str, str], ...],
+    y_min: float | None,
+    y_max: float | None,
     output: Path | None,
     metadata: Metadata,
     open_table: OpenTable,
     as_json: bool,
 ) -> None:
-    """Draw a metric of SENSOR over a time range, in the terminal or as a PNG.
+    """Draw metrics of each SENSOR over a time range, in the terminal or as a PNG.
 
     Draws a band from minimum to maximum and a line of means, from the aggregates of all windows that overlap the range;
     missing windows leave a gap. Adds the events if there are at most 2,000. If the range has no aggregates, draws only
     the newest 2,000 events. Time is UTC. Standard error reports what is drawn and why. If a chart has too little room
     for all windows, it merges neighbouring ones; the legend gives their length.
 
-    JSON is one line for each window and event drawn, instead of a chart. If the range is empty, nothing is drawn and no
-    file is written.
+    Sensors share a chart, and so do metrics with the same --unit; other metrics get charts of their own, below each
+    other. A chart has at most eight lines, which share the 2,000 events. In a terminal, several lines are drawn without
+    bands, and without events where there are means.
+
+    JSON is one line for each window and event drawn, instead of a chart. If there is nothing to draw, no file is
+    written, and the exit code is 1.
     """
+    sensor_ids, names = list(dict.fromkeys(sensors)), list(dict.fromkeys(metrics))
+    panels = _panels(names, dict(units), sensor_ids)
+    _check_limits(y_min, y_max, len(panels))
     if not as_json:
-        check_installed()
+        check_installed("charts")
+    span_us = (start_us, end_us)
+    found: dict[tuple[str, str], _Series] = {}
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
-        series = _Series.read(table, sensor, metric, (start_us, end_us), tier, fields)
-        if not series.band and not series.events:
-            click.echo(no_readings(table, sensor, fields, [metric], (start_us, end_us)), err=True)
-            return
-    chart = Chart(
-        f"{sensor}: {metric}",
-        metric,
-        series.band,
-        **({"window_us": series.window.length_us} if series.window else {}),
-        readings=series.events,
-        requested_us=(start_us, end_us),
-    )
-    if output is not None:
-        _save(chart, output)
+        for of_axis in panels.values():
+            most = _MAX_EVENTS // (len(sensor_ids) * len(of_axis))
+            for sensor in sensor_ids:
+                for metric in of_axis:
+                    series = _Series.read(table, sensor, metric, span_us, tier, fields, most)
+                    if series.band or series.events:
+                        found[sensor, metric] = series
+                    else:
+                        click.echo(no_readings(table, sensor, fields, [metric], span_us), err=True)
+    if not found:
+        click.get_current_context().exit(1)
+    if output is not None or not as_json:
+        charts = list(_charts(panels, found, span_us, (y_min, y_max)))
+        _draw(charts, output, quietly=as_json)
     if as_json:
-        for line in series.json(sensor, metric):
-            print_json_line(line)
-    elif output is None:
-        click.echo(terminal_chart(chart, width=max(_MIN_WIDTH, min(out.width, _MAX_WIDTH))))
-    else:
-        click.echo(f"saved as {output}")
-    click.echo(series.summary(tier), err=True)
+        for (sensor, metric), series in found.items():
+            for line in series.json(sensor, metric):
+                print_json_line(line)
+    for (sensor, metric), series in found.items():
+        which = "" if len(sensor_ids) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
+        click.echo(f"drawn: {which}{series.summary(tier)}", err=True)
 
 
 @dataclass(frozen=True)
@@ -95,33 +140,35 @@ class _Series:
     window: Window | None  # None if the table has no aggregates
     band: list[BandPoint]
     events: list[Reading]
-    more: bool  # whether the range has more events than are drawn
+    more: int  # the number of events drawn at most, if the range has more; else 0
 
     @classmethod
     def read(
         cls,
-        table: SensorTable,
+        table: "SensorTable",
         sensor: str,
         metric: str,
         span_us: tuple[int, int],
         tier: Window | None,
         metadata: Mapping[str, str],
+        max_events: int,
     ) -> "_Series":
         start_us, end_us = span_us
         tiers = table.schema.tiers
         window = tier or (tiers[0].window if tiers else None)
         with usage_errors():
-            records = table.range(sensor, start_us, end_us, metrics=[metric], limit=_MAX_EVENTS + 1, metadata=metadata)
-            windows = table.aggregates(sensor, window.start_of(start_us), end_us, tier=window) if window else ()
+            records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
+            first_us = window.start_of(start_us) if window else 0
+            windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else ()
         band = [
             BandPoint(record.start_us, summary.min, summary.avg, summary.max)
             for record in windows
             if (summary := record.metrics.get(metric))
         ]
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
-        more = len(newest) > _MAX_EVENTS
-        events = [] if band and more else newest[:_MAX_EVENTS][::-1]
-        return cls(window, band, events, more)
+        more = len(newest) > max_events
+        events = [] if band and more else newest[:max_events][::-1]
+        return cls(window, band, events, max_events if more else 0)
 
     def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
@@ -134,7 +181,7 @@ class _Series:
             yield common | {"event_time": format_time(event.time_us), "value": event.value}
 
     def summary(self, tier: Window | None) -> str:
-        """Returns one line that says what is drawn and why."""
+        """Returns text that says what is drawn and why."""
         if self.window is None:
             windows = "the table has no aggregates"
         elif not self.band:
@@ -143,21 +190,91 @@ class _Series:
             which = "as requested" if tier else "the shortest that the table has"
             windows = f"{_plural(len(self.band), 'window')} of {self.window.text}, {which}"
         if self.more and self.band:
-            events = f"no events (there are more than {_MAX_EVENTS:,})"
+            events = f"no events (there are more than {self.more:,})"
         elif self.more:
-            events = f"only the newest {_MAX_EVENTS:,} events (there are more)"
+            events = f"only the newest {self.more:,} events (there are more)"
         elif self.events:
             events = _plural(len(self.events), "event")
         else:
             events = "the range holds no events"
-        return f"drawn: {windows}; {events}"
+        return f"{windows}; {events}"
 
 
-def _save(chart: Chart, path: Path) -> None:
+def _panels(metrics: list[str], units: Mapping[str, str], sensors: list[str]) -> dict[str, list[str]]:
+    """Returns the metrics by the label of their value axis: by their unit, or by themselves if they have none.
+
+    Raises:
+        click.UsageError: a unit is that of no metric, or an axis has too many lines.
+    """
+    if unknown := [metric for metric in units if metric and metric not in metrics]:
+        raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
+    panels: dict[str, list[str]] = {}
+    for metric in metrics:
+        panels.setdefault(units.get(metric, units.get("", "")) or metric, []).append(metric)
+    most = max(map(len, panels.values())) * len(sensors)
+    if most > MAX_SERIES or len(panels) > MAX_SERIES:
+        what = f"{most} lines in a chart" if most > MAX_SERIES else f"{len(panels)} charts"
+        raise click.UsageError(f"{what} are more than people can tell apart; draw at most {MAX_SERIES}")
+    return panels
+
+
+def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
+    if y_min is not None and y_max is not None and y_min >= y_max:
+        raise click.UsageError(f"--y-min {y_min:g} is not below --y-max {y_max:g}")
+    if axes > 1 and (y_min, y_max) != (None, None):
+        raise click.UsageError(
+            "--y-min and --y-max are for one value axis: draw one metric, or metrics with the same --unit"
+        )
+
+
+def _charts(
+    panels: Mapping[str, Sequence[str]],
+    found: Mapping[tuple[str, str], _Series],
+    span_us: tuple[int, int],
+    limits: tuple[float | None, float | None],
+) -> Iterator[Chart]:
+    """Yields a chart for each value axis that has something to show."""
+    several_axes = len(panels) > 1
+    for unit, metrics in panels.items():
+        drawn = {key: series for key, series in found.items() if key[1] in metrics}
+        if not drawn:
+            continue
+        sensors = list(dict.fromkeys(sensor for sensor, _ in drawn))
+        shown = list(dict.fromkeys(metric for _, metric in drawn))
+        label = unit if len(metrics) > 1 or [unit] == metrics else f"{metrics[0]} ({unit})"
+        window = next(iter(drawn.values())).window
+        yield Chart(
+            f"{', '.join(sensors)}: {', '.join(shown)}",
+            label,
+            [
+                Series(_name(sensor, metric, sensors, shown, several_axes=several_axes), series.band, series.events)
+                for (sensor, metric), series in drawn.items()
+            ],
+            **({"window_us": window.length_us} if window else {}),
+            requested_us=span_us,
+            limits=limits,
+        )
+
+
+def _name(sensor: str, metric: str, sensors: list[str], metrics: list[str], *, several_axes: bool) -> str:
+    """Returns what the legend calls a series: whatever tells it from the others."""
+    if len(metrics) == 1:
+        return sensor
+    return metric if len(sensors) == 1 and not several_axes else f"{sensor}: {metric}"
+
+
+def _draw(charts: list[Chart], output: Path | None, *, quietly: bool) -> None:
+    if not all(chart.shows_something() for chart in charts):
+        raise click.ClickException("no value is between --y-min and --y-max; nothing is drawn")
+    if output is None:
+        click.echo(terminal_chart(charts, width=max(_MIN_WIDTH, min(out.width, _MAX_WIDTH))))
+        return
     try:
-        save_chart(chart, path)
+        save_chart(charts, output)
     except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
+        raise click.ClickException(f"cannot write {output}: {error.strerror or error}") from error
+    if not quietly:
+        click.echo(f"saved as {output}")
 
 
 def _plural(count: int, what: str) -> str:

@@ -1,8 +1,8 @@
-"""Prints the records of ``tidetable read``: as a table, or as JSON lines."""
+"""Prints the records of ``tidetable read``: as a table, as JSON lines, as CSV or Parquet."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -12,11 +12,16 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out, print_json_line
+from pipeline.cli.output import Output, print_arrow
+from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.core.aggregates import STATISTICS
 from pipeline.core.records import AggregateRecord, RawRecord
 from pipeline.core.text import joined, json_number, plain
 from pipeline.core.times import format_time
-from pipeline.core.values import format_value
+from pipeline.core.values import rounded
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Record = TypeVar("Record", RawRecord, AggregateRecord)
 
@@ -29,23 +34,28 @@ class View(Generic[Record]):
     """Renders records of one kind."""
 
     json: Callable[[Record], dict[str, Any]]
+    arrow: Callable[[Iterable[Record]], "pyarrow.Table"]
     table: Callable[[Sequence[Record], bool], Table]  # True adds a column for the sensor
     heading: Callable[[Record], str]  # heading and named lines replace the table on a narrow terminal
     lines: Callable[[Record], dict[str, Text]]
 
 
-def print_records(records: Iterable[Record], view: View[Record], *, as_json: bool, several: bool = False) -> None:
-    """Prints the records: JSON as they arrive, a table once it is complete, nothing if there are none.
+def print_records(records: Iterable[Record], view: View[Record], output: Output, *, several: bool = False) -> None:
+    """Prints the records: JSON as they arrive, all else once it is complete.
+
+    If there are none, prints nothing as a table or JSON, and a header as CSV or Parquet.
 
     Args:
         records: the records to print.
         view: renders them.
-        as_json: whether to print JSON lines.
+        output: the format.
         several: whether records may belong to several sensors; each is then printed with its sensor.
     """
-    if as_json:
+    if output == Output.JSON:
         for record in records:
             print_json_line(view.json(record))
+    elif output != Output.TABLE:
+        print_arrow(view.arrow(records), output)
     elif listed := list(records):
         _print_table(listed, view, several)
 
@@ -148,9 +158,16 @@ def _aggregate_lines(record: AggregateRecord) -> dict[str, Text]:
     }
 
 
-RAW = View(_raw_json, _raw_table, lambda record: format_time(record.event_time_us), _raw_lines)
+RAW = View(
+    _raw_json,
+    lambda records: RawRecords(records).to_arrow(),
+    _raw_table,
+    lambda record: format_time(record.event_time_us),
+    _raw_lines,
+)
 AGGREGATES = View(
     _aggregate_json,
+    lambda records: AggregateRecords(records).to_arrow(),
     _aggregate_table,
     lambda record: f"{format_time(record.start_us)}, {record.reading_count} events",
     _aggregate_lines,
@@ -178,4 +195,4 @@ def _number(header: str) -> Column:
 
 
 def _text(value: float) -> str:
-    return format_value(value).decode()
+    return rounded(value)

@@ -13,10 +13,10 @@ from pipeline.cloud.names import TableName
 from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.text import plain
+from pipeline.core.text import counted, plain
 from pipeline.core.times import format_time
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
@@ -28,12 +28,7 @@ _WHY = {
     KEPT_NO_LONGER: "Bigtable collects aggregate rows of that age",
     OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
 }
-
-
-def _sensor(text: str) -> str:
-    if not text or not text.isascii() or "#" in text or text in RESERVED_SENSOR_IDS:
-        raise ValueError(f"{text!r} can't be a sensor's id")
-    return text
+_NOT_OVER = "they have not ended yet; --force includes them"
 
 
 @click.command()
@@ -42,7 +37,7 @@ def _sensor(text: str) -> str:
 @click.option("--to", "end_us", type=TIME, help="The end of the time range.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
-    "--sensor", "sensors", type=Parsed("sensor", _sensor), multiple=True, help="Only this sensor. Repeatable."
+    "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing; exit with code 1 if anything differs.")
 @click.option(
@@ -102,7 +97,8 @@ def repair(
     \b
     Exit code:
       0    every audited aggregate is right now
-      1    with --dry-run, some differ; there are foreign rows; or the table or a server has a problem
+      1    with --dry-run, some differ or none was checked; there are foreign rows; or the table or a server has a
+           problem
       2    wrong usage
       130  Ctrl-C: repaired windows stay repaired; run the same command again for the rest
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
@@ -125,7 +121,8 @@ def repair(
         click.echo("Interrupted: repaired windows stay repaired; run the same command again for the rest", err=True)
         ctx.exit(130)
     _sum_up(request, planned, sums, as_json=as_json)
-    ctx.exit(1 if (dry_run and sums["wrong"]) or sums["foreign"] else 0)
+    nothing = _checked_nothing(request, planned, sums)
+    ctx.exit(1 if nothing or (dry_run and sums["wrong"]) or sums["foreign"] else 0)
 
 
 def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple[int, int]:
@@ -207,18 +204,18 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
         )
         return
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
-    click.echo(f"{sums['checked']:,} windows checked, {sums['wrong']:,} wrong, {what}")
+    click.echo(f"{counted(sums['checked'], 'window')} checked, {sums['wrong']:,} wrong, {what}")
     if sums["foreign"]:
         click.echo(
-            f"{sums['foreign']:,} foreign rows; {sums['untouched']:,} windows left as they are, since foreign rows may "
-            "belong to them"
+            f"{counted(sums['foreign'], 'foreign row')}; {counted(sums['untouched'], 'window')} unchanged, since "
+            "foreign rows may belong to them"
         )
     elif sums["untouched"]:
-        click.echo(f"{sums['untouched']:,} windows left as they are: they have more than {MAX_METRICS:,} metrics")
-    for line in _skipped_lines(planned.skipped):
+        click.echo(f"{counted(sums['untouched'], 'window')} unchanged, with more than {MAX_METRICS:,} metrics")
+    for line in _skipped_lines(request, planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:
-        click.echo(f"work list: {sums['settled']:,} windows settled, {left:,} left")
+        click.echo(f"work list: {counted(sums['settled'], 'window')} settled, {left:,} left")
 
 
 def _skipped_record(skipped: Skipped) -> dict[str, Any]:
@@ -231,9 +228,25 @@ def _skipped_record(skipped: Skipped) -> dict[str, Any]:
     }
 
 
-def _skipped_lines(skipped: Iterable[Skipped]) -> Iterable[str]:
+def _skipped_lines(request: "Request", skipped: Iterable[Skipped]) -> Iterable[str]:
     for each in skipped:
+        # With an allowed lateness of zero, only a window in progress is open.
+        why = _NOT_OVER if each.reason == OPEN and not request.allowed_lateness else _WHY[each.reason]
         yield (
-            f"skipped, for each sensor: {each.windows:,} windows of {each.tier.window.text} from "
-            f"{format_time(each.start_us)} to {format_time(each.end_us)}, {each.reason}: {_WHY[each.reason]}"
+            f"skipped, for each sensor: {counted(each.windows, 'window')} of {each.tier.window.text} from "
+            f"{format_time(each.start_us)} to {format_time(each.end_us)}, {each.reason}: {why}"
         )
+
+
+def _checked_nothing(request: "Request", planned: "Plan", sums: Mapping[str, int]) -> bool:
+    """Reports a dry run that checked no window, though one was requested; returns whether that is so."""
+    if not request.dry_run or sums["checked"] or (request.listed and len(planned.listed) == len(planned.expired)):
+        return False
+    if planned.skipped:
+        why = "all windows of the range were skipped"
+    elif request.listed:
+        why = f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --force includes them"
+    else:
+        why = "no window that lies entirely between --from and --to has rows"
+    click.echo(f"nothing was checked: {why}", err=True)
+    return True

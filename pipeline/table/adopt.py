@@ -16,6 +16,7 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of
+from pipeline.core.text import counted
 from pipeline.table.comparison import summary
 from pipeline.table.inspection import Inspection, Report
 from pipeline.table.schema_flags import SchemaFlags, schema_flags
@@ -108,8 +109,9 @@ def _print(schema: TableSchema, report: Report) -> None:
     for line in report.families:
         click.echo(line)
     for kind, count in report.inspected.items():
-        click.echo(f"checked {'all ' if count and report.all_of[kind] else ''}{count:,} {kind}")
-    click.echo(f"compared {report.windows:,} windows with their raw rows")
+        rows = kind.replace("rows", "row", 1) if count == 1 else kind
+        click.echo(f"checked {'all ' if count > 1 and report.all_of[kind] else ''}{count:,} {rows}")
+    click.echo(f"compared {counted(report.windows, 'window')} with the raw rows")
     for note in report.notes:
         click.echo(note)
     for kind, count in report.misfits.items():

@@ -115,10 +115,12 @@ def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
 
 @table.command()
 @table_options
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 def delete(table: TableName, yes: bool) -> None:
-    """Delete the table and everything in it. Asks for confirmation on a terminal."""
-    if sys.stdin.isatty() and not yes:
+    """Delete the table and everything in it, after confirmation on a terminal or with --yes."""
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise click.UsageError(f"nobody can confirm here that table {table} is to be deleted; pass --yes")
         click.confirm(f"Delete table {table} and everything in it?", abort=True, err=True)
     tables.delete(table)
     click.echo(f"table {table} deleted")

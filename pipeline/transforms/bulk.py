@@ -103,8 +103,8 @@ class _BulkWriteFn(beam.DoFn):
 
     def setup(self) -> None:
         self._closing = ExitStack()
-        with explained(f"table {self._name}"):
-            client = self._closing.enter_context(_shared_client(self._name.project))
+        with explained(self._name):
+            client = self._closing.enter_context(_shared_client())
         self._writer = BulkWriter(client, self._name, self._app_profile, self._limits)
         self._closing.callback(self._writer.close)
 
@@ -226,18 +226,18 @@ class _Shared:
     users: int = 0
 
 
-_clients: dict[tuple[str, str | None], _Shared] = {}
+_clients: dict[str | None, _Shared] = {}
 _clients_lock = threading.Lock()
 
 
 @contextmanager
-def _shared_client(project: str) -> Iterator[BigtableClient]:
-    """Yields this process's only client of the project, or of the emulator. Closes it when the last block ends."""
-    key = project, os.environ.get("BIGTABLE_EMULATOR_HOST")
+def _shared_client() -> Iterator[BigtableClient]:
+    """Yields this process's only client of the service, or of the emulator. Closes it when the last block ends."""
+    key = os.environ.get("BIGTABLE_EMULATOR_HOST")
     with _clients_lock:
         if key not in _clients:
             closing = ExitStack()
-            _clients[key] = _Shared(closing.enter_context(bigtable_client(project)), closing)
+            _clients[key] = _Shared(closing.enter_context(bigtable_client()), closing)
         shared = _clients[key]
         shared.users += 1
     try:

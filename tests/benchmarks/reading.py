@@ -48,7 +48,7 @@ def main() -> None:
         SensorTable.open(name.project, name.instance, name.table) as table,
         BigtableDataClient(project=name.project) as client,
         client.get_table(name.instance, name.table) as bare,
-        bigtable_client(name.project) as transport,
+        bigtable_client() as transport,
     ):
 
         def our_range() -> int:

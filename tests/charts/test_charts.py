@@ -1,16 +1,20 @@
 import math
 import struct
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from pipeline.charts import charts
-from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, save_chart, terminal_chart
+from pipeline.charts import charts, png
+from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, Series, common_span_us, drawable
+from pipeline.charts.png import save_chart
+from pipeline.charts.terminal import terminal_chart
 from pipeline.core.times import parse_time
 
 T = parse_time("2026-02-17")
@@ -25,8 +29,21 @@ def band(count: int, window_us: int = HOUR) -> list[BandPoint]:
     return [BandPoint(T + i * window_us, 10.0 + i, 12.0 + i, 15.0 + i) for i in range(count)]
 
 
-def chart(*points: BandPoint, **more: object) -> Chart:
-    return Chart(TITLE, "°C", points, **more)
+def chart(*points: BandPoint, readings: Sequence[Reading] = (), **more: object) -> Chart:
+    return Chart(TITLE, "°C", [Series("cellar-1", points, readings)], **more)
+
+
+def several(count: int, **more: object) -> Chart:
+    """Returns a chart of several sensors: the first have windows and events, the last has events only."""
+    series = [
+        Series(
+            f"cellar-{n}",
+            [BandPoint(T + i * HOUR, n + i / 9, n + i / 9 + 0.2, n + i / 9 + 0.5) for i in range(24)] if n else [],
+            [Reading(T + i * HOUR, n + i / 9) for i in range(24)],
+        )
+        for n in range(count)
+    ]
+    return Chart("cellars: temperature", "temperature (°C)", series[::-1], **more)
 
 
 def plot_area(text: str) -> list[str]:
@@ -50,7 +67,7 @@ KINDS = {
     "nothing but zero": chart(BandPoint(T, 0.0, -0.0, 0.0)),
     "almost nothing": chart(readings=[Reading(T, 1e-300), Reading(T + HOUR, 2e-300)]),
     "the greatest": chart(BandPoint(T, -1.7e308, math.inf, 1.7e308), readings=[Reading(T, 1.7e308)]),
-    "a long name": Chart("a$b$" * 60 + ": " + "m" * 128, "m" * 128, band(3)),
+    "a long name": Chart("a$b$" * 60 + ": " + "m" * 128, "m" * 128, [Series(band=band(3))]),
 }
 
 
@@ -60,7 +77,7 @@ def test_terminal(drawn: Chart, width: int) -> None:
     """Every chart has the requested size, is plain text, shows data, and keeps its labels apart."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        text = terminal_chart(drawn, width, height=16)
+        text = terminal_chart([drawn], width, height=16)
     lines = text.splitlines()
     assert len(lines) == 16
     assert max(map(len, lines)) <= width
@@ -68,7 +85,8 @@ def test_terminal(drawn: Chart, width: int) -> None:
     assert drawn.title[:30] in lines[0]
     assert lines[-2].strip().endswith("UTC")
     area = "".join(plot_area(text))
-    for mark, there in (("░", drawn.band), ("•", drawn.readings)):
+    [series] = drawn.series
+    for mark, there in (("░", series.band), ("•", series.readings)):
         assert (mark in lines[-1]) == bool(there)
         assert mark not in area or there
     assert set(area) & set("░━•")
@@ -80,7 +98,7 @@ def test_terminal(drawn: Chart, width: int) -> None:
 def test_a_terminal_shows_gaps() -> None:
     """Missing windows leave empty columns: no line bridges them."""
     drawn = chart(*band(6), *band(18)[12:], requested_us=(T, T + DAY))
-    rows = plot_area(terminal_chart(drawn, width=80))
+    rows = plot_area(terminal_chart([drawn], width=80))
     columns = ["".join(row[i] for row in rows).strip() for i in range(max(map(len, rows)) - 1)]
     filled = "".join("x" if column else " " for column in columns)
     assert [len(run) for run in filled.split()] == pytest.approx([len(filled) / 4] * 2, abs=2)
@@ -90,8 +108,8 @@ def test_a_terminal_shows_gaps() -> None:
 def test_few_events_cover_the_mean_and_many_do_not() -> None:
     """A single event on the mean is visible; a thousand do not hide the mean."""
     flat = [BandPoint(T, 1.0, 2.0, 3.0)]
-    few = terminal_chart(chart(*flat, readings=[Reading(T + 30 * MINUTE, 2.0)]))
-    many = terminal_chart(chart(*flat, readings=[Reading(T + i * SECOND, 2.0) for i in range(1000)]))
+    few = terminal_chart([chart(*flat, readings=[Reading(T + 30 * MINUTE, 2.0)])])
+    many = terminal_chart([chart(*flat, readings=[Reading(T + i * SECOND, 2.0) for i in range(1000)])])
     assert "•" in "".join(plot_area(few))
     assert "•" not in "".join(plot_area(many))
     assert "━" in "".join(plot_area(many))
@@ -103,19 +121,23 @@ def test_png(tmp_path: Path, drawn: Chart) -> None:
     path = tmp_path / "band.png"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        save_chart(drawn, path)
+        save_chart([drawn], path)
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n")
     assert struct.unpack(">II", data[16:24]) == (1350, 630)
 
 
-def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
-    """Returns the axes that the PNG was drawn with; the file does not contain them."""
+def figure_of(monkeypatch: pytest.MonkeyPatch, path: Path, *drawn: Chart) -> Figure:
+    """Returns the figure that the PNG was drawn with; the file does not contain it."""
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     save_chart(drawn, path)
     figures[0].canvas.draw()
-    return figures[0].axes[0]
+    return figures[0]
+
+
+def axes_of(monkeypatch: pytest.MonkeyPatch, path: Path, drawn: Chart) -> Any:
+    return figure_of(monkeypatch, path, drawn).axes[0]
 
 
 @pytest.mark.parametrize("length", [MINUTE, 10 * MINUTE, HOUR, DAY, 7 * DAY, 365 * DAY])
@@ -139,12 +161,12 @@ def test_long_values_are_written_with_commas(
     drawn = chart(readings=[Reading(T, least), Reading(T + HOUR, most)])
     axes = axes_of(monkeypatch, tmp_path / "band.png", drawn)
     assert labelled in [label.get_text() for label in axes.get_yticklabels()]
-    assert f"{labelled}┤" in terminal_chart(drawn)
+    assert f"{labelled}┤" in terminal_chart([drawn])
 
 
 def test_steps_end_where_a_window_is_missing() -> None:
     """A line ends with the last window before a gap and starts again with the next window."""
-    steps = list(charts._steps(chart(*band(2), *band(5)[4:])))
+    steps = list(png._interrupted([*band(2), *band(5)[4:]], HOUR))
     assert [(step.start_us - T) // HOUR for step in steps] == [0, 1, 2, 2, 4, 5, 5]
     assert [math.isnan(step.mean) for step in steps] == [False, False, False, True, False, False, True]
 
@@ -152,16 +174,17 @@ def test_steps_end_where_a_window_is_missing() -> None:
 def test_too_many_windows_are_merged() -> None:
     """A step has the extremes of its windows and the mean of their means; a step without windows is left out."""
     drawn = chart(*band(10), *band(30)[20:], requested_us=(T, T + 30 * HOUR))
-    merged = charts._drawable(drawn, drawn.span_us(), max_steps=6)
+    merged = drawable(drawn, common_span_us([drawn]), max_steps=6)
+    [before], [series] = drawn.series, merged.series
     assert merged.window_us == 5 * HOUR
-    assert all(step.start_us % merged.window_us == 0 for step in merged.band)
-    assert all(later.start_us > earlier.start_us for earlier, later in pairwise(merged.band))
-    [inner] = [step for step in merged.band if step.start_us <= T + 5 * HOUR < step.start_us + 5 * HOUR]
-    inside = [point for point in drawn.band if inner.start_us <= point.start_us < inner.start_us + 5 * HOUR]
+    assert all(step.start_us % merged.window_us == 0 for step in series.band)
+    assert all(later.start_us > earlier.start_us for earlier, later in pairwise(series.band))
+    [inner] = [step for step in series.band if step.start_us <= T + 5 * HOUR < step.start_us + 5 * HOUR]
+    inside = [point for point in before.band if inner.start_us <= point.start_us < inner.start_us + 5 * HOUR]
     assert inner.minimum == inside[0].minimum
     assert inner.maximum == inside[-1].maximum
     assert inner.mean == sum(point.mean for point in inside) / len(inside)
-    assert not [step for step in merged.band if T + 10 * HOUR <= step.start_us < T + 15 * HOUR]
+    assert not [step for step in series.band if T + 10 * HOUR <= step.start_us < T + 15 * HOUR]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +200,7 @@ def test_too_many_windows_are_merged() -> None:
 )
 def test_the_time_axis(drawn: Chart, span: tuple[int, int]) -> None:
     """The time axis is the requested range, unless nearly all of that would be empty."""
-    assert tuple(end - T for end in drawn.span_us()) == span
+    assert tuple(end - T for end in common_span_us([drawn])) == span
 
 
 def test_png_path(tmp_path: Path) -> None:
@@ -190,10 +213,53 @@ def test_png_path(tmp_path: Path) -> None:
             where.convert(str(path), None, None)
 
 
-@pytest.mark.parametrize("missing", ["matplotlib", "plotext"])
-def test_a_missing_package_is_reported_first(monkeypatch, missing):
-    """A command that draws does nothing before it knows that it can."""
-    monkeypatch.setattr(charts, "find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(ModuleNotFoundError) as raised:
-        charts.check_installed()
-    assert raised.value.name == missing
+def test_several_series_in_a_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each series has a colour of its own, the same in every chart, and the legend names it once."""
+    figure = figure_of(monkeypatch, tmp_path / "several.png", several(3), several(2))
+    above, below = figure.axes
+    assert [axes.get_title(loc="left") for axes in (above, below)] == ["cellars: temperature"] * 2
+    assert above.get_ylabel() == "temperature (°C)"
+    assert above.get_xlim() == below.get_xlim()
+    [legend] = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["cellar-2", "cellar-1", "cellar-0", "mean of 1h", "minimum to maximum of 1h", "event"]
+    shown = dict(zip(names, (patch.get_facecolor() for patch in legend.get_patches()), strict=False))
+    means = [to_rgba(line.get_color()) for line in above.lines if line.get_linestyle() == "-"]
+    assert means == [shown["cellar-2"], shown["cellar-1"]]
+    assert len({*(to_rgba(line.get_color()) for line in above.lines)}) == 3
+    assert {to_rgba(line.get_color()) for line in below.lines} == {shown["cellar-1"], shown["cellar-0"]}
+
+
+def test_several_series_in_a_terminal() -> None:
+    """Each series has a mark of its own, which the legend explains; charts are below each other on one time axis."""
+    text = terminal_chart([several(3), several(2)])
+    first, second = text.split("\n\n")
+    assert first.count("mean of 1h") == 2
+    for mark, name in (("•", "cellar-2, mean"), ("x", "cellar-1, mean"), ("+", "cellar-0, events")):
+        assert f"{mark} {name}" in first
+        assert mark in "".join(plot_area(first))
+    assert "cellar-2" not in second
+    assert max(map(len, text.splitlines())) <= 80
+    spans = {line.strip() for line in text.splitlines() if line.endswith("UTC")}
+    assert len(spans) == 1
+
+
+def test_the_limits_of_the_value_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit replaces the end that the data determine; a value outside is not drawn."""
+    drawn = chart(*band(24), readings=[Reading(T, 10.0)], limits=(12.0, 20.0))
+    axes = axes_of(monkeypatch, tmp_path / "limits.png", drawn)
+    assert axes.get_ylim() == (12.0, 20.0)
+    [dot] = [line for line in axes.lines if line.get_marker() == "."]
+    assert dot.get_clip_on()
+    text = terminal_chart([drawn])
+    assert "• event" not in text
+    assert "19.5┤" in text
+    assert "21" not in text
+    assert charts.value_axis(chart(*band(24), limits=(None, 20.0)))[0] < 10.0
+
+
+def test_nothing_within_the_limits() -> None:
+    """A chart shows something if a band reaches into the limits, or a reading is within."""
+    assert chart(*band(1), limits=(14.0, 15.0)).shows_something()
+    assert not chart(*band(1), limits=(15.1, None)).shows_something()
+    assert not chart(readings=[Reading(T, 1.0)], limits=(None, 0.9)).shows_something()

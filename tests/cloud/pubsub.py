@@ -18,9 +18,9 @@ from pipeline.core.messages import Message
 class Inbox:
     """A new topic and the messages that arrive there."""
 
-    def __init__(self, *, ordered: bool = False) -> None:
+    def __init__(self, *, topic: str | None = None, ordered: bool = False) -> None:
         name = uuid.uuid4().hex
-        self.topic = f"projects/test-project/topics/t-{name}"
+        self.topic = topic or f"projects/test-project/topics/t-{name}"
         self.subscription = f"projects/test-project/subscriptions/s-{name}"
         self._subscriber = subscriber_client()
         PublisherClient().create_topic(name=self.topic)

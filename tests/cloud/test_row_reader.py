@@ -188,7 +188,7 @@ def test_threads_share_a_reader(name: TableName, reader: RowReader, monkeypatch:
 def test_a_table_that_does_not_exist_is_named(bigtable: str) -> None:
     """The first read raises an error of one line."""
     missing = TableName("test-project", "test-instance", "missing")
-    with RowReader.open(missing) as reader, pytest.raises(ServerProblem, match=f"^table {missing} does not exist$"):
+    with RowReader.open(missing) as reader, pytest.raises(ServerProblem, match=f"^{missing.is_missing}$"):
         next(reader.read(EVERYTHING))
     assert reader.requests == 1
 

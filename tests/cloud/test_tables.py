@@ -149,7 +149,7 @@ def test_a_missing_table_is_found_missing(name: TableName) -> None:
     """Finding a missing table is no error; describing or deleting it is one, in one line."""
     assert tables.find(name) is None
     for ask in (tables.describe, tables.delete):
-        with pytest.raises(ServerProblem, match=f"^table {name} does not exist$"):
+        with pytest.raises(ServerProblem, match=f"^table {name} does not exist"):
             ask(name)
 
 

@@ -1,15 +1,26 @@
-"""Dead letters are parsed from their attributes, selected, grouped and batched."""
+"""Dead letters are parsed from their attributes, selected, grouped and batched, and converted to JSON and back."""
 
+import base64
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letter_records import DeadLetter, Groups, Selection, replay_batches
-from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import BadData, Reason, sensor_event
-from pipeline.core.messages import BATCH_TYPE, ENCODING, MESSAGE_TYPE, Message
+from pipeline.core.dead_letter_records import (
+    LETTER_COLUMNS,
+    DeadLetter,
+    Groups,
+    Selection,
+    letter_json,
+    replay_batches,
+    replay_of_json,
+)
+from pipeline.core.dead_letters import REPLAYS, dead_letter, replay_of
+from pipeline.core.events import BadData, Reason, decode, sensor_event
+from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.text import json_line
 from pipeline.core.times import from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 
@@ -127,3 +138,77 @@ def test_replay_batches(keys_and_sizes, max_letters):
         assert 1 <= len(batch) <= max_letters
         assert len({letter.original.ordering_key for letter in batch}) == 1
         assert len(batch) == 1 or sum(len(letter.message.data) for letter in batch) <= 4000
+
+
+def again(letter, **edited):
+    """Returns the replay of a dead letter's JSON, with these values replaced; None removes one."""
+    document = json.loads(json_line(letter_json(letter))) | edited
+    return replay_of_json({name: value for name, value in document.items() if value is not None})
+
+
+@given(
+    st.binary(max_size=20) | st.just(EVENT.SerializeToString()),
+    st.dictionaries(st.sampled_from(["site", "topic", EVENT_ID, REPLAYS, "googx"]), st.text(max_size=4)),
+    st.sampled_from(["", "key"]),
+)
+def test_an_unedited_letter_is_replayed(data, attributes, ordering_key):
+    """Its JSON stands for the message that ``dead-letters replay`` publishes, if that can be decoded."""
+    letter = letter_of(Message(data, attributes, "4711", NOW, ordering_key))
+    if not letter.events:
+        with pytest.raises(BadData):
+            again(letter)
+        return
+    assert again(letter) == (replay_of(letter.message), letter.events)
+
+
+def test_edited_events_become_the_payload():
+    """Their message has its own id and event time; other attributes, the ordering key and the replays stay."""
+    attributes = {"site": "north", EVENT_ID: "e1", EVENT_TIME: "soon", ENCODING: "JSON", REPLAYS: "1"}
+    letter = letter_of(Message(b'{"sensor_id": "a b"}', attributes, ordering_key="key"))
+    fixed = {"sensor_id": "a-b", "event_time": "2026-02-17T10:30:00Z", "readings": {"x": 1}}
+    message, events = again(letter, events=[fixed])
+    assert [event.sensor_id for event in events] == ["a-b"]
+    assert tuple(decode(message)) == events
+    assert message.attributes[EVENT_ID] not in ("", "e1")
+    assert message.attributes | {EVENT_ID: ""} == {
+        "site": "north",
+        MESSAGE_TYPE: EVENT_TYPE,
+        EVENT_TIME: "2026-02-17T10:30:00Z",
+        EVENT_ID: "",
+        REPLAYS: "2",
+    }
+    assert message.ordering_key == "key"
+    several, _ = again(letter, events=[fixed, fixed | {"sensor_id": "c"}], data=None)
+    assert [event.sensor_id for event in decode(several)] == ["a-b", "c"]
+
+
+def test_an_edited_payload_or_attribute():
+    """Without events, the payload counts as it is; so do edited attributes."""
+    letter = letter_of(Message(EVENT.SerializeToString(), {MESSAGE_TYPE: "unknown"}))
+    message, events = again(letter, attributes={MESSAGE_TYPE: EVENT_TYPE})
+    assert (message.data, events) == (EVENT.SerializeToString(), (EVENT,))
+    other = sensor_event("other", NOW_US, {"x": 2.0}, {})
+    data = base64.b64encode(other.SerializeToString()).decode()
+    assert again(letter_of(Message(EVENT.SerializeToString(), {})), events=None, data=data).events == (other,)
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        ({"data": "%"}, "data is not base64"),
+        ({"data": 7}, "data is not base64"),
+        ({"attributes": {"site": 1}}, "attributes and ordering_key must be text"),
+        ({"events": [{"sensor": "a"}]}, "there is no field 'sensor'"),
+        ({"events": [{"readings": {"x": "inf"}}]}, "'x' is 'inf', not a number"),
+        ({"reason": "ROW_REFUSED"}, "a table row that Bigtable refused, not a message"),
+    ],
+)
+def test_a_letter_that_cannot_be_published(edited, message):
+    """The error says what is wrong with the object."""
+    with pytest.raises(ValueError, match=message):
+        again(letter_of(Message(EVENT.SerializeToString(), {})), **edited)
+
+
+def test_the_names_of_the_columns():
+    """CSV and Parquet have a column for every name of the JSON."""
+    assert tuple(letter_json(letter_of(Message(b"", {})))) == LETTER_COLUMNS

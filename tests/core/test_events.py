@@ -19,6 +19,7 @@ from pipeline.core.events import (
     BadData,
     Event,
     Reason,
+    checked_sensor_id,
     decode,
     deserialized,
     sensor_event,
@@ -198,6 +199,25 @@ class TestSensorId:
     def test_invalid(self, sensor_id):
         """'#', blanks, control characters, non-ASCII characters, long ids and reserved names are refused."""
         assert refusal(check, event(sensor_id=sensor_id)) is Reason.INVALID_SENSOR_ID
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            (
+                "Käller",
+                "'Käller' can't be a sensor's id: it contains 'ä', and only printable ASCII without '#' and spaces",
+            ),
+            ("a b", "it contains ' '"),
+            ("a\n", r"it contains '\\n'"),
+            ("x" * 257, "it has 257 characters, and 256 are allowed"),
+            ("agg", "it is reserved for the table's own rows"),
+            ("", "it is empty"),
+        ],
+    )
+    def test_why(self, text, why):
+        """The message says what is wrong with just this text."""
+        with pytest.raises(ValueError, match=why):
+            checked_sensor_id(text)
 
 
 class TestEventTime:

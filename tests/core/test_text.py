@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.text import json_line, plain, shown
+from pipeline.core.text import counted, json_line, plain, shown
 
 UNSAFE = [
     chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -64,3 +64,8 @@ def test_shown_is_short():
     """Text quoted in a message is truncated and ASCII."""
     assert shown("x" * 81) == "'" + "x" * 80 + "\\u2026'"
     assert shown("\u202e") == r"'\u202e'"
+
+
+def test_counts_have_their_nouns():
+    """One is singular; none and many are plural."""
+    assert [counted(number, "window") for number in (0, 1, 2000)] == ["0 windows", "1 window", "2,000 windows"]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.values import Values, format_value, parse_value
+from pipeline.core.values import Values, format_value, parse_value, rounded
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -81,3 +81,24 @@ def test_bytes_that_are_not_a_value(values, data):
     with pytest.raises(ValueError, match=problem) as error:
         values.unpack(data)
     assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.1 + 0.2, "0.3"),
+        (23.456789, "23.4568"),
+        (94558.123456, "94558.1"),
+        (1234567.89, "1234568"),
+        (-1.23456789e-12, "-1.23457e-12"),
+        (1e22, "1e+22"),
+        (5e-324, "5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (-0.0, "-0"),
+        (3, "3"),
+        (math.inf, "inf"),
+    ],
+)
+def test_rounded(value: float, text: str) -> None:
+    """Six digits count, and every digit before the point; whole numbers are unchanged."""
+    assert rounded(value) == text

@@ -1,6 +1,8 @@
 """``list`` and ``show`` report dead letters and leave them on the subscription."""
 
 import base64
+import csv
+import io
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 from datetime import timedelta
 
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
@@ -187,7 +190,7 @@ def test_a_missing_subscription(pubsub: str) -> None:
         (["--subscription", NOWHERE, "--reason", "BAD_MOOD"], "'BAD_MOOD' is not one of 'UNKNOWN_MESSAGE_TYPE'"),
         (["--subscription", NOWHERE, "--since", "tomorrow"], "'tomorrow' is not a time"),
         (["--subscription", NOWHERE, "--since", "2026-02-18", "--until", "2026-02-18"], "must be after --since"),
-        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range x>=1"),
+        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range 1<=x<=1000000000"),
         (["--subscription", NOWHERE, "--wait", "long"], "'long' is not a duration"),
     ],
 )
@@ -224,3 +227,14 @@ def test_the_help_explains_failed_deliveries() -> None:
     text = CliRunner().invoke(main, ["dead-letters", "--help"]).stdout
     for words in ("dead-letter policy", "retry policy", "ordering key", "failed delivery"):
         assert words in text
+
+
+def test_csv_and_parquet(inbox: Inbox) -> None:
+    """Groups and letters are flat: what JSON nests is JSON text."""
+    publish(inbox, [of_sensor("a")])
+    [group] = csv.DictReader(io.StringIO(command("list", inbox, "--output", "csv").stdout))
+    assert (group["reason"], group["sensor_id"], group["count"]) == ("NO_READINGS", "a", "1")
+    printed = command("show", inbox, "--output", "parquet").stdout_bytes
+    [letter] = pyarrow.parquet.read_table(io.BytesIO(printed)).to_pylist()
+    assert json.loads(letter["attributes"])["site"] == "x"
+    assert json.loads(letter["events"])[0]["sensor_id"] == "a"

@@ -261,9 +261,9 @@ def test_a_missing_topic_removes_nothing(letters: Inbox) -> None:
     [
         ([], "Missing option '--topic'"),
         (["--topic", "events"], "write projects/PROJECT/topics/TOPIC"),
-        (["--topic", NO_TOPIC, "--at-most", "0"], "0 is not in the range x>=1"),
+        (["--topic", NO_TOPIC, "--at-most", "0"], "0 is not in the range 1<=x<=1000"),
         (["--topic", NO_TOPIC, "--rate", "0"], "0.0 is not in the range x>0"),
-        (["--topic", NO_TOPIC, "--limit", "0"], "0 is not in the range x>=1"),
+        (["--topic", NO_TOPIC, "--limit", "0"], "0 is not in the range 1<=x<=1000000000"),
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], message: str) -> None:

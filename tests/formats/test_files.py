@@ -52,7 +52,10 @@ def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
     """The content does not determine the format."""
     with pytest.raises(UnreadableFile) as raised:
         read(tmp_path / name, CSV.encode())
-    assert str(raised.value) == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz"
+    assert (
+        str(raised.value)
+        == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"
+    )
 
 
 @pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])

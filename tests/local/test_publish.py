@@ -9,17 +9,23 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
-from pipeline.core.events import Event, decode, sensor_event, validate
+from pipeline.core.dead_letter_records import DeadLetter, letter_json
+from pipeline.core.dead_letters import REPLAYS, dead_letter
+from pipeline.core.events import BadData, Event, Reason, decode, sensor_event, validate
 from pipeline.core.messages import Message
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
 from pipeline.local.publish import batches
 from tests.cloud.pubsub import Inbox, serving
@@ -146,7 +152,8 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch",
-        f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' is not 1 to 256 bytes of printable ASCII without '#'",
+        f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', and only printable ASCII "
+        "without '#' and spaces is allowed",
     ]
     assert result.stdout.startswith(f"2 events in 1 message published to {inbox.topic}, 2 lines refused; ")
     assert numbers(inbox.take(1)) == [[0, 3]]
@@ -345,3 +352,33 @@ def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: 
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2
     assert "--project, --instance and --table name a table together: set all three or none" in result.stderr
+
+
+def test_an_event_with_an_id_in_parquet(inbox: Inbox, tmp_path: Path) -> None:
+    """A column of numbers is metadata if its name says so."""
+    columns = {"sensor_id": ["A-1"], "event_time": ["2024-05-01T08:00:00Z"], "event_id": ["e-1"], "n": [1.5]}
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"metadata.serial": [12]}), tmp_path / "readings.parquet")
+    result = CliRunner().invoke(main, ["publish", str(tmp_path / "readings.parquet"), "--topic", inbox.topic])
+    assert result.exit_code == 0, result.output
+    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.5}, {"serial": "12"}, "e-1")]
+
+
+def test_exported_dead_letters(pubsub: str, tmp_path: Path) -> None:
+    """They are sent with their attributes and ordering key, and the lines that are still invalid are refused."""
+    inbox = Inbox(ordered=True)
+    event = sensor_event("A-1", START_US, {"n": 1.0}, {})
+    attributes = {"topic": "mine", "event_id": "e-1"}  # Google's client can't send an attribute named topic
+    message = Message(event.SerializeToString(), attributes, "4711", ordering_key="key")
+    when = datetime(2024, 5, 1, tzinfo=UTC)
+    letter = letter_json(DeadLetter.of(dead_letter(message, BadData(Reason.MISSING_KEY_FIELD, "no good"), "x", when)))
+    broken = letter | {"events": [letter["events"][0] | {"readings": {}}]}
+    file = tmp_path / "letters.ndjson"
+    file.write_text(
+        "".join(json_line(line) + "\n" for line in (letter, broken, letter | {"events": [], "data": "/w=="}))
+    )
+    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
+    assert result.exit_code == 1, result.output
+    assert f"{file}:2: NO_READINGS: the event has no readings" in result.stderr
+    assert f"{file}:3: still not readable: UNPARSEABLE" in result.stderr
+    assert result.stdout.startswith(f"1 event in 1 message published to {inbox.topic}, 2 lines refused")
+    assert inbox.take(1) == [Message(message.data, attributes | {REPLAYS: "1"}, ordering_key="key")]

@@ -188,6 +188,12 @@ def test_interrupted(feed):
         (["--topic", "projects/p/topics/t", "--duration", "long"], "is not a duration"),
         (["--topic", "projects/p/topics/t", "--interval", "0"], "must be longer than 0"),
         (["--topic", "projects/p/topics/t", "--end", "tomorrow"], "is not a time"),
+        (["--topic", "projects/p/topics/t", "--sensors", "99999999999"], "is not in the range 1<=x<=100000"),
+        (["--topic", "projects/p/topics/t", "--duration", "36500d"], "would begin before 2000-01-01T00:00:00Z"),
+        (
+            ["--topic", "projects/p/topics/t", "--sensors", "100000", "--duration", "365d", "--interval", "1s"],
+            "would send 3,153,600,000,000 events, and 1,000,000,000 are allowed",
+        ),
         (["--topic", "projects/p/topics/t", "--live", "--late", "0.1"], "--late can't be set with --live"),
         (["--topic", "projects/p/topics/t", "--live", "--end", "2026-02-17"], "--end can't be set with --live"),
         (

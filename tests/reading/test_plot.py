@@ -143,10 +143,10 @@ def test_png(name: TableName, tmp_path: Path, json_option: list[str]) -> None:
 
 
 def test_nothing_to_draw_writes_no_file(name: TableName, tmp_path: Path) -> None:
-    """An empty range is reported with exit code 0, and no file is written."""
+    """An empty range is reported with exit code 1, and no file is written."""
     path = tmp_path / "plot.png"
     result = run(name, *PLOT, "--from", "2025-01-01", "--to", "2025-01-02", "-o", str(path))
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "no t of s between 2025-01-01T00:00:00Z and 2025-01-02T00:00:00Z; its newest event is at 2026-02-17T10:59:00Z\n"
     )
@@ -171,3 +171,64 @@ def test_only_one_metric_is_read(name: TableName) -> None:
     records = [json.loads(line) for line in printed.splitlines()]
     assert {record["value"] for record in records if "value" in record} == {1e9}
     assert records[0]["max"] == 0
+
+
+@pytest.fixture
+def two(name: TableName) -> TableName:
+    """Returns the table with a second sensor, which has events only."""
+    write(name, [row for i in range(3) for row in WITH_TIERS.rows(Event("b", T + i * MINUTE, {"t": 50.0 + i}, {}))])
+    return name
+
+
+def test_several_sensors_and_metrics(two: TableName, tmp_path: Path) -> None:
+    """Each metric has a chart with all sensors; what is missing is reported, and the rest drawn."""
+    command = ["plot", "s", "b", "--metric", "t", "--metric", "other", "--unit", "t=°C", *DAY]
+    records = [json.loads(line) for line in run(two, *command, "--json").stdout.splitlines()]
+    drawn = {(record["sensor_id"], record["metric"]) for record in records}
+    assert drawn == {("s", "t"), ("b", "t"), ("s", "other")}
+    result = run(two, *command)
+    above, below = result.stdout.split("\n\n")
+    assert "s, b: t" in above
+    assert "• s, mean of 1h   x b, events" in above
+    assert "s: other" in below
+    assert result.stderr.splitlines()[0].startswith("no other of b between ")
+    assert "drawn: t of b, the range holds no aggregates of 1h; 3 events" in result.stderr
+    path = tmp_path / "plot.png"
+    assert run(two, *command, "-o", str(path)).exit_code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_metrics_of_one_unit_share_a_chart(two: TableName) -> None:
+    """A unit without a metric is that of all metrics."""
+    result = run(two, "plot", "s", "--metric", "t", "--metric", "other", "--unit", "K", *DAY)
+    assert "\n\n" not in result.stdout.rstrip()
+    assert "• t, mean of 1h   x other, mean of 1h" in result.stdout
+
+
+def test_limits(name: TableName) -> None:
+    """Limits replace the ends of the value axis; if no value is within them, nothing is drawn."""
+    assert "200┤" in run(name, *PLOT, *DAY, "--y-min", "0", "--y-max", "200").stdout
+    result = run(name, *PLOT, *DAY, "--y-min", "1000")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no value is between --y-min and --y-max; nothing is drawn" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--metric", "t", "--unit", "p=hPa"], "--unit p=…: p is not drawn; add --metric p"),
+        (["--metric", "t", "--unit", "t="], "'t=' is neither a unit, such as °C, nor METRIC=UNIT"),
+        (["--metric", "t", "--y-min", "2", "--y-max", "2"], "--y-min 2 is not below --y-max 2"),
+        (["--metric", "t", "--y-min", "nan"], "'nan' is not a finite number"),
+        (["--metric", "t", "--metric", "p", "--y-min", "2"], "are for one value axis"),
+        (
+            [option for n in range(9) for option in ("--metric", f"m{n}")],
+            "9 charts are more than people can",
+        ),
+    ],
+)
+def test_wrong_usage(options: list[str], message: str) -> None:
+    """The error says what to change, before the table is opened."""
+    result = run(TableName("p", "i", "t"), "plot", "s", *options, *DAY)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())

@@ -5,6 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
+from pipeline.cli.output import Output
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.windows import HOURLY
 from pipeline.reading import views as read_views
@@ -22,11 +23,11 @@ def test_foreign_names(capsys, monkeypatch, view, record, width, several):
     """Foreign names are escaped in tables, blocks and JSON."""
     terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False, emoji=False)
     monkeypatch.setattr(read_views, "out", terminal)
-    print_records([record], view, as_json=False, several=several)
+    print_records([record], view, Output.TABLE, several=several)
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
     assert r"a[red]\x9b" in "".join(line.strip() for line in lines)
-    print_records([record], view, as_json=True, several=several)
+    print_records([record], view, Output.JSON, several=several)
     line = capsys.readouterr().out
     assert line.removesuffix("\n").isprintable()
     assert json.loads(line)["sensor_id"] == NAME

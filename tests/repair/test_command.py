@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -467,6 +468,30 @@ def test_windows_that_a_job_may_still_write(bigtable):
     assert repaired(name, *around, "--force")[1]["checked"] == 3 * 9
 
 
+def test_an_audit_that_checks_nothing_fails(bigtable):
+    """The window in progress is skipped even if no job runs; the line names --force, which includes it. A dry run that
+    checked nothing says so, with exit code 1, whatever the cause."""
+    name, schema = table_of("tiers = { 1h = 'hours' }")
+    hour = HOURLY.start_of(time.time_ns() // 1000)
+    write(name, raw_rows(schema, [Event("a", hour, {"t": 1.0}, {})]))
+    around = ("--from", format_time(hour), "--to", format_time(hour + 2 * HOUR), "--dry-run", "--allowed-lateness=0s")
+    result = run(name, *around)
+    assert result.exit_code == 1
+    assert re.search("skipped, for each sensor: .* of 1h .* have not ended yet; --force includes them", result.stdout)
+    assert "0 windows checked" in result.stdout
+    assert result.stderr == "nothing was checked: all windows of the range were skipped\n"
+    forced = run(name, *around, "--force")
+    assert forced.stdout.endswith("\n1 window checked, 1 wrong, nothing written\n")
+    within = run(name, "--from", format_time(hour + MINUTE), "--to", format_time(hour + 2 * MINUTE), "--dry-run")
+    assert within.exit_code == 1
+    assert within.stderr == "nothing was checked: no window that lies entirely between --from and --to has rows\n"
+    assert run(name, "--listed", "--dry-run").exit_code == 0
+    write(name, [work_row(schema.tiers[0], "a", hour)])
+    listed = run(name, "--listed", "--dry-run")
+    assert listed.exit_code == 1
+    assert "nothing was checked: a running job may still write the listed windows" in listed.stderr
+
+
 def test_windows_that_may_be_collected(bigtable):
     """Repair skips and reports windows whose raw rows may be collected in part."""
     name, schema = table_of()
@@ -537,6 +562,8 @@ def test_many_slices_are_the_same(written, monkeypatch):
              "--sdk_container_image=i"],
             "--report is required on Dataflow",
         ),
+        ([*TWO_DAYS, "--sensor", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only"),
+        ([*TWO_DAYS, "--allowed-lateness", "999999999d"], "'999999999d' is longer than 36500d"),
     ],
 )  # fmt: skip
 def test_wrong_usage(bigtable, arguments, reported):
@@ -548,11 +575,9 @@ def test_wrong_usage(bigtable, arguments, reported):
 
 def test_problems_are_one_line(bigtable):
     """A missing table, or one without tiers."""
-    result = run(TableName("test-project", "test-instance", "none"), *TWO_DAYS)
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: table projects/test-project/instances/test-instance/tables/none does not exist\n",
-    )
+    none = TableName("test-project", "test-instance", "none")
+    result = run(none, *TWO_DAYS)
+    assert (result.exit_code, result.stderr) == (1, f"Error: {none.is_missing}\n")
     name, _ = table_of("[tiers]")
     result = run(name, *TWO_DAYS)
     assert result.exit_code == 1
@@ -654,7 +679,7 @@ def test_windows_of_foreign_rows_are_listed(written):
         "a 1d 2026-02-17T00:00:00Z foreign raw rows: left as it is",
         "a 1h 2026-02-17T00:00:00Z foreign raw rows: left as it is",
         "52 windows checked, 0 wrong, 0 rewritten",
-        "1 foreign rows; 2 windows left as they are, since foreign rows may belong to them",
+        "1 foreign row; 2 windows unchanged, since foreign rows may belong to them",
         "work list: 0 windows settled, 1 left",
     ]
     assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells

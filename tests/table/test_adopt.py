@@ -110,7 +110,7 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
         "checked all 36 raw rows",
         "checked all 9 aggregate rows of 1h",
         "checked 0 rows of the work list",
-        "compared 9 windows with their raw rows",
+        "compared 9 windows with the raw rows",
     ]
     assert dry.stdout.splitlines() == [*reported, f"table {foreign} fits; nothing was changed"]
     done = run("adopt", foreign)
@@ -142,7 +142,7 @@ def test_a_table_without_rows(foreign: TableName) -> None:
 
 def test_no_table(name: TableName) -> None:
     result = run("adopt", name)
-    assert (result.exit_code, result.stderr) == (1, f"Error: table {name} does not exist\n")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {name.is_missing}\n")
 
 
 def test_another_program_is_first(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> No
     result = run("create", name, *TALL_FLAGS, "--apply")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == "It has no rows: you can delete it and create it again."
-    run("delete", name)
+    run("delete", name, "--yes")
     assert run("create", name, *TALL_FLAGS).exit_code == 0
 
 

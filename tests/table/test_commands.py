@@ -11,20 +11,29 @@ from pipeline.cloud.names import TableName
 from tests.table.running import arguments, create, run
 
 
-@pytest.mark.parametrize("command", ["describe", "delete", "diff"])
-def test_a_missing_table_is_one_line(name: TableName, command: str) -> None:
-    """Describing or deleting a missing table is one line on standard error, and exit code 1."""
+@pytest.mark.parametrize("command", ["describe", "diff", "adopt"])
+def test_a_missing_table_is_one_line_with_the_command_that_creates_it(name: TableName, command: str) -> None:
+    """A missing table is one line on standard error, and exit code 1. The line says how to create the table."""
     result = run(command, name)
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr == f"Error: table {name} does not exist\n"
+    assert result.stderr == (
+        f"Error: table {name} does not exist; create it with: tidetable table create --project {name.project} "
+        f"--instance {name.instance} --table {name.table}\n"
+    )
+
+
+def test_a_missing_table_cannot_be_deleted(name: TableName) -> None:
+    """Whoever deletes a missing table does not need the command that creates it."""
+    result = run("delete", name, "--yes")
+    assert (result.exit_code, result.output) == (1, f"Error: table {name} does not exist\n")
 
 
 @pytest.mark.parametrize("command", ["create", "describe", "delete", "diff"])
 def test_an_unreachable_server_is_one_line(name: TableName, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command reports an unreachable server in one line, with exit code 1."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
-    result = run(command, name)
+    result = run(command, name, *(["--yes"] if command == "delete" else []))
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
     assert f"table {name}: the server cannot be reached" in result.stderr
@@ -43,12 +52,15 @@ def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> No
         assert result.stderr.count("\n") == 1
 
 
-def test_delete_does_not_ask_a_script(name: TableName) -> None:
-    """If standard input is not a terminal, delete does not ask."""
+def test_delete_without_a_terminal_needs_yes(name: TableName) -> None:
+    """If standard input is not a terminal, delete deletes nothing without --yes, and asks nothing with it."""
     create(name, raw="never")
     result = run("delete", name)
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"table {name} deleted\n"
+    assert result.exit_code == 2, result.output
+    assert "pass --yes" in result.stderr
+    assert tables.find(name) is not None
+    result = run("delete", name, "--yes")
+    assert (result.exit_code, result.output) == (0, f"table {name} deleted\n")
     assert tables.find(name) is None
 
 

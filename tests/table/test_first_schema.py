@@ -66,7 +66,7 @@ def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options:
     diff = [json.loads(line) for line in run("diff", name, *options, "--json").stdout.splitlines()]
     assert (diff[0]["schema"], diff[0]["safe"]) == (None, False)
 
-    run("delete", name)
+    run("delete", name, "--yes")
     create(name, raw="maxage=90d")
     assert run("create", name, *options, "--apply").exit_code == 0
     assert run("diff", name, *options).exit_code == 0

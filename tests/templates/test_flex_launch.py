@@ -18,6 +18,7 @@ from apache_beam.utils.timestamp import Timestamp
 from packaging.requirements import Requirement
 
 from tests.job.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
+from tests.linking import link
 from tests.templates.dockerfile import ROOT, environment, instructions
 from tests.templates.metadata_server import ACCOUNT, running_metadata_server
 
@@ -95,11 +96,7 @@ class Image:
             if requirement.marker is None or requirement.marker.evaluate():
                 distribution = metadata.distribution(requirement.name)
                 assert distribution.version in requirement.specifier
-                for file in distribution.files or ():
-                    if ".." not in file.parts and file.suffix != ".pyc":
-                        target = packages / file
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        target.symlink_to(distribution.locate_file(file))
+                link(distribution, packages)
         pip = self._bin / "pip"
         pip.write_text(f"#!{self._bin}/python\nimport runpy\nrunpy.run_module('pip', run_name='__main__')\n")
         pip.chmod(0o755)

@@ -10,9 +10,9 @@ from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
 from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Record
-from pipeline.core.mapping.paths import Field, Path, PathError, Root, Step
+from pipeline.core.mapping.paths import Field, Path, PathError, Root
 from pipeline.core.mapping.plan import Plan, written
-from pipeline.core.mapping.resolve import Names, Resolver
+from pipeline.core.mapping.resolve import Names, Resolver, leaves_out_none
 from pipeline.core.mapping.scope import (
     ENVELOPE,
     ROOT,
@@ -35,7 +35,7 @@ from pipeline.core.mapping.values import (
     text_of,
     time_of,
 )
-from pipeline.core.mapping.writers import fixed, labelled, starred
+from pipeline.core.mapping.writers import fixed, labelled, starred, whole
 from pipeline.core.messages import Message
 
 
@@ -55,6 +55,15 @@ class Use(NamedTuple):
     node: Node
     names: Names
     of_star: bool = False
+
+
+class _OfStar(NamedTuple):
+    """What a star stands for, at a depth of the scope; ``whole`` returns all of it at once, where that is possible."""
+
+    depth: int
+    items_of: ScopeGetter
+    convert: Getter
+    whole: ScopeGetter | None
 
 
 class Compiler:
@@ -135,41 +144,47 @@ class Compiler:
         return name_of
 
     def _add_star(self, key: str, entry: Entry, *, is_reading: bool) -> None:
-        of_depth: dict[int, list[tuple[ScopeGetter, Getter]]] = {}
-        for source in entry.value:
-            path = source.path
-            if path is None:
-                continue
-            try:
-                level, steps = self._branch.level_of(path)
-                base = self._branch.names[level]
-                fixed = len(base) + _fields(steps)
-                leaves_out = self._leaves_out(fixed)
-                found = self._resolver.resolve_star(self._branch.levels[level], steps, base, leaves_out)
-            except PathError as error:
-                self.unresolved[key, path] = str(error)
-                continue
-            for items in found:
-                if is_reading:
-                    convert = star_number_of(key, items.node, source, self._mapping)
-                else:
-                    convert = star_text_of(key, items.node, source)
-                if convert is not None:
-                    self.uses.append(Use(key, str(path), items.node, items.names, of_star=True))
-                    get, (_, holds) = items.get, self._when(f"{key}.when", source.when)
-                    of_depth.setdefault(level + ROOT, []).append(
-                        (conditional(at_depth(level + ROOT, get), holds), convert)
-                    )
+        found = [of_star for source in entry.value for of_star in self._of_star(key, source, is_reading=is_reading)]
+        takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
+        if takes_all and (values_of := found[0].whole):
+            self.plan.at(found[0].depth).writers.append(whole(values_of, is_reading=is_reading))
+            return
         name_of = self._namer(entry)
         # Of several sources, each name takes the first that has it; across levels, the message's own comes first.
-        for depth, sources in of_depth.items():
+        for depth in sorted({of_star.depth for of_star in found}):
+            sources = [(of_star.items_of, of_star.convert) for of_star in found if of_star.depth == depth]
             self.plan.at(depth).writers.append(
                 starred(sources, name_of, is_reading=is_reading, keeps_inexact=self._keeps)
             )
 
+    def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
+        path = source.path
+        if path is None:
+            return
+        try:
+            level, steps = self._branch.level_of(path)
+            names = self._branch.names[level]
+            leaves_out = self._leaves_out(len(names) + sum(isinstance(step, Field) for step in steps))
+            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, leaves_out)
+        except PathError as error:
+            self.unresolved[key, path] = str(error)
+            return
+        depth = level + ROOT
+        _, holds = self._when(f"{key}.when", source.when)
+        for items in found:
+            if is_reading:
+                convert = star_number_of(key, items.node, source, self._mapping)
+            else:
+                convert = star_text_of(key, items.node, source)
+            if convert is not None:
+                self.uses.append(Use(key, str(path), items.node, items.names, of_star=True))
+                is_whole = items.whole and convert is nodes.itself
+                values_of = conditional(at_depth(depth, items.whole), holds) if items.whole and is_whole else None
+                yield _OfStar(depth, conditional(at_depth(depth, items.get), holds), convert, values_of)
+
     def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
-        named = frozenset(names for names in self._named if len(names) >= fixed)
-        return named.__contains__ if named else (lambda _: False)
+        named = frozenset(names for names in self._named if len(names) > fixed)
+        return named.__contains__ if named else leaves_out_none
 
     def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
         """Compiles the first source that is set. Returns the deepest level that it reads, and the function."""
@@ -310,7 +325,3 @@ class Compiler:
             return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
 
         return max(depths), holds
-
-
-def _fields(steps: Iterable[Step]) -> int:
-    return sum(isinstance(step, Field) for step in steps)

@@ -113,41 +113,58 @@ class Plan:
 
     def run(self, run: Run, scope: Scope) -> None:
         """Makes the events of a message. Raises BadData for problems of the message itself."""
-        self._level(run, scope, 0, {}, {}, ())
+        readings: dict[str, float] = {}
+        metadata: dict[str, str] = {}
+        if self._is_left_out(self._levels[0], scope, readings, metadata):
+            run.skipped += 1
+        elif self._elements:
+            self._below(run, scope, 0, readings, metadata, ())
+        else:
+            self._add(run, scope, readings, metadata)
 
-    def _level(
+    @staticmethod
+    def _is_left_out(level: Level, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> bool:
+        """Adds what is read at a level, unless a condition leaves the element out. Returns whether it does."""
+        for skip in level.skips:
+            if skip(scope):
+                return True
+        for write in level.writers:
+            write(scope, readings, metadata)
+        return False
+
+    def _below(
         self,
         run: Run,
         scope: Scope,
-        level: int,
+        above: int,
         readings: dict[str, Any],
         metadata: dict[str, str],
         at: tuple[int, ...],
     ) -> None:
-        of_level = self._levels[level]
-        for skip in of_level.skips:
-            if skip(scope):
-                run.skipped += 1
-                return
-        for write in of_level.writers:
-            write(scope, readings, metadata)
-        if level == len(self._elements):
-            self._add(run, scope, readings, metadata)
-            return
-        elements = self._elements[level](scope[-1]) or ()
+        """Goes through the elements below the current one, which is at level ``above``, and those below them."""
+        elements = self._elements[above](scope[-1]) or ()
         run.elements += len(elements)
         if run.elements > MAX_ELEMENTS:
             raise BadData(
                 Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} elements at {self._path}"
             )
+        level = self._levels[above + 1]
+        is_last = above + 1 == len(self._elements)
+        scope = [*scope, None]
         for index, element in enumerate(elements):
-            inner = (*at, index)
+            scope[-1] = element
+            own, own_metadata = readings.copy(), metadata.copy()
             try:
-                self._level(run, [*scope, element], level + 1, dict(readings), dict(metadata), inner)
+                if self._is_left_out(level, scope, own, own_metadata):
+                    run.skipped += 1
+                elif is_last:
+                    self._add(run, scope, own, own_metadata)
+                else:
+                    self._below(run, scope, above + 1, own, own_metadata, (*at, index))
             except BadData as problem:
                 if problem.reason is Reason.TOO_MANY_ELEMENTS:
                     raise
-                run.problems.append(_located(problem, self._path, inner))
+                run.problems.append(_located(problem, self._path, (*at, index)))
 
     def _add(self, run: Run, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         sensor, time_us = self.sensor(scope), self.time(scope)

@@ -31,11 +31,13 @@ class Items(NamedTuple):
     """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
 
     ``names`` lead to the values, from the message; ``*`` for an element of a repeated field or an entry of a map.
+    ``whole`` returns all values by name at once, where that is faster; None elsewhere.
     """
 
     get: Callable[[Any], Iterable[tuple[str, Any]]]
     node: Node
     names: Names
+    whole: Callable[[Any], dict[str, Any]] | None = None
 
 
 class Resolver:
@@ -229,7 +231,7 @@ class Resolver:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, deep, after, (*names, "*"), leaves_out, within):
             get = _each_named(pairs, content, of_item.get, prefix, names, leaves_out)
-            yield Items(get, of_item.node, of_item.names)
+            yield Items(get, of_item.node, of_item.names, _whole_map(node, prefix, after, leaves_out))
 
     def _of_field(
         self,
@@ -285,6 +287,22 @@ class Resolver:
             yield Items(_named("", nodes.itself), item, names)
 
 
+def _whole_map(
+    node: Node, prefix: Names, after: tuple[Step, ...], leaves_out: Callable[[Names], bool]
+) -> Callable[[Any], dict[str, Any]] | None:
+    if prefix or after or leaves_out is not leaves_out_none or not isinstance(node, Entries):
+        return None
+    if node.key.kind != "string" or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
+        return None
+    # A comprehension costs half as much as dict() or items() of a protobuf map.
+    return lambda container: {name: container[name] for name in container}
+
+
+def leaves_out_none(names: Names) -> bool:  # noqa: ARG001 (the signature of what leaves out)
+    """Leaves out nothing."""
+    return False
+
+
 def _contents(content: Getter) -> Getter:
     return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
 
@@ -315,7 +333,8 @@ def _after(get: Getter, items: Items) -> Items:
         value = get(value)
         return () if value is None else of(value)
 
-    return Items(get_items, items.node, items.names)
+    whole = items.whole
+    return Items(get_items, items.node, items.names, whole and nodes.composed(get, whole))
 
 
 def _each_named(

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pipeline.core.events import BadData, Reason, shown
 from pipeline.core.mapping.document import UNITS, Mapping, MappingError, Source
-from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain
+from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, itself
 from pipeline.core.numbers import exact_float
 from pipeline.core.times import format_time, from_datetime, parse_time
 
@@ -80,7 +80,7 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
     if isinstance(node, Leaf):
         match node.kind:
             case "double" | "float":
-                return _unchanged
+                return itself
             case "bool" | "enum":
                 return float
             case "duration":
@@ -106,10 +106,6 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
         raise BadData(Reason.NOT_A_NUMBER, f"{key} is {_kind(value)}, not a number")
 
     return plain
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def _number_parser(key: str, mapping: Mapping, integer: Callable[[int], float]) -> Callable[[str], float]:
@@ -213,7 +209,7 @@ def leaf_text(leaf: Leaf) -> Getter:
     """Returns the function that returns the text of a leaf's value; of an enum's, the name."""
     match leaf.kind:
         case "string":
-            return _unchanged
+            return itself
         case "bool":
             return lambda value: "true" if value else "false"
         case "enum":

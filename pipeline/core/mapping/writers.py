@@ -20,24 +20,34 @@ def fixed(
     """Returns the writer of an entry under its own name."""
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        try:
-            value = value_of(scope)
-        except Inexact as inexact:
-            if not keeps_inexact:
-                raise
-            _put(metadata, name, inexact.text)
-            return
+        value = value_of(scope)
         if value is not None:
-            _put(readings if is_reading else metadata, name, value)
+            into = readings if is_reading else metadata
+            if name in into:
+                raise _collision(name)
+            into[name] = value
         elif required:
             raise BadData(Reason.MISSING_FIELD, f"{key} is required and not set")
 
-    return write
+    if not keeps_inexact:
+        return write
+
+    def write_or_keep(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        try:
+            write(scope, readings, metadata)
+        except Inexact as inexact:
+            _put(metadata, name, inexact.text)
+
+    return write_or_keep
+
+
+def _collision(name: str) -> BadData:
+    return BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
 
 
 def _put(into: dict[str, Any], name: str, value: Any) -> None:
     if name in into:
-        raise BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
+        raise _collision(name)
     into[name] = value
 
 
@@ -61,6 +71,25 @@ def labelled(
         name = name_of(label)
         if name is not None:
             _put(readings if is_reading else metadata, name, value)
+
+    return write
+
+
+def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
+    """Returns the writer of a map whose entries are readings or metadata as they are."""
+
+    def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        values = values_of(scope)
+        if not values:
+            return
+        into = readings if is_reading else metadata
+        if into:
+            for name, value in values.items():
+                _put(into, name, value)
+        else:
+            into.update(values)
+        if len(into) > MAX_READINGS:
+            raise BadData(Reason.TOO_MANY_READINGS, f"the event has more than {MAX_READINGS} values")
 
     return write
 

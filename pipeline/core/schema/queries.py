@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, groupby, islice
 
-from pipeline.core.events import LATEST_US
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
@@ -18,7 +18,7 @@ from pipeline.core.schema.scans import KeyBindings, Scan
 from pipeline.core.schema.seeks import ReadRows, skip_scan
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import RawKey
-from pipeline.core.schema.tokens import HOUR_US, MetricToken, SensorToken, TimeToken, Token
+from pipeline.core.schema.tokens import HOUR_US, MetadataToken, MetricToken, SensorToken, TimeToken, Token
 
 _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row contains all events of a span of time
 _MAX_PAGE_BUCKETS = 1000
@@ -72,7 +72,7 @@ def events_of_prefix(
     """Returns the events of all sensors whose ids have the prefix, by one scan: sensor by sensor, each newest first.
 
     Raises:
-        ValueError: at once, if row keys do not keep such sensors together, or nothing narrows the scan.
+        ValueError: at once, if row keys do not keep such sensors together.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     if "#" in sensor_prefix:  # would match one sensor's id and the start of the next field in its keys
@@ -86,16 +86,36 @@ def events_of_prefix(
             + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
             + "; list the sensors and read each of them"
         )
-    prefix = schema.keys.prefix(known, sensor_prefix)
-    if prefix == schema.keys.prefix(KeyBindings()):
-        raise ValueError("a prefix is needed: a query does not read the whole table")
-    selection = _selection(schema, query)
-    if selection.qualifier_range is None:
-        start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
-        selection = selection._replace(times_us=(start_us, end_us))  # the range of keys does not bound the time
-    known = replace(known, metrics=query.metrics or ())
-    scan = Scan([prefix_range(prefix)], not key.newest_first, schema.keys.pattern_of(known))
-    return _project(islice(_records(schema, read, scan, selection, query, known, on_foreign), query.limit), query)
+    ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
+    return _project(
+        islice(_events_of_keys(schema, read, ranges, known, query, on_foreign), query.limit),
+        query,
+    )
+
+
+def events_of_all(
+    schema: TableSchema, read: ReadRows, query: Query, on_foreign: OnForeign = raise_foreign
+) -> Iterator[RawRecord]:
+    """Returns the events of all sensors, on every schema.
+
+    If keys have the sensor and then the time, one scan reads them sensor by sensor, each newest first. If a metric
+    comes before the time, costs a scan for each sensor as well. If keys begin with the time, the order is that of time,
+    the newest first.
+
+    Raises:
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
+    """
+    if schema.key.time_first:
+        found = _events_of_span(schema, read, query, on_foreign)
+    elif schema.key.supports_prefix_scan:
+        found = _events_of_keys(schema, read, _raw_keys(), KeyBindings(), query, on_foreign)
+    else:
+        found = (
+            event
+            for known in _places(schema, read, on_foreign)
+            for event in _events_of(schema, read, known, replace(query, limit=None), on_foreign)
+        )
+    return _project(islice(found, query.limit), query)
 
 
 def sensors_of(
@@ -122,6 +142,61 @@ def sensors_of(
         if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
     )
     return _each_once(of_prefix)
+
+
+def _events_of_keys(
+    schema: TableSchema,
+    read: ReadRows,
+    ranges: list[KeyRange],
+    known: KeyBindings,
+    query: Query,
+    on_foreign: OnForeign,
+) -> Iterator[RawRecord]:
+    """Returns the events of ranges of keys that hold all rows of their sensors."""
+    selection = _selection(schema, query)
+    if selection.qualifier_range is None:
+        start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
+        selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
+    known = replace(known, metrics=query.metrics or ())
+    reverse = not schema.key.newest_first
+    scan = Scan(ranges[::-1] if reverse else ranges, reverse, schema.keys.pattern_of(known))
+    return _records(schema, read, scan, selection, query, known, on_foreign)
+
+
+def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreign: OnForeign) -> Iterator[RawRecord]:
+    """Returns the events of a schema whose keys begin with the time, the newest times first."""
+    selection = _selection(schema, query)
+    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
+        return  # as in _events_of
+    first, matches = schema.key.times[0], _matcher(query)
+    everywhere = schema.keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
+    ranges = _raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
+    for key_range in ranges:
+        rows = read(key_range, selection, None, None, reverse=not first.newest_first)
+        # The parts of an event share the first time in their keys, but need not be next to each other.
+        for _, same in groupby(parsed_rows(schema, rows, on_foreign), key=lambda pair: first.floor(pair[0].time_us)):
+            events = schema.identity.merged(chain.from_iterable(records for _, records in same))
+            yield from filter(matches, events)
+
+
+def _raw_keys() -> list[KeyRange]:
+    """Returns the ranges between the table's own rows, which begin with a reserved segment."""
+    reserved = [prefix_range(f"{segment}#".encode()) for segment in sorted(RESERVED_SENSOR_IDS)]
+    ends = [*(each.start for each in reserved), b""]
+    return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
+
+
+def _places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
+    """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each."""
+    before = schema.key.parts[: schema.key.index(TimeToken)]
+    kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
+    names = {part.name for part in before if isinstance(part, MetadataToken)}
+    seen = set()
+    for raw_key in _first_keys(schema, read, KeyBindings(), kind, on_foreign):
+        metadata = {name: text for name, text in raw_key.metadata.items() if name in names}
+        if (place := (raw_key.sensor_id, *metadata.values())) not in seen:
+            seen.add(place)
+            yield KeyBindings(raw_key.sensor_id, None, metadata)
 
 
 def _each_once(texts: Iterable[str]) -> Iterator[str]:

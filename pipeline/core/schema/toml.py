@@ -29,8 +29,6 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import tomlkit
-
 from pipeline.core.durations import format_interval, parse_interval
 from pipeline.core.events import MAX_METADATA, MAX_READINGS
 from pipeline.core.schema.family_rules import FamilyRules
@@ -102,6 +100,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
 
 def format_schema(schema: TableSchema) -> str:
     """Returns the schema as TOML; equal schemas have equal text. ``parse_schema`` reads it back."""
+    import tomlkit  # only writing needs it, and every command would wait for it
+
     return tomlkit.dumps(document_of(schema))
 
 

@@ -39,7 +39,7 @@ def count(name: TableName, keys: KeyRange) -> int:
     key_only = {"chain": {"filters": [{"cells_per_row_limit_filter": 1}, {"strip_value_transformer": True}]}}
     request = ReadRowsRequest(table_name=str(name), filter=RowFilter(key_only))
     request.rows.row_ranges.append({"start_key_closed": keys.start, "end_key_open": keys.end})
-    with bigtable_client(name.project) as client:
+    with bigtable_client() as client:
         return sum(
             chunk.commit_row for response in client.read_rows(request) for chunk in ReadRowsResponse.pb(response).chunks
         )

@@ -74,7 +74,7 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
         with (
             tempfile.TemporaryDirectory() as directory,
             running_job([*flags, *program.flags], Path(directory) / "log"),
-            bigtable_client(resources.table.project) as client,
+            bigtable_client() as client,
         ):
             with Publisher(resources.topic) as publisher:
                 publisher.send_batch(messages[:1])

@@ -14,7 +14,7 @@ from pipeline.core.records import RawRecord
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.queries import Query, events_of, events_of_prefix, sensors_of
+from pipeline.core.schema.queries import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.stats import WindowStats
@@ -255,17 +255,46 @@ def test_prefix(schema, events):
     assert len(records) == len(inside)
 
 
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@settings(max_examples=3, deadline=None)
+@given(events=feeds(), metrics=st.sampled_from([None, ("humidity", "t")]))
+def test_all_sensors(schema, events, metrics):
+    """Every event of the range is returned once and whole, whatever the schema; the table's own rows are skipped."""
+    table = table_of(schema, events)
+    stats = WindowStats()
+    stats.add({"t": 1.0})
+    table.write(aggregate_row(HOURLY, "a", HOURLY.start_of(START_US), stats, "raw"))
+    query = Query(START_US, START_US + 2 * DAY_US, metrics)
+    records = list(events_of_all(schema, table, query))
+    expected = [expected_record(schema, event) for event in events]
+    if metrics:
+        of_metrics = ({metric: r.readings[metric] for metric in metrics if metric in r.readings} for r in expected)
+        expected = [
+            replace(record, readings=readings, metadata={})
+            for record, readings in zip(expected, of_metrics, strict=True)
+            if readings
+        ]
+    inside = [record for record in expected if query.start_us <= record.event_time_us < query.end_us]
+    if not schema.key.time_first:
+        for sensor in {record.sensor_id for record in inside}:
+            of_sensor = [record for record in records if record.sensor_id == sensor]
+            assert [r.event_time_us for r in of_sensor] == sorted((r.event_time_us for r in of_sensor), reverse=True)
+    order = lambda record: (record.sensor_id, record.event_time_us)  # noqa: E731
+    assert same(sorted(records, key=order), sorted(inside, key=order))
+    assert len(list(events_of_all(schema, table, replace(query, limit=2)))) == min(len(inside), 2)
+
+
 @pytest.mark.parametrize(
     ("key", "prefix", "message"),
     [
-        ("{sensor_id}#{reverse_us}", "", "a prefix is needed"),
-        ("site-7#{sensor_id}#{reverse_us}", "", "a prefix is needed"),
         ("{sensor_id}#{reverse_us}", "a#82", "a sensor id contains no '#'"),
+        ("{sensor_id}#{metric}#{reverse_us}", "a", "do not keep these sensors together"),
     ],
 )
 def test_an_invalid_prefix(key, prefix, message):
-    """Text that begins every key is no prefix of sensor ids, and neither is text that goes beyond a sensor's id."""
-    schema = replace(TableSchema.default(), key=KeyTemplate.parse(key))
+    """Text that goes beyond a sensor's id is no prefix of sensor ids; other keys keep no sensors together."""
+    layout = LAYOUTS["tall" if "{metric}" in key else "wide"]
+    schema = replace(TableSchema.default(), key=KeyTemplate.parse(key), layout=layout)
     with pytest.raises(ValueError, match=message):
         events_of_prefix(schema, Memory(), prefix, Query())
 

@@ -1,0 +1,130 @@
+"""Draws charts as text for a terminal."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.charts.charts import (
+    MAX_SERIES,
+    BandPoint,
+    Chart,
+    Series,
+    common_span_us,
+    drawable,
+    shortened,
+    span_text,
+    value_axis,
+    value_format,
+)
+from pipeline.charts.time_ticks import time_ticks
+from pipeline.core.durations import format_interval
+
+_MARKS = "•x+o*#%@"  # of several series; text has no colours
+assert len(_MARKS) == MAX_SERIES  # noqa: S101
+
+
+class _Dot(NamedTuple):
+    x: float  # position on the time axis, from 0 to 1
+    y: float
+
+
+def terminal_chart(charts: Sequence[Chart], width: int = 80, height: int = 18) -> str:
+    """Returns the charts as text below each other, each ``width`` characters wide and ``height`` lines high.
+
+    They share the time axis. The last line of each is its legend. ``width`` must be at least 60.
+    """
+    span = common_span_us(charts)
+    return "\n\n".join(_chart(chart, span, width, height) for chart in charts)
+
+
+def _chart(chart: Chart, span_us: tuple[int, int], width: int, height: int) -> str:
+    import plotext
+
+    start, end = span_us
+    drawn = drawable(chart, span_us, max_steps=width)
+    bottom, top = value_axis(drawn)
+    if len(drawn.series) == 1:
+        marked = _one(drawn, span_us, (top - bottom) / (2 * height), width)
+    else:
+        marked = _several(drawn, span_us, width)
+    visible = {label: [dot for dot in dots if bottom <= dot.y <= top] for label, dots in marked.items()}
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(width, height - 3)
+    plotext.xlim(0, 1)
+    plotext.ylim(bottom, top)
+    for label, dots in visible.items():
+        if dots:
+            plotext.scatter([dot.x for dot in dots], [dot.y for dot in dots], marker=label[0])
+    values = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
+    plotext.yticks(values, [format(value, value_format(bottom, top)) for value in values])
+    ticks = time_ticks(start, end, width)
+    plotext.xticks([(time_us - start) / (end - start) for time_us in ticks], list(ticks.values()))
+    lines = plotext.uncolorize(plotext.build()).splitlines()
+    legend = _legend([label for label, dots in visible.items() if dots], width)
+    title = shortened(chart.title, width)
+    lines = [title.center(width), *lines, span_text(start, end).center(width), *legend]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dict[str, list[_Dot]]:
+    """Returns the dots of a single series by their label in the legend, whose first character marks them."""
+    [series] = chart.series
+    by = format_interval(chart.window_us)
+    shade, means = _dots(series.band, chart.window_us, span_us, step, 2 * width)
+    events = _events(series, span_us)
+    # Later marks cover earlier ones; many events would cover the mean.
+    marked = {f"░ minimum to maximum of {by}": shade, f"━ mean of {by}": means, "• event": events}
+    if len(events) > 2 * width:
+        marked[f"━ mean of {by}"] = marked.pop(f"━ mean of {by}")
+    return {label: dots for label, dots in marked.items() if dots}
+
+
+def _several(chart: Chart, span_us: tuple[int, int], width: int) -> dict[str, list[_Dot]]:
+    """Returns the means of each series, or its events if it has no windows."""
+    by = format_interval(chart.window_us)
+    marked = {}
+    for mark, series in zip(_MARKS, chart.series, strict=False):
+        if series.band:
+            _, means = _dots(series.band, chart.window_us, span_us, math.inf, width)
+            marked[f"{mark} {series.name}, mean of {by}"] = means
+        elif series.readings:
+            marked[f"{mark} {series.name}, events"] = _events(series, span_us)
+    return marked
+
+
+def _events(series: Series, span_us: tuple[int, int]) -> list[_Dot]:
+    start, end = span_us
+    return [_Dot((reading.time_us - start) / (end - start), reading.value) for reading in series.readings]
+
+
+def _dots(
+    band: Sequence[BandPoint], window_us: int, span_us: tuple[int, int], step: float, columns: int
+) -> tuple[list[_Dot], list[_Dot]]:
+    """Returns the band and the mean as dots, dense enough to fill every character cell that they cover."""
+    start, end = span_us
+    shade, means = [], []
+    for point in band:
+        within = (max(point.start_us, start), min(point.start_us + window_us, end))
+        first, last = ((time_us - start) / (end - start) * columns for time_us in within)
+        for column in range(math.ceil(first), max(math.ceil(last), math.ceil(first) + 1)):
+            x = column / columns
+            levels = int((point.maximum - point.minimum) / step)
+            shade += [_Dot(x, point.minimum + step * level) for level in range(levels + 1)]
+            shade.append(_Dot(x, point.maximum))
+            if math.isfinite(point.mean):
+                means.append(_Dot(x, point.mean))
+    return shade, means
+
+
+def _legend(labels: list[str], width: int) -> list[str]:
+    """Returns the legend: in one line, or in a line for each label if it is too long."""
+    line = "   ".join(labels)
+    lines = [line] if len(line) <= width else [shortened(label, width) for label in labels]
+    return [each.center(width) for each in lines]
+
+
+def _value_ticks(bottom: float, top: float) -> list[float]:
+    from matplotlib.ticker import MaxNLocator
+
+    return list(MaxNLocator(6).tick_values(bottom, top))

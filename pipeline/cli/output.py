@@ -1,0 +1,83 @@
+"""``--output``: prints records as CSV or Parquet, or leaves it to the command to print a table or lines of JSON."""
+
+import functools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipeline.cli.console import print_json_line
+from pipeline.cli.options import Command
+from pipeline.core.text import json_line, plain
+from pipeline.formats.tabular import write_csv, write_parquet
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Output(StrEnum):
+    """The format in which records are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def output_option(command: Command) -> Command:
+    """Adds ``--output``, and ``--json`` as its short form; passes ``output``, an Output, to the command."""
+
+    @click.option(
+        "--output",
+        type=click.Choice([each.value for each in Output]),
+        default=Output.TABLE.value,
+        show_default=True,
+        help="The format. Tables round numbers to six digits; the others are exact.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record: --output json.")
+    @functools.wraps(command)
+    def with_output(*args: Any, output: str, as_json: bool, **kwargs: Any) -> Any:
+        if as_json and output not in (Output.TABLE, Output.JSON):
+            raise click.UsageError(f"--json is short for --output json; remove it, or --output {output}")
+        if output == Output.PARQUET and on_terminal():
+            raise click.UsageError("Parquet is not text: redirect standard output to a file, as in > readings.parquet")
+        return command(*args, output=Output.JSON if as_json else Output(output), **kwargs)
+
+    return with_output
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def print_arrow(table: "pyarrow.Table", output: Output) -> None:
+    """Prints a table as CSV or Parquet. On a terminal, unprintable characters of CSV are escaped."""
+    sys.stdout.flush()
+    if output == Output.PARQUET:
+        write_parquet(table, sys.stdout.buffer)
+    else:
+        write_csv(table, _Terminal() if on_terminal() else sys.stdout)
+
+
+def print_flat(records: Iterable[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
+    """Prints JSON objects in any format but a table. In CSV and Parquet, nested values become JSON text."""
+    if output == Output.JSON:
+        for record in records:
+            print_json_line(dict(record))
+        return
+    import pyarrow  # slow to import
+
+    listed = list(records)
+    print_arrow(pyarrow.table({name: [_flat(record[name]) for record in listed] for name in columns}), output)
+
+
+def _flat(value: Any) -> Any:
+    return json_line(value) if isinstance(value, list | dict) else value
+
+
+class _Terminal:
+    def write(self, text: str) -> None:
+        sys.stdout.write(plain(text.removesuffix("\n")) + "\n")

@@ -1,0 +1,111 @@
+"""Runs the commands of the pages that are tasks, as they are on the page, against the emulators."""
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from google.cloud.pubsub_v1 import PublisherClient
+
+from pipeline.cloud import tables
+from pipeline.cloud.names import TableName
+from pipeline.cloud.publisher import Publisher
+from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.subscriber import subscriber_client
+from pipeline.core.dead_letters import REPLAYS, dead_letter
+from pipeline.core.events import BadData, Event, Reason, decode, sensor_event
+from pipeline.core.messages import Message
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.times import from_datetime, parse_time
+from tests.cloud.test_reader import write
+from tests.lasting import lasting
+
+ROOT = Path(__file__).parent.parent
+PROJECT = "projects/my-project"
+T = parse_time("2026-02-17T10:00:00Z")
+
+
+def run(page: str, folder: Path, **dates: str) -> str:
+    """Runs the page's commands in a folder, and returns what they print; the first that fails ends them.
+
+    Dates replace those of the page, whose events Bigtable would collect because of their age.
+    """
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE))
+    commands = commands.replace("2026-02-01", dates.get("start", "")).replace("2026-03-01", dates.get("end", ""))
+    (folder / ".venv").symlink_to(sys.prefix)
+    done = subprocess.run(
+        ["bash", "-e"], input=commands, cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def create_topic(name: str) -> str:
+    topic = f"{PROJECT}/topics/{name}"
+    PublisherClient().create_topic(name=topic)
+    subscriber_client().create_subscription({"name": f"{PROJECT}/subscriptions/{name}", "topic": topic})
+    return topic
+
+
+@pytest.mark.usefixtures("bigtable", "in_checkout")
+def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
+    """The corrected event arrives on the job's input with its attributes, and in the table."""
+    letters = create_topic("dead-letters")
+    create_topic("events")
+    if tables.find(name := TableName("my-project", "my-instance", "sensors")) is None:  # the other page uses it too
+        tables.create(name, lasting(TableSchema.default()))
+    event = sensor_event("hall#2", T, {"temperature": 21.5}, {"serial": "0012"})
+    problem = BadData(Reason.INVALID_SENSOR_ID, "no good")
+    with Publisher(letters) as publisher:
+        message = Message(event.SerializeToString(), {"site": "north", "event_id": "e1"})
+        publisher.send(dead_letter(message, problem, "DecodeMessages", datetime.now(UTC)))
+    printed = run("mend-a-message.md", tmp_path)
+    assert "1 dead letter written to letters.ndjson, 1 of them acknowledged" in printed
+    assert "1 event in 1 message published" in printed
+    [received] = (
+        subscriber_client().pull(subscription=f"{PROJECT}/subscriptions/events", max_messages=10).received_messages
+    )
+    sent = Message(received.message.data, dict(received.message.attributes))
+    assert list(decode(sent)) == [sensor_event("hall-2", T, {"temperature": 21.5}, {"serial": "0012"})]
+    assert (sent.attributes["site"], sent.attributes[REPLAYS]) == ("north", "1")
+    assert sent.attributes["event_id"] != "e1"
+    with SensorTable.open("my-project", "my-instance", "sensors") as table:
+        assert table.latest("hall-2").metadata == {"serial": "0012"}
+
+
+@pytest.mark.usefixtures("in_checkout")
+def test_move_a_table(bigtable: str, tmp_path: Path) -> None:
+    """Every event is in the new table, the audit finds nothing wrong, and both tables print the same."""
+    name = TableName("my-project", "my-instance", "sensors")
+    schema = TableSchema.default()
+    if tables.find(name) is None:  # the other page uses the name too
+        tables.create(name, lasting(schema))
+    now = datetime.now(UTC)
+    start_us = from_datetime(now - timedelta(days=3)) // 3_600_000_000 * 3_600_000_000
+    events = [
+        Event(
+            f"balloon-{n}",
+            start_us + i * 60_000_000,
+            {"temperature": 20 + i / 7},
+            {"location": "north", "serial": "007"},
+        )
+        for n in (7, 8)
+        for i in range(90)
+    ]
+    write(name, [row for event in events for row in schema.rows(event)])
+    dates = {"start": f"{now - timedelta(days=9):%F}", "end": f"{now:%F}"}
+    printed = run("move-a-table.md", tmp_path, **dates)
+    assert "180 events: 180 raw rows" in printed
+    lines = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
+    assert {line["sensor_id"] for line in lines} >= {"balloon-7", "balloon-8"}
+    assert (tmp_path / "new.csv").read_text().count("\n") == 91
+    with SensorTable.open("my-project", "my-instance", "by-location") as table:
+        assert len(list(table.range("balloon-8", start_us, start_us + 10**10, metadata={"location": "north"}))) == 90
