@@ -33,7 +33,9 @@ COMMANDS = {
     "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
     "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a file, or exported dead letters."),
+    "publish": Entry(
+        "Feed", "pipeline.local.publish:publish", "Publish readings from a file, or exported dead letters."
+    ),
     "backfill": Entry(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),
