@@ -8,6 +8,7 @@ from typing import NoReturn
 # The packages of the extras that commands import; pyproject.toml declares them.
 EXTRAS = {
     "apache_beam": "beam",
+    "grpc_tools": "beam",
     "click": "cli",
     "rich": "cli",
     "matplotlib": "charts",
