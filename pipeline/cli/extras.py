@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 # The packages of the extras that commands import; pyproject.toml declares them.
 EXTRAS = {
     "apache_beam": "beam",
+    "grpc_tools": "beam",
     "click": "cli",
     "rich": "cli",
     "matplotlib": "charts",

@@ -86,11 +86,12 @@ def test_extras_are_those_of_the_project():
     }
     # Whoever lacks the Dataflow client lacks Beam, which is imported first.
     assert packages.pop("google_cloud_dataflow_client") == "beam"
+    packages["grpc_tools"] = packages.pop("grpcio_tools")
     assert packages == extras.EXTRAS
 
 
 def test_the_job_needs_only_beam():
     """Jobs are launched and run where no other extra is installed, as in the image."""
     script = "".join(f"import {module}\n" for module in IN_THE_IMAGE)
-    ran = run_without([*(extras.EXTRAS.keys() - {"apache_beam"}), "pandas"], script)
+    ran = run_without([*(extras.EXTRAS.keys() - {"apache_beam", "grpc_tools"}), "pandas"], script)
     assert ran.returncode == 0, ran.stderr
