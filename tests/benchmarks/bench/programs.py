@@ -62,7 +62,9 @@ PROGRAMS = (
     Program("bulk", "(5) Tidetable, bulk", "tidetable", 100, flags=_BULK, builds=True),
     Program("bulk_single", "(5) Tidetable, bulk", "tidetable", 1, _HALF, flags=_BULK, builds=True),
     Program("mapped", "(6) Tidetable, bulk, mapped protobuf", "mapped", 100, flags=("protobuf", *_BULK), builds=True),
-    Program("mapped_json", "(7) Tidetable, bulk, mapped JSON", "mapped", 100, _HALF, flags=("json", *_BULK), builds=True),
+    Program(
+        "mapped_json", "(7) Tidetable, bulk, mapped JSON", "mapped", 100, _HALF, flags=("json", *_BULK), builds=True
+    ),
     Program("bytewax", "(8) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
 )
 

@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent
 
 
 def prepare(messages: list[PubsubMessage], kind: str, *more: str) -> Callable[[TableName], Callable[[], None]]:
-    """Returns what :func:`tidetable.prepare` does, for the same events in messages of a kind: ``protobuf`` or ``json``."""
+    """Returns what ``tidetable.prepare`` does, for the same events in messages of a kind: ``protobuf`` or ``json``."""
     if kind == "json":
         flags = [f"--message_mapping={_HERE / 'json.toml'}"]
         mapped = [_as_json(message) for message in messages]
