@@ -5,7 +5,7 @@ unchanged or as :func:`replay_of` returns it. What does not fit is cut by these 
 
 1. Attributes that Tidetable adds are never dropped.
 2. Original attributes are dropped if they exceed 100 attributes, 256 bytes per key, 1024 bytes per value or 10 MB per
-   message. The attributes that Tidetable reads are kept first, then the others by name.
+   message. The attributes that Tidetable or a mapping reads are kept first, then the others by name.
 3. The end of the payload is cut only if the payload leaves no room for the attributes that Tidetable adds.
 
 ``dead_letter_detail`` lists what was cut.
@@ -17,6 +17,8 @@ Beam's DirectRunner would pass them as arguments. :func:`original_of` restores t
 ``dead_letter_replays`` counts how often a message was replayed. If it is refused again, its dead letter keeps the
 count. A dead letter that arrives unchanged was replayed too, so it adds one. A count that keeps growing this way
 reveals a topic whose dead letters flow back into the job's input: see :func:`returns_too_often`.
+
+``dead_letter_publish_time`` is when the message was published first: a replay keeps it, and so does another refusal.
 """
 
 import re
@@ -24,7 +26,15 @@ from collections.abc import Callable, Mapping, Set
 from datetime import datetime
 
 from pipeline.core.events import BadData
-from pipeline.core.messages import ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.messages import (
+    ENCODING,
+    EVENT_ID,
+    EVENT_TIME,
+    EVENT_TYPE,
+    MESSAGE_TYPE,
+    SCHEMA_REVISION,
+    Message,
+)
 from pipeline.core.outgoing import event_time_of
 from pipeline.core.times import format_time, from_datetime, parse_time, to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -37,9 +47,10 @@ TIME = f"{PREFIX}time"
 MESSAGE_ID = f"{PREFIX}message_id"
 PUBLISH_TIME = f"{PREFIX}publish_time"
 ORDERING_KEY = f"{PREFIX}ordering_key"
-REPLAYS = f"{PREFIX}replays"  # the only one of these that a replayed message has
+REPLAYS = f"{PREFIX}replays"  # a replayed message has this one, and PUBLISH_TIME
 _DEAD_LETTER_ONLY = frozenset({REASON, DETAIL, STEP, TIME, MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY})
 RENAMED_ENCODING = f"{PREFIX}{ENCODING}"
+RENAMED_REVISION = f"{PREFIX}{SCHEMA_REVISION}"
 
 MAX_RETURNS = 10
 """A dead letter that arrives unchanged after this many replays is not published again."""
@@ -56,11 +67,11 @@ _ATTRIBUTE_OVERHEAD = 12
 _PUBLISH_ARGUMENTS = frozenset({"self", "topic", "data", "ordering_key", "retry", "timeout"})
 _RENAMED_ARGUMENT = f"{PREFIX}attribute_"
 _COUNT = re.compile(r"[0-9]{1,9}")
-_READ_BY_TIDETABLE = (MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING)
+_READ_BY_TIDETABLE = frozenset({MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING, RENAMED_REVISION})
 _ROOM_FOR_CUTS = 300  # bytes of the detail's 1024 that are reserved for the list of cuts, if there are any
 
 
-def dead_letter(message: Message, problem: BadData, step: str, now: datetime) -> Message:
+def dead_letter(message: Message, problem: BadData, step: str, now: datetime, read: Set[str] = frozenset()) -> Message:
     """Returns the dead letter of a refused message.
 
     Args:
@@ -68,16 +79,18 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
         problem: why it was refused.
         step: the label of the transform that refused it.
         now: when it was refused.
+        read: names of attributes that a mapping reads.
 
     Returns:
         A message that can be published: attributes and payload are within Pub/Sub's limits, without an ordering key.
     """
+    published = published_at(message)
     own = {
         REASON: problem.reason.value,
         STEP: step,
         TIME: format_time(from_datetime(now)),
         MESSAGE_ID: message.message_id,
-        PUBLISH_TIME: format_time(from_datetime(message.publish_time)) if message.publish_time else "",
+        PUBLISH_TIME: format_time(from_datetime(published)) if published else "",
     }
     # A dead letter that was published again unchanged still has its ordering key in the attribute.
     if ordering_key := message.ordering_key or message.attributes.get(ORDERING_KEY):
@@ -86,8 +99,8 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime) ->
         own[REPLAYS] = str(replays)
     room = MAX_MESSAGE_BYTES - _size(own) - MAX_VALUE_BYTES - MAX_KEY_BYTES  # leaves room for the detail
     data = message.data[:room]
-    originals = _renamed(_without(_DEAD_LETTER_ONLY | {REPLAYS}, message.attributes), _dead_letter_name)
-    kept, left_out = _fitting(originals, own, room - len(data))
+    originals = _renamed(_without(_DEAD_LETTER_ONLY | {REPLAYS}, message.attributes), dead_letter_name)
+    kept, left_out = _fitting(originals, own, room - len(data), _READ_BY_TIDETABLE | set(map(dead_letter_name, read)))
 
     cuts = []
     if len(data) < len(message.data):
@@ -115,10 +128,19 @@ def replay_of(letter: Message) -> Message:
     """Returns the original message, ready to be published again, with its number of replays increased by one.
 
     ``goog…`` attributes cannot be published and keep their new names. ``decode`` finds the encoding under its new name.
+    The time of the first publication remains as an attribute: see :func:`published_at`.
     """
     original = original_of(letter)
-    attributes = _renamed(original.attributes, _publishable_name)
-    return Message(letter.data, attributes | {REPLAYS: str(replays_of(letter) + 1)}, ordering_key=original.ordering_key)
+    attributes = _renamed(original.attributes, _publishable_name) | {REPLAYS: str(replays_of(letter) + 1)}
+    if published := letter.attributes.get(PUBLISH_TIME):
+        attributes[PUBLISH_TIME] = published
+    return Message(letter.data, attributes, ordering_key=original.ordering_key)
+
+
+def published_at(message: Message) -> datetime | None:
+    """Returns when a message was published first: before its replays, if there were any."""
+    first = message.attributes.get(PUBLISH_TIME)
+    return (_datetime(first) if first else None) or message.publish_time
 
 
 def replays_of(message: Message) -> int:
@@ -153,7 +175,8 @@ def _without(names: Set[str], attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if name not in names}
 
 
-def _dead_letter_name(name: str) -> str:
+def dead_letter_name(name: str) -> str:
+    """Returns the name under which a dead letter has an attribute of the original."""
     return f"{_RENAMED_ARGUMENT}{name}" if name in _PUBLISH_ARGUMENTS else _publishable_name(name)
 
 
@@ -182,12 +205,17 @@ def _datetime(text: str) -> datetime | None:
         return None
 
 
-def _fitting(originals: Mapping[str, str], own: Mapping[str, str], room: int) -> tuple[dict[str, str], list[str]]:
-    """Returns the original attributes that fit next to Tidetable's own, and the names of the others."""
+def _fitting(
+    originals: Mapping[str, str], own: Mapping[str, str], room: int, read: Set[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the original attributes that fit next to Tidetable's own, and the names of the others.
+
+    Those in ``read`` are kept first.
+    """
     kept: dict[str, str] = {}
     left_out = []
     places = MAX_ATTRIBUTES - len(own) - 1  # one is for the detail
-    for name in sorted(originals.keys() - own.keys(), key=lambda name: (name not in _READ_BY_TIDETABLE, name)):
+    for name in sorted(originals.keys() - own.keys(), key=lambda name: (name not in read, name)):
         size = _size({name: originals[name]})
         fits = len(name.encode()) <= MAX_KEY_BYTES and len(originals[name].encode()) <= MAX_VALUE_BYTES
         if fits and places and size <= room:

@@ -12,17 +12,16 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pipeline.core.dead_letters import event_alone
+from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
 from pipeline.core.events import BadData, Event, Reason, encoding_of, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import MappingError, parse_mapping
 from pipeline.core.mapping.mapper import Mapper
 from pipeline.core.mapping.nodes import parse_plain
-from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
 from pipeline.core.refusals import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
-SCHEMA_REVISION = "googclient_schemarevisionid"
 _MAX_REVISIONS = 100  # compiled, or known not to exist
 
 Check = Callable[[Event], Any]
@@ -105,6 +104,14 @@ class BuiltIn:
         return fields
 
 
+class _UnmarkedBatches(BuiltIn):
+    """Reads messages without the attribute ``message_type`` as batches."""
+
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+        marked = {**message.attributes, MESSAGE_TYPE: BATCH_TYPE}
+        return super().decode(message._replace(attributes=marked), latest_us, checks)
+
+
 @dataclass(frozen=True)
 class Schema:
     """The revisions of a schema that Pub/Sub holds for a topic, as descriptors.
@@ -112,7 +119,8 @@ class Schema:
     Attributes:
         name: the full path of the schema.
         revisions: serialized descriptor sets by revision; the last one is the newest.
-        fetch: returns the descriptor set of another revision; None if there is no such revision.
+        fetch: returns the descriptor set of another revision; None if there is no such revision. Raises MappingError
+            if its definition can't be used.
     """
 
     name: str
@@ -194,22 +202,20 @@ class Mapped:
 
     def _of_revision(self, schema: Schema, message: Message) -> Mapper | BadData:
         attributes = message.attributes
-        revision = attributes.get(SCHEMA_REVISION) or attributes.get(f"dead_letter_{SCHEMA_REVISION}")
+        revision = attributes.get(SCHEMA_REVISION) or attributes.get(RENAMED_REVISION)
         revision = revision or list(schema.revisions)[-1]
         if revision in self._mappers:
             return self._mappers[revision]
         if len(self._mappers) >= _MAX_REVISIONS:
             self._mappers.clear()
-        descriptors = schema.revisions.get(revision) or schema.fetch(revision)
-        if descriptors is None:
-            problem = f"schema {schema.name} has no revision {shown(revision)}"
-            self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
-        else:
-            try:
+        try:
+            descriptors = schema.revisions.get(revision) or schema.fetch(revision)
+            if descriptors is not None:
                 return self._compiled(revision, descriptors, strict=False)
-            except MappingError as error:
-                problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
-                self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
+            problem = f"schema {schema.name} has no revision {shown(revision)}"
+        except MappingError as error:
+            problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
+        self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
         return self._mappers[revision]
 
     def _compiled(self, revision: str, descriptors: bytes, *, strict: bool) -> Mapper:
@@ -294,6 +300,9 @@ class MessageTypes:
         default: the name of the type of messages without the attribute ``message_type``; None: such messages are
             refused, unless a mapping or the decoder takes them.
         unknown_fields: see :class:`BuiltIn`.
+
+    Raises:
+        MappingError: no type has the name ``default``, or a mapping takes the same messages.
     """
 
     def __init__(
@@ -305,19 +314,31 @@ class MessageTypes:
     ) -> None:
         self._mapped = list(mapped)
         self._decoder = decoder
-        self._default = default
-        self._built_in = BuiltIn(unknown_fields)
-        self._by_name: dict[str, MessageType] = {EVENT_TYPE: self._built_in, BATCH_TYPE: self._built_in}
+        built_in = BuiltIn(unknown_fields)
+        self._by_name: dict[str, MessageType] = {EVENT_TYPE: built_in, BATCH_TYPE: built_in}
         self._by_conditions = [one for one in self._mapped if one.mapping.match is not None]
-        for one in self._mapped:
+        for one in reversed(self._mapped):
             if one.mapping.match is None:
-                self._by_name.setdefault(one.name, one)
-        self._unmarked = next((one for one in self._mapped if one.mapping.unmarked), None)
+                self._by_name[one.name] = one
+        self._unmarked: MessageType | None = next((one for one in self._mapped if one.mapping.unmarked), None)
+        if default and self._unmarked:
+            raise MappingError("", f"{default} can't be the default type: {self._unmarked.name} has unmarked = true")
+        if default:
+            if default not in self._by_name:
+                raise MappingError("", f"{default} can't be the default type: it is none of {', '.join(self._by_name)}")
+            self._unmarked = self._by_name[default]
+            if default == BATCH_TYPE and self._unmarked is built_in:
+                self._unmarked = _UnmarkedBatches(unknown_fields)
 
     @property
     def names(self) -> list[str]:
         """The names of the types beyond the built-in ones."""
         return [one.name for one in self._mapped] + ([self._decoder.name] if self._decoder else [])
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The attributes that mappings read."""
+        return frozenset[str]().union(*(one.mapping.attribute_names for one in self._mapped))
 
     def of(self, message: Message) -> MessageType:
         """Returns the type of a message. Raises BadData if it is of no known type."""
@@ -325,19 +346,13 @@ class MessageTypes:
             if one.matches(message):
                 return one
         name = message.attributes.get(MESSAGE_TYPE)
-        if not name:
-            if self._unmarked:
-                return self._unmarked
-            name = self._default
-        found = self._by_name.get(name) if name else None
-        if found is None:
-            found = self._decoder
+        found = (self._by_name.get(name) if name else self._unmarked) or self._decoder
         if found is None:
             raise self._unknown(name)
         return found
 
     def _unknown(self, name: str | None) -> BadData:
-        known = ", ".join([EVENT_TYPE, BATCH_TYPE, *(one.name for one in self._mapped)])
+        known = ", ".join(self._by_name)
         if not name:
             return BadData(
                 Reason.UNKNOWN_MESSAGE_TYPE,

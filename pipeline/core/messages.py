@@ -10,8 +10,9 @@ BATCH_TYPE = "tidetable.v1.SensorEventBatch"
 MESSAGE_TYPE = "message_type"
 EVENT_TIME = "event_time"
 EVENT_ID = "event_id"
-# Pub/Sub sets this on topics with a schema. Clients cannot publish attributes that start with "goog".
+# Pub/Sub sets these on topics with a schema. Clients cannot publish attributes that start with "goog".
 ENCODING = "googclient_schemaencoding"
+SCHEMA_REVISION = "googclient_schemarevisionid"
 
 
 class Message(NamedTuple):

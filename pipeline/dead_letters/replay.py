@@ -75,10 +75,10 @@ def replay(
 ) -> None:
     """Publish the original messages of dead letters again.
 
-    Payload, attributes and ordering key are the original message's, plus the attribute dead_letter_replays, which
-    counts replays. A message that was already replayed --at-most times, or is not a dead letter of Tidetable, stays on
-    the subscription. A message is acknowledged once it is published; if publishing fails, it stays. The order of
-    messages is not kept.
+    Payload, attributes and ordering key are the original message's, plus the attributes dead_letter_replays, which
+    counts replays, and dead_letter_publish_time. A message that was already replayed --at-most times, or is not a dead
+    letter of Tidetable, stays on the subscription. A message is acknowledged once it is published; if publishing
+    fails, it stays. The order of messages is not kept.
 
     A Dataflow job with --id_attribute drops an event_id that it has seen in the last ten minutes: replay a message at
     least ten minutes after its refusal (see --until).

@@ -48,6 +48,7 @@ class Decoder:
         self, step: str, max_future: timedelta, schemas: Sequence[TableSchema], types: MessageTypes | None = None
     ) -> None:
         self._types = types or MessageTypes()
+        self._read_attributes = self._types.attribute_names
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
         self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
@@ -124,7 +125,7 @@ class Decoder:
             return []
         self._dead_letters.inc()
         self._dead_letters_of[problem.reason].inc()
-        return [dead_letter(message, problem, self._step, to_datetime(now_us))]
+        return [dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)]
 
 
 class DecodedMessages(NamedTuple):
@@ -143,16 +144,24 @@ class DecodeMessages(beam.PTransform):
         max_future: how far ahead of the clock an event time may be.
         schemas: of the tables.
         clock: returns the current time.
+        types: the message types.
     """
 
-    def __init__(self, max_future: timedelta, schemas: Sequence[TableSchema], clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        max_future: timedelta,
+        schemas: Sequence[TableSchema],
+        clock: Clock = time.time,
+        types: MessageTypes | None = None,
+    ) -> None:
         super().__init__()
         self._max_future = max_future
         self._schemas = tuple(schemas)
         self._clock = clock
+        self._types = types
 
     def expand(self, messages: PCollection) -> Any:  # DecodedMessages, which Beam would take for a type hint
-        decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas), self._clock)
+        decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas, self._types), self._clock)
         outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
         return DecodedMessages(outputs[_EVENTS], outputs[_DEAD_LETTERS])
 

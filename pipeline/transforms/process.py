@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.events import Event
+from pipeline.core.message_types import MessageTypes
 from pipeline.core.pre_aggregation import BundlePreAggregator, PreAggregated
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
@@ -59,6 +60,7 @@ class ProcessMessages(beam.PTransform):
         ahead: how far the watermark may be ahead of the clock.
         deduplicate: whether a repeated reading counts once.
         clock: returns the current time.
+        types: the message types.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class ProcessMessages(beam.PTransform):
         ahead: timedelta = timedelta(0),
         deduplicate: bool = True,
         clock: Clock = time.time,
+        types: MessageTypes | None = None,
     ) -> None:
         super().__init__()
+        self._types = types
         self._schemas = tuple(schemas)
         self._max_future = max_future
         self._allowed_lateness = allowed_lateness
@@ -81,7 +85,7 @@ class ProcessMessages(beam.PTransform):
 
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         schemas = self._schemas
-        decoder = Decoder(self.label, self._max_future, schemas)
+        decoder = Decoder(self.label, self._max_future, schemas, self._types)
         late = [LateWindows(schema, self._allowed_lateness, self._ahead) for schema in schemas]
         # Tables with the same shortest window and identity of events share the readings of a bundle.
         kinds = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]

@@ -11,19 +11,23 @@ from hypothesis import strategies as st
 from pipeline.core.dead_letters import (
     MAX_RETURNS,
     ORDERING_KEY,
+    PUBLISH_TIME,
     REASON,
     RENAMED_ENCODING,
+    RENAMED_REVISION,
     REPLAYS,
     dead_letter,
     event_alone,
     original_of,
+    published_at,
     replay_of,
     replays_of,
     returns_too_often,
 )
 from pipeline.core.events import BadData, Reason, decode, sensor_event
-from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
 from pipeline.core.refused_rows import RefusedRow, refused_row_letter
+from pipeline.core.times import format_time, from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 
 NOW = datetime(2026, 2, 17, 10, 30, 0, 250_000, tzinfo=UTC)
@@ -132,6 +136,28 @@ def test_hundred_attributes():
     dropped = sorted(original.keys() - letter.attributes.keys())
     assert dropped == [f"a{i:03}" for i in range(92, 98)]
     assert letter.attributes["dead_letter_detail"] == f"no good (6 attributes left out: {', '.join(dropped)})"
+
+
+def test_attributes_that_a_mapping_reads():
+    """What a mapping reads is kept before what nothing reads, under whatever name the dead letter has it."""
+    original = {f"a{i:03}": "v" for i in range(97)} | {"zone": "7", "topic": "weather", SCHEMA_REVISION: "0a1b2c3d"}
+    letter = dead_letter(Message(b"", original), BadData(Reason.UNPARSEABLE, ""), "step", NOW, {"zone", "topic"})
+    assert letter.attributes["zone"] == "7"
+    assert letter.attributes["dead_letter_attribute_topic"] == "weather"
+    assert letter.attributes[RENAMED_REVISION] == "0a1b2c3d"
+    assert "a096" not in letter.attributes
+    assert_publishable(letter)
+
+
+def test_the_first_publish_time():
+    """Replays and further refusals keep when the message was published first, whatever their own publish times are."""
+    first = Message(b"", {}, "1", PUBLISHED)
+    replayed = replay_of(refused(first))._replace(publish_time=NOW)
+    unchanged = refused(first)._replace(publish_time=NOW)
+    for message in (first, replayed, unchanged, refused(replayed)._replace(publish_time=NOW)):
+        assert published_at(message) == PUBLISHED
+        assert original_of(refused(message)).publish_time == PUBLISHED
+    assert published_at(Message(b"", {PUBLISH_TIME: "yesterday"}, publish_time=NOW)) == NOW
 
 
 @pytest.mark.parametrize("size", [9_990_000, 9_999_000, 10_000_000])
@@ -261,14 +287,20 @@ def test_the_original_comes_back(message, replays):
 
 @given(received)
 def test_a_replay_is_the_original_and_a_count(message):
-    """A replay is the original, except for unpublishable names, and a count that grows with each replay."""
-    first = replay_of(refused(message))
+    """A replay is the original, but for unpublishable names, its first publish time, and a count of the replays."""
+    letter = refused(message)
+    first = replay_of(letter)
+    published = letter.attributes[PUBLISH_TIME]
+    assert bool(published) == (message.publish_time is not None)
     assert (first.data, first.ordering_key) == (message.data, message.ordering_key)
     assert first.attributes == {
         REPLAYS: "1",
+        **({PUBLISH_TIME: published} if published else {}),
         **{f"dead_letter_{n}" if n.startswith("goog") else n: value for n, value in message.attributes.items()},
     }
-    second = replay_of(refused(first))
+    second = replay_of(refused(first._replace(publish_time=NOW)))
+    if not published:
+        assert second.attributes.pop(PUBLISH_TIME) == format_time(from_datetime(NOW))
     assert second == first._replace(attributes={**first.attributes, REPLAYS: "2"})
 
 

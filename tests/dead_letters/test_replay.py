@@ -40,6 +40,9 @@ def job(pubsub: str) -> Inbox:
     return Inbox(ordered=True)
 
 
+REPLAYED = {"dead_letter_replays": "1", "dead_letter_publish_time": "2026-02-17T10:30:00Z"}
+
+
 def replay(letters: Inbox, job: Inbox, *arguments: str, code: int = 0) -> dict:
     result = command("replay", letters, "--topic", job.topic, "--json", *arguments)
     assert result.exit_code == code, result.output
@@ -62,19 +65,17 @@ def test_a_full_circle(letters: Inbox, job: Inbox) -> None:
 
     assert replay(letters, job)["replayed"] == 4
     arrived = {message.data: message for message in job.take(4)}
-    assert arrived[messages[0].data] == messages[0]._replace(
-        attributes={**messages[0].attributes, "dead_letter_replays": "1"}
-    )
+    assert arrived[messages[0].data] == messages[0]._replace(attributes={**messages[0].attributes, **REPLAYED})
     as_json = arrived[messages[1].data]
     assert list(decode(as_json)) == [event]
     assert as_json.attributes == {
         "site": "x",
         "dead_letter_googclient_schemaencoding": "JSON",
-        "dead_letter_replays": "1",
+        **REPLAYED,
     }
     assert arrived[b"\xff\x00"] == Message(
         b"\xff\x00",
-        {"topic": "weather", "dead_letter_googclient_x": "y", "dead_letter_replays": "1"},
+        {"topic": "weather", "dead_letter_googclient_x": "y", **REPLAYED},
         ordering_key="attic",
     )
     assert list(decode(arrived[others[1].SerializeToString(deterministic=True)])) == [others[1]]
@@ -87,7 +88,7 @@ def test_at_most(letters: Inbox, job: Inbox) -> None:
     for replays in ("1", "2", "3"):
         assert replay(letters, job)["replayed"] == 1
         [message] = job.take(1)
-        assert message.attributes == {"site": "x", "dead_letter_replays": replays}
+        assert message.attributes == {"site": "x", **REPLAYED, "dead_letter_replays": replays}
         publish(letters, refused(message))
     summary = replay(letters, job)
     assert (summary["replayed"], summary["had_their_replays"]) == (0, 1)

@@ -19,6 +19,7 @@ from pipeline.core.mapping.scope import (
     Scope,
     ScopeGetter,
     at_depth,
+    attribute,
     conditional,
     constant,
     envelope,
@@ -299,8 +300,9 @@ class Compiler:
 
     def _attribute(self, key: str, path: Path) -> Getter:
         name, *part = path.names
+        read = attribute(name)
         if not part:
-            return lambda message: message.attributes.get(name)
+            return read
         pattern = self._mapping.attributes.get(name)
         if pattern is None or part[0] not in pattern.groupindex:
             known = ", ".join(pattern.groupindex) if pattern else "none; declare them under [attributes]"
@@ -308,7 +310,7 @@ class Compiler:
         group = part[0]
 
         def get(message: Message) -> str | None:
-            found = pattern.fullmatch(message.attributes.get(name, ""))
+            found = pattern.fullmatch(read(message) or "")
             return found[group] if found else None
 
         return get

@@ -1,7 +1,7 @@
 """Message types from a ``FileDescriptorSet``, as ``protoc --include_imports --descriptor_set_out`` writes it."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf import (
     any_pb2,
@@ -63,11 +63,15 @@ class Descriptors:
         try:
             return self.pool.FindMessageTypeByName(name)
         except KeyError:
-            names = self.names()
-            by_last = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
-            near = by_last or difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else "pass the descriptors that define it"
-            raise MappingError("", f"there is no message type {name!r} in the descriptors; {hint}") from None
+            raise MappingError("", unknown_type(name, self.names())) from None
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is a message type of this full name."""
+        try:
+            self.pool.FindMessageTypeByName(name)
+        except KeyError:
+            return False
+        return True
 
     def message_class(self, name: str) -> type[Message]:
         """Returns the class of a message type by its full name. Raises MappingError."""
@@ -107,6 +111,14 @@ class Descriptors:
             self.pool.AddSerializedFile(serialized)
         except TypeError as error:  # what the pool raises for a file that contradicts itself or another
             raise MappingError("descriptors", f"{name} can't be loaded: {' '.join(str(error).split())}") from None
+
+
+def unknown_type(name: str, known: Sequence[str]) -> str:
+    """Returns the message that there is no message type of this name, with the nearest one."""
+    by_last = [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = by_last or difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "pass the descriptors that define it"
+    return f"there is no message type {name!r} in the descriptors; {hint}"
 
 
 def _names(prefix: str, messages: Iterable[descriptor_pb2.DescriptorProto]) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.core.dead_letters import dead_letter_name, published_at
 from pipeline.core.mapping.nodes import Getter
 from pipeline.core.messages import Message
 from pipeline.core.times import format_time, from_datetime
@@ -52,6 +53,14 @@ def first_set(found: list[ScopeGetter]) -> ScopeGetter:
     return get
 
 
+def attribute(name: str) -> Getter:
+    """Returns a getter of an attribute, also of a replayed message, which may have it under another name."""
+    renamed = dead_letter_name(name)
+    if renamed == name:
+        return lambda message: message.attributes.get(name)
+    return lambda message: message.attributes.get(name, message.attributes.get(renamed))
+
+
 def envelope(name: str) -> Getter:
     """Returns a getter of what Pub/Sub adds to a message, as text."""
     if name == "publish_time":
@@ -60,5 +69,6 @@ def envelope(name: str) -> Getter:
 
 
 def publish_time(message: Message) -> int | None:
-    """Returns when a message was published, in microseconds since the epoch."""
-    return None if message.publish_time is None else from_datetime(message.publish_time)
+    """Returns when a message was published first, in microseconds since the epoch: a replay must not change it."""
+    published = published_at(message)
+    return None if published is None else from_datetime(published)
