@@ -45,7 +45,7 @@ class Mapper:
         self.uses = matcher.uses
         # A star leaves out what other entries name, so those are resolved first.
         uses = [use for branch in branches for use in _compiled(mapping, resolver, branch, frozenset()).uses]
-        named = frozenset(use.names for use in uses if not use.of_star)
+        named = frozenset(use.names for use in uses if use.is_claimed and not use.of_star)
         compilers = [_compiled(mapping, resolver, branch, named) for branch in branches]
         self.uses += [use for compiler in compilers for use in compiler.uses]
         self._plans = [compiler.plan for compiler in compilers]

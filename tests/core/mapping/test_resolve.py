@@ -201,6 +201,12 @@ def test_a_star_leaves_out_an_entry_of_a_map_that_another_entry_names(kinds):
     assert kinds(entries, by_number={1: 10, 2: 20}) == {"n2": 20, "one": 10}
 
 
+def test_a_star_keeps_a_repeated_field_of_which_another_entry_names_one_element(kinds):
+    assert kinds('[readings]\n"*" = "inner.many.*"\n', inner={"many": [1, 2]}) == {"0": 1, "1": 2}
+    entries = '[readings]\n"n*" = "position.**"\nfirst = "many[0]"\n"m*" = "many.*"\n'
+    assert kinds(entries, many=[1, 2]) == {"first": 1, "m0": 1, "m1": 2}
+
+
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
