@@ -50,8 +50,8 @@ EXPIRED_EVENTS = "expired_events"
 # the publisher's clock is ahead.
 EVENT_DELAY_MS = "event_delay_ms"
 
-# Of each type that is read through a mapping or a decoder function; of_type() names the counters: messages, valid events,
-# messages or elements that conditions of the mapping left out, and messages refused, even if only because of an element.
+# Of each type that is read through a mapping or a decoder function: messages; valid events; messages or elements that
+# conditions of the mapping left out; and messages refused, if only for one element. of_type() names the counters.
 TYPE_COUNTERS = ("messages_of", "events_of", "skipped_of", "refused_of")
 
 # The bulk writer.
