@@ -10,6 +10,7 @@ from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
+from pipeline.cloud.emulators import PUBSUB, check_emulator
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.message_files import load_message_types
 from pipeline.cloud.names import TableName
@@ -77,6 +78,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     """
     for target in targets:
         _check_table(target, settings.declared)
+    check_emulator(PUBSUB)
     read_from = set()
     if settings.input_subscription:
         read_from.add(_check_subscription(settings.input_subscription))

@@ -68,7 +68,7 @@ def test_another_missing_module(monkeypatch):
 @pytest.mark.parametrize("missing", extras.EXTRAS)
 def test_a_missing_package_is_reported_first(monkeypatch, missing):
     """A command does nothing before it knows that it can finish."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
     for extra in {*extras.EXTRAS.values()} - {extras.EXTRAS[missing]}:
         extras.check_installed(extra)
     with pytest.raises(ModuleNotFoundError) as raised:

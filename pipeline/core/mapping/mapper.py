@@ -40,7 +40,7 @@ class Mapper:
         resolver = Resolver(types, mapping.types)
         branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
-        self._match = matcher.conditions_of("match", mapping.match or ())
+        self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         self.uses = matcher.uses
         # A star leaves out what other entries name, so those are resolved first.
         uses = [use for branch in branches for use in _compiled(mapping, resolver, branch, frozenset()).uses]
