@@ -39,7 +39,7 @@ class Reason(StrEnum):
     """Why a message, or one event of a batch, becomes a dead letter. The set is closed."""
 
     UNKNOWN_MESSAGE_TYPE = "UNKNOWN_MESSAGE_TYPE"
-    """The attribute message_type names neither SensorEvent nor SensorEventBatch."""
+    """The attribute message_type names a type that the job does not read, or is missing, and no type is the default."""
     UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
     """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
     UNPARSEABLE = "UNPARSEABLE"
@@ -98,19 +98,6 @@ class Reason(StrEnum):
     """The message has fields that SensorEvent does not have, and --unknown_fields=refuse is set."""
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
     """The function of --message_decoder refused the message."""
-
-
-SCHEMA_REASONS = frozenset(
-    {
-        Reason.MISSING_KEY_FIELD,
-        Reason.INVALID_KEY_FIELD,
-        Reason.KEY_TOO_LONG,
-        Reason.RESERVED_KEY,
-        Reason.NO_FAMILY,
-        Reason.ROWS_TOO_LARGE,
-    }
-)
-"""Why a table may refuse a valid event. A table with the default schema accepts every valid event."""
 
 
 class BadData(Exception):
