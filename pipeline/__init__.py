@@ -14,3 +14,5 @@ Packages. Each imports only from those on the lines below it. The first line has
 """
 
 __version__ = "0.1.0"
+
+from pipeline.core.refusals import RefusedMessage as RefusedMessage

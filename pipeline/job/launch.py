@@ -31,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             dataflow.prepare(options)
         types = read_types(settings.messages)
         if not runs_here(options):
+            if settings.messages.decoder:
+                dataflow.tell_of_decoder(options, settings.messages.decoder)
             dataflow.check_cloud(options)
             began_us = dataflow.began_at_us(options)
         targets = read_targets(settings)

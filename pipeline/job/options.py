@@ -35,7 +35,7 @@ class TidetableOptions(PipelineOptions):
             "--message_descriptors",
             action="append",
             metavar="FILE",
-            help="FileDescriptorSet of the mapped types, local or gs://, or projects/P/schemas/S; repeatable like mappings",
+            help="FileDescriptorSet of mapped types, local or gs://, or projects/P/schemas/S; repeatable too",
         )
         group.add_argument(
             "--message_decoder",
