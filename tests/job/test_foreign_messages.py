@@ -3,8 +3,12 @@
 import random
 import time
 
+import pytest
+
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
+from pipeline.job.launch import main
+from tests import streams
 from tests.faults.judge import differences
 from tests.job import foreign
 from tests.job.running import running_job
@@ -59,3 +63,39 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
         assert counters[f"events_of_{name}"] == size * count
         assert counters[f"refused_of_{name}"] == 1
     assert counters["skipped_of_plant.v1.Report"] == counters["messages_of_plant.v1.Report"] - 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"message_mapping": "{folder}/typo.toml"},
+            "--message_mapping: {folder}/typo.toml: readings.temperature: .centi_celcius: plant.v1.Report.Sample has "
+            "no field 'centi_celcius'; did you mean centi_celsius?",
+        ),
+        ({"message_mapping": "{folder}/no.toml"}, "--message_mapping: {folder}/no.toml: No such file or directory"),
+        (
+            {"message_descriptors": "{folder}/typo.toml"},
+            "--message_mapping: {folder}/typo.toml: descriptors: they are not a FileDescriptorSet, which protoc "
+            "--descriptor_set_out writes",
+        ),
+        (
+            {"message_decoder": "tests.job.foreign:nothing"},
+            "--message_decoder: 'tests.job.foreign:nothing' is not a function of this environment, as module:function: "
+            "module 'tests.job.foreign' has no attribute 'nothing'",
+        ),
+        (
+            {"default_message_type": "plant.v2.Report"},
+            "--default_message_type: plant.v2.Report can't be the default type: it is none of "
+            "tidetable.v1.SensorEvent, tidetable.v1.SensorEventBatch, plant.v1.Report",
+        ),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, dict) else "",
+)
+def test_what_the_launch_refuses(tmp_path, capsys, changes, line):
+    """Mappings, decoder and default type are checked before a server is asked: one line and exit code 2."""
+    known = foreign.flags(tmp_path)
+    (tmp_path / "typo.toml").write_text(foreign.REPORT_MAPPING.replace("celsius", "celcius"))
+    filled = {name: value.format(folder=tmp_path) for name, value in changes.items()}
+    assert main(streams.flags(**known | filled)) == 2
+    assert capsys.readouterr().err == f"tidetable: {line.format(folder=tmp_path)}\n"

@@ -320,9 +320,16 @@ def packed(message: type[Message], where: str) -> Getter:
 
 
 def embedded_json(where: str) -> Getter:
-    """Returns the getter of the JSON that text or bytes contain. It raises BadData for what is not JSON."""
+    """Returns the getter of the JSON that text or bytes contain, or each text of an array.
 
-    def parse(data: str | bytes) -> Any:
+    It raises BadData for what is not JSON.
+    """
+
+    def parse(data: Any) -> Any:
+        if type(data) is list:
+            return [parse(one) for one in data if one is not None]
+        if type(data) not in (str, bytes):
+            raise BadData(Reason.UNPARSEABLE, f"{where} is no text that contains JSON")
         return parse_plain(data, where)
 
     return _of_equal(parse)
