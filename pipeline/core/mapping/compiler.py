@@ -9,10 +9,10 @@ from pipeline.core.mapping import nodes
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
 from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
-from pipeline.core.mapping.nodes import Getter, Leaf, Node, Record
-from pipeline.core.mapping.paths import Field, Path, PathError, Root
+from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
+from pipeline.core.mapping.paths import Field, Path, PathError, Root, Star, Step
 from pipeline.core.mapping.plan import Plan, written
-from pipeline.core.mapping.resolve import Names, Resolver, leaves_out_none
+from pipeline.core.mapping.resolve import Items, Names, Resolver, leaves_out_none
 from pipeline.core.mapping.scope import (
     ENVELOPE,
     ROOT,
@@ -48,13 +48,15 @@ class Use(NamedTuple):
         node: what the path leads to.
         names: of the fields that lead there from the message; ``*`` for an element or an entry that a star stands for.
         of_star: whether a star leads there.
+        label: what the star stands for: names of fields, and ``*`` for names that only messages have.
     """
 
     key: str
-    path: str
+    path: Path
     node: Node
     names: Names
     of_star: bool = False
+    label: Names = ()
 
 
 class _OfStar(NamedTuple):
@@ -177,7 +179,7 @@ class Compiler:
             else:
                 convert = star_text_of(key, items.node, source)
             if convert is not None:
-                self.uses.append(Use(key, str(path), items.node, items.names, of_star=True))
+                self.uses.append(Use(key, path, items.node, items.names, True, _label(items, len(names), steps)))
                 is_whole = items.whole and convert is nodes.itself
                 values_of = conditional(at_depth(depth, items.whole), holds) if items.whole and is_whole else None
                 yield _OfStar(depth, conditional(at_depth(depth, items.get), holds), convert, values_of)
@@ -287,7 +289,7 @@ class Compiler:
                     self.unresolved[key, path] = str(error)
                     return
                 for way in ways:
-                    self.uses.append(Use(key, str(path), way.node, way.names))
+                    self.uses.append(Use(key, path, way.node, way.names))
                     yield level + ROOT, way.get, way.node
 
     def _attribute(self, key: str, path: Path) -> Getter:
@@ -325,3 +327,11 @@ class Compiler:
             return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
 
         return max(depths), holds
+
+
+def _label(items: Items, level: int, steps: tuple[Step, ...]) -> Names:
+    """Returns what a star stands for. ``level`` is the number of names that lead to where its path begins."""
+    at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
+    before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
+    of_fields = items.names[level + before : len(items.names) - (0 if isinstance(items.node, Plain) else after)]
+    return (*of_fields, "*") if isinstance(items.node, Plain) and of_fields[-1:] != ("*",) else of_fields

@@ -21,6 +21,11 @@ from pipeline.core.messages import Message
 class Mapper:
     """A mapping, compiled against the type of its messages.
 
+    Attributes:
+        uses: what is read of the messages.
+        branches: the ways through the levels.
+        problems: the paths that the type does not have.
+
     Args:
         mapping: the parsed mapping.
         types: the message types; not needed for JSON.
@@ -38,7 +43,7 @@ class Mapper:
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
         resolver = Resolver(types, mapping.types)
-        branches = list(branches_of(mapping, resolver, root))
+        self.branches = branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or ())
         self.uses = matcher.uses
@@ -49,10 +54,13 @@ class Mapper:
         self.uses += [use for compiler in compilers for use in compiler.uses]
         self._plans = [compiler.plan for compiler in compilers]
         # A branch may lack what another one has.
-        unresolved = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
-        if unresolved and strict:
-            key, path = min(unresolved, key=str)
-            raise MappingError(key, f"{path}: {compilers[0].unresolved[key, path]}")
+        missing = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
+        first = compilers[0].unresolved
+        self.problems = [
+            MappingError(key, f"{path}: {first[key, path]}") for key, path in first if (key, path) in missing
+        ]
+        if self.problems and strict:
+            raise self.problems[0]
 
     def matches(self, scope: Scope) -> bool:
         """Returns whether a message fulfils the conditions of ``match``."""
