@@ -104,6 +104,7 @@ def test_every_metric():
     constants = {name: value for name, value in vars(metrics).items() if name.isupper() and isinstance(value, str)}
     named = set(constants.values()) - {metrics.NAMESPACE}
     by_case = {metrics.dead_letters_of("<REASON>"), metrics.bulk_retries_of("<CODE>")}
+    by_case |= {metrics.of_type(name, "<TYPE>") for name in metrics.TYPE_COUNTERS}
     assert set(listed.replace("`", "").split(", ")) == named | by_case
 
 

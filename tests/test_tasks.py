@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from google.api_core.exceptions import AlreadyExists
 from google.cloud.pubsub_v1 import PublisherClient
 
 from pipeline.cloud import tables
@@ -50,7 +52,8 @@ def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def create_topic(name: str) -> str:
     topic = f"{PROJECT}/topics/{name}"
-    PublisherClient().create_topic(name=topic)
+    with suppress(AlreadyExists):  # other pages use the same names
+        PublisherClient().create_topic(name=topic)
     subscriber_client().create_subscription({"name": f"{PROJECT}/subscriptions/{name}", "topic": topic})
     return topic
 

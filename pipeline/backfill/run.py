@@ -63,6 +63,7 @@ MAX_REPORTED = 20
 _READ = "ReadFiles"
 _GCS = "gs://"
 _TIMEOUT_S = 10.0
+_WRITE_LETTERS = "WriteDeadLetters"
 _REFUSED, _REMARK = "refused", "remark"
 
 
@@ -200,7 +201,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
         _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:
         lines = refused | "ToLine" >> beam.Map(backfill.as_line)
-        _ = lines | "WriteDeadLetters" >> _to_one_file(backfill.dead_letters)
+        _ = lines | _WRITE_LETTERS >> _to_one_file(backfill.dead_letters)
 
 
 def _read(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> tuple[PCollection, PCollection]:
@@ -241,7 +242,13 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Out
     METER.clear()
     with _folder(options) as folder:
         path = f"{folder}/notes"
-        totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
+        try:
+            totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
+        except ServerProblem as problem:
+            # A failed write does not say what to, but Beam says in which step.
+            if backfill.dead_letters and f"while running '{_WRITE_LETTERS}/" in str(problem.__cause__):
+                raise ServerProblem(f"{backfill.dead_letters}: {problem}") from problem
+            raise
         with FileSystems.open(path) as file:
             notes = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))

@@ -1,5 +1,6 @@
 """Terminal handling that all commands share: consoles, progress bars, JSON lines, Ctrl-C."""
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -38,8 +39,13 @@ def progress_bar() -> "Progress":
 
 
 def print_json_line(record: dict[str, Any]) -> None:
-    """Prints one line of JSON on standard output."""
-    sys.stdout.write(json_line(record) + "\n")
+    """Prints one line of JSON on standard output. Escapes what its encoding lacks in JSON's syntax."""
+    line = json_line(record)
+    try:
+        line.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        line = json.dumps(record)
+    sys.stdout.write(line + "\n")
 
 
 def report_foreign_rows(lines: Iterable[str], count: int, what: str) -> None:

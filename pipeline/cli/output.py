@@ -4,6 +4,7 @@ import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,12 +55,16 @@ def on_terminal() -> bool:
 
 
 def print_arrow(table: "pyarrow.Table", output: Output) -> None:
-    """Prints a table as CSV or Parquet. On a terminal, unprintable characters of CSV are escaped."""
+    """Prints a table as CSV or Parquet. CSV is UTF-8, except that a terminal gets unprintable characters escaped."""
     sys.stdout.flush()
     if output == Output.PARQUET:
         write_parquet(table, sys.stdout.buffer)
+    elif on_terminal():
+        write_csv(table, _Terminal())
     else:
-        write_csv(table, _Terminal() if on_terminal() else sys.stdout)
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # what readers of such files expect
+        write_csv(table, sys.stdout)
 
 
 def print_flat(records: Iterable[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pipeline import __version__
+from pipeline.cli.entry import INTERRUPTED, Importing
 from pipeline.cli.examples import EXAMPLES, add_example
 from pipeline.cli.profiles import Profile, config_file, load_profile
 from pipeline.cli.suggestions import nearest, suggest_choices
@@ -36,9 +37,7 @@ COMMANDS = {
     ),
     "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "publish": Entry(
-        "Feed", "pipeline.local.publish:publish", "Publish readings from a file, or exported dead letters."
-    ),
+    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),
     "backfill": Entry(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),
@@ -66,7 +65,8 @@ class Toolbox(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].defined.partition(":")
-        command = getattr(importlib.import_module(module), name)
+        with Importing():
+            command = getattr(importlib.import_module(module), name)
         _equip(command, cmd_name)
         return command
 
@@ -95,6 +95,8 @@ class Toolbox(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)  # click's own code would be 1
         except click.BadParameter as error:
             raise click.UsageError(error.format_message() + _origin(error, ctx.obj), error.ctx) from None
         except ServerProblem as problem:

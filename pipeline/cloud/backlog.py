@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from google.api_core import exceptions
 
+from pipeline.cloud.emulators import PUBSUB, check_emulator
 from pipeline.cloud.errors import explained
 from pipeline.cloud.names import subscription_path
 from pipeline.cloud.subscriber import subscriber_client
@@ -58,6 +59,7 @@ class Backlog:
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         self._extender = threading.Thread(target=self._extend_leases, daemon=True)
+        check_emulator(PUBSUB)
         with self._explained():
             self._client = subscriber_client()
             # An account may be allowed to receive messages but not to read the subscription.

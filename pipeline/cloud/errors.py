@@ -1,7 +1,10 @@
 """Errors of Google's servers and clients: which are transient, and each as one line that says what to do about it."""
 
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
@@ -41,11 +44,12 @@ def explained(resource: str | TableName) -> Iterator[None]:
     what = f"table {resource}" if isinstance(resource, TableName) else resource
     try:
         yield
-    except DefaultCredentialsError as error:
-        raise ServerProblem(
-            f"{what}: no Google credentials; run 'gcloud auth application-default login', "
-            "or set PUBSUB_EMULATOR_HOST and BIGTABLE_EMULATOR_HOST to use emulators"
-        ) from error
+    except (DefaultCredentialsError, OSError, AttributeError) as error:
+        # Google's library opens the file without handling errors, and takes any JSON for an object.
+        problem = _credentials_problem(error)
+        if problem is None:
+            raise
+        raise ServerProblem(f"{what}: {problem}") from error
     except GoogleAuthError as error:
         raise ServerProblem(f"{what}: signing in to Google failed: {_one_line(error)}") from error
     except exceptions.NotFound as error:
@@ -69,6 +73,39 @@ def is_transient(error: exceptions.GoogleAPICallError) -> bool:
 def is_too_large(error: exceptions.GoogleAPICallError) -> bool:
     """Whether gRPC refused a message because of its size."""
     return isinstance(error, exceptions.ResourceExhausted) and _TOO_LARGE in error.message.lower()
+
+
+def _credentials_problem(error: Exception) -> str | None:
+    """Returns why there are no credentials, with what to do; None if the error has another cause."""
+    log_in = "run 'gcloud auth application-default login'"
+    file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if file and (fault := _fault_of(file, error)):
+        return f"GOOGLE_APPLICATION_CREDENTIALS is {file}, which {fault}; correct it, or unset it and {log_in}"
+    if not isinstance(error, DefaultCredentialsError):
+        return None
+    if "were not found" in str(error):
+        return (
+            f"no Google credentials; {log_in}, or set PUBSUB_EMULATOR_HOST and BIGTABLE_EMULATOR_HOST to use emulators"
+        )
+    return f"the Google credentials are not valid: {_one_line(error.args[0])}; {log_in}"
+
+
+def _fault_of(file: str, error: Exception) -> str | None:
+    """Returns what is wrong with a file of credentials; None if it is not the cause of the error."""
+    if isinstance(error, OSError):
+        return f"can't be read: {error.strerror}" if error.filename == file else None
+    try:
+        content = json.loads(Path(file).read_bytes())
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as unreadable:  # in a folder without permission
+        return f"can't be read: {unreadable.strerror}"
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        return "is not a file of credentials in JSON"
+    # Its last argument is the cause, if it has one.
+    return f"is not valid: {_one_line(error.args[-1])}" if isinstance(error, DefaultCredentialsError) else None
 
 
 def _one_line(error: Exception) -> str:

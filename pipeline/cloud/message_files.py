@@ -1,4 +1,4 @@
-"""Loads mappings and descriptors of messages from files, local or in a bucket."""
+"""Loads mappings and descriptors of messages from files, local or in a bucket, and from schemas of topics."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.cloud.names import is_schema_path
 from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
 from pipeline.core.mapping.document import JSON, MAX_MAPPING_BYTES, MappingError
 from pipeline.core.message_types import Mapped, Schema
@@ -34,11 +35,11 @@ def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> l
 
     Args:
         mappings: paths of TOML files, local or in a bucket (``gs://…``).
-        descriptors: paths of serialized ``FileDescriptorSet``s, likewise.
+        descriptors: paths of serialized ``FileDescriptorSet``s, likewise, or of schemas that Pub/Sub holds.
 
     Raises:
         MappingError: a file can't be read, does not hold, or maps what another one maps. The line begins with its path.
-        ServerProblem: a bucket is out of reach, or lacks the file.
+        ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
     files = load_descriptors(descriptors)
     loaded = [load_mapping(place, files) for place in mappings]
@@ -47,13 +48,23 @@ def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> l
 
 
 def load_descriptors(places: Sequence[str]) -> list[DescriptorFile]:
-    """Returns the descriptors of each file. Raises as :func:`load_message_types` does."""
-    found = []
-    for place in places:
-        serialized = _read(place, MAX_DESCRIPTOR_BYTES)
-        with located(place):
-            found.append(DescriptorFile(place, serialized, Descriptors(serialized)))
-    return found
+    """Returns the descriptors of each file or schema. Raises as :func:`load_message_types` does."""
+    return [_of_schema(place) if is_schema_path(place) else _of_file(place) for place in places]
+
+
+def _of_file(place: str) -> DescriptorFile:
+    serialized = _read(place, MAX_DESCRIPTOR_BYTES)
+    with located(place):
+        return DescriptorFile(place, serialized, Descriptors(serialized))
+
+
+def _of_schema(place: str) -> DescriptorFile:
+    from pipeline.cloud.message_schemas import load_schema  # its client is slow to import
+
+    with located(place):
+        schema = load_schema(place)
+        *_, newest = schema.revisions.values()
+        return DescriptorFile(place, schema, Descriptors(newest))
 
 
 def load_mapping(place: str, files: Sequence[DescriptorFile]) -> Mapped:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from google.api_core.exceptions import NotFound
@@ -16,18 +17,12 @@ from pipeline.cloud.errors import explained
 from pipeline.core.mapping.document import MappingError
 from pipeline.core.message_types import Schema
 
-_PATH = re.compile(r"projects/[^/\s@]+/schemas/[^/\s@]+")
 # Whoever publishes decides on the attribute of a message that was replayed, so what it names may be anything.
 _REVISION = re.compile(r"[0-9A-Za-z_-]{1,40}")
 _WARNING = re.compile(r"WARNING|[IW]\d{4} |\S+ warning:")
 _MAX_DEFINITION_BYTES = 300_000  # https://cloud.google.com/pubsub/quotas#resource_limits
 _TIMEOUT_S = 10.0
 _COMPILE_SECONDS = 60.0
-
-
-def is_schema_path(text: str) -> bool:
-    """Returns whether the text is the full path of a schema, ``projects/P/schemas/S``."""
-    return _PATH.fullmatch(text) is not None
 
 
 def load_schema(path: str) -> Schema:
@@ -45,7 +40,7 @@ def load_schema(path: str) -> Schema:
             request={"name": path, "view": SchemaView.FULL}, retry=None, timeout=_TIMEOUT_S
         )
         revisions = sorted(listed, key=lambda revision: revision.revision_create_time)
-    return Schema(path, {one.revision_id: _descriptors(path, one) for one in revisions}, RevisionFetcher(path))
+    return Schema(path, {one.revision_id: _descriptors(one) for one in revisions}, RevisionFetcher(path))
 
 
 @dataclass(frozen=True)
@@ -74,13 +69,13 @@ class RevisionFetcher:
                 )
             except NotFound:
                 return None
-        return _descriptors(self.schema, found)
+        return _descriptors(found)
 
 
-def _descriptors(path: str, revision: Revision) -> bytes:
-    what = f"revision {revision.revision_id} of schema {path}"
+def _descriptors(revision: Revision) -> bytes:
+    what = f"revision {revision.revision_id}"
     if revision.type_ != Revision.Type.PROTOCOL_BUFFER:
-        raise MappingError("", f"{what} is an {revision.type_.name} schema; a mapping reads those of protobuf only")
+        raise MappingError("", f"{what} is an {revision.type_.name} schema; a mapping can use those of protobuf only")
     try:
         return compiled(revision.definition)
     except ValueError as error:
@@ -92,7 +87,10 @@ def compiled(definition: str) -> bytes:
 
     Raises:
         ValueError: the file is not valid, too large, or takes too long to compile. The message is one line.
+        ModuleNotFoundError: there is no compiler; it comes with the extra ``beam``.
     """
+    if find_spec("grpc_tools") is None:
+        raise ModuleNotFoundError("No module named 'grpc_tools'", name="grpc_tools")
     if len(definition.encode()) > _MAX_DEFINITION_BYTES:
         raise ValueError(f"it has more than {_MAX_DEFINITION_BYTES:,} bytes")
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 _TOPIC = re.compile(r"projects/[^/\s]+/topics/[^/\s]+")
 _SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
+_SCHEMA = re.compile(r"projects/[^/\s@]+/schemas/[^/\s@]+")
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,8 @@ def subscription_path(text: str) -> str:
     if not _SUBSCRIPTION.fullmatch(text):
         raise ValueError(f"subscription {text!r} is not a full path; write projects/PROJECT/subscriptions/SUBSCRIPTION")
     return text
+
+
+def is_schema_path(text: str) -> bool:
+    """Returns whether the text is the full path of a schema that Pub/Sub holds, ``projects/PROJECT/schemas/SCHEMA``."""
+    return _SCHEMA.fullmatch(text) is not None

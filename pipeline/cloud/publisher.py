@@ -16,6 +16,7 @@ from google.cloud.pubsub_v1.types import BatchSettings, PublisherOptions
 from google.pubsub_v1 import PublisherClient as RequestClient
 from google.pubsub_v1.types import PubsubMessage
 
+from pipeline.cloud.emulators import PUBSUB, check_emulator
 from pipeline.cloud.errors import PUBSUB_TRANSIENT, ServerProblem, explained
 from pipeline.cloud.names import topic_path
 from pipeline.core.messages import Message
@@ -75,6 +76,7 @@ class Publisher:
         self._unconfirmed_bytes = 0
         self._last_progress = 0.0
         self._failure: BaseException | None = None
+        check_emulator(PUBSUB)
         with explained(f"topic {topic}"):
             self._client = _client(ordering=False)
             # An account that may only publish may not read the topic.

@@ -7,11 +7,11 @@ end to end.
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import TypeVar, overload
+from typing import Self, TypeVar, overload
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
@@ -30,7 +30,7 @@ from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.window_queries import tier_of, windows_of
-from pipeline.core.times import format_time
+from pipeline.core.times import Time, format_time, to_us
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
@@ -51,15 +51,15 @@ class ForeignRowProblem(ServerProblem):
 class SensorTable:
     """Reads one table with any schema. Create it with :meth:`open`.
 
-    The server sends only the requested families, columns, versions and times of a row. Times are microseconds since the
-    epoch. Row keys contain times from 1970 to 2286; a time outside is replaced by the nearest of them. If row keys
-    contain metadata (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole
-    table for a sensor.
+    The server sends only the requested families, columns, versions and times of a row. A time is an aware datetime, ISO
+    8601 text (in UTC if it has no offset) or microseconds since the epoch, as in records. Row keys contain times from
+    1970 to 2286; a time outside is replaced by the nearest of them. If row keys contain metadata
+    (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole table for a sensor.
 
     Every method raises ServerProblem if the server refuses or is out of reach, and ValueError for arguments without an
-    answer: a text that can't be a sensor id, a range of time that does not end after it starts, missing metadata, a
-    tier that the table lacks. If a method returns an iterator, the call raises the ValueError and the iterator the
-    ServerProblem.
+    answer: a text that can't be a sensor id, a datetime without a time zone, a range of time that does not end after it
+    starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
+    ValueError and the iterator the ServerProblem.
 
     A row with a key, a column or a value that the schema never writes is foreign and left out as a whole. ``foreign``
     counts such rows, and the first one is logged as a warning. A table opened with ``strict`` raises ForeignRowProblem
@@ -75,19 +75,21 @@ class SensorTable:
         self,
         rows: RowReader,
         schema: TableSchema,
-        threads: ThreadPoolExecutor,
+        connection: ExitStack,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
     ) -> None:
         self.rows = rows
         self.schema = schema
         self.foreign = ForeignRows()
-        self._threads = threads
+        self._connection = connection
+        self._threads = ThreadPoolExecutor(_THREADS)
+        # Drops reads ahead that nobody needs any more.
+        connection.callback(self._threads.shutdown, cancel_futures=True)
         self._strict = strict
         self._on_foreign = on_foreign or self._log
 
     @classmethod
-    @contextmanager
     def open(
         cls,
         project: str,
@@ -97,10 +99,11 @@ class SensorTable:
         *,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
-    ) -> Iterator["SensorTable"]:
-        """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
+    ) -> Self:
+        """Connects to a table, or to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Reads the table's schema. A table without one has to be empty, or ``declared`` the default schema.
+        Reads the table's schema. A table without one has to be empty, or ``declared`` the default schema. Like a file,
+        a table is closed at the end of a ``with`` block, or by :meth:`close`.
 
         Args:
             project: of the table.
@@ -114,37 +117,20 @@ class SensorTable:
             ServerProblem: the table or its schema is missing, the schema differs from ``declared``, or the server is
                 out of reach.
         """
-        with RowReader.open(TableName(project, instance, table)) as rows:
+        with ExitStack() as connection:
+            rows = connection.enter_context(RowReader.open(TableName(project, instance, table)))
             schema = agreed_schema(rows, declared)
-            with cls._over(rows.with_new_counters(), schema, strict, on_foreign) as opened:
-                yield opened
+            return cls(rows.with_new_counters(), schema, connection.pop_all(), strict, on_foreign)
 
-    @classmethod
-    @contextmanager
-    def of_schema(
-        cls, name: TableName, schema: TableSchema, patience_s: float | None = None, *, strict: bool = False
-    ) -> Iterator["SensorTable"]:
-        """Connects as :meth:`open` does, but to a table whose schema is known: sends no request before the first read.
+    def close(self) -> None:
+        """Closes the connection. Iterators that are not at their end can't be continued."""
+        self._connection.close()
 
-        Args:
-            name: which table.
-            schema: of the table.
-            patience_s: how long a read waits for an unreachable server.
-            strict: whether a foreign row raises ForeignRowProblem.
-        """
-        with RowReader.open(name, patience_s) as rows, cls._over(rows, schema, strict) as opened:
-            yield opened
+    def __enter__(self) -> Self:
+        return self
 
-    @classmethod
-    @contextmanager
-    def _over(
-        cls, rows: RowReader, schema: TableSchema, strict: bool, on_foreign: OnForeign | None = None
-    ) -> Iterator["SensorTable"]:
-        threads = ThreadPoolExecutor(_THREADS)
-        try:
-            yield cls(rows, schema, threads, strict, on_foreign)
-        finally:
-            threads.shutdown(cancel_futures=True)  # drops reads ahead that nobody needs any more
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Readings
 
@@ -184,26 +170,26 @@ class SensorTable:
     def range(
         self,
         sensors: str | Iterable[str],
-        start_us: int,
-        end_us: int,
+        start: Time,
+        end: Time,
         *,
         metrics: Iterable[str] | None = None,
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
     ) -> RawRecords:
-        """Returns the events from ``start_us``, inclusive, to ``end_us``, exclusive, newest first.
+        """Returns the events from ``start``, inclusive, to ``end``, exclusive, newest first.
 
         Reads several sensors in parallel and merges their events by time.
 
         Args:
             sensors: one sensor id, or several.
-            start_us: the earliest event time.
-            end_us: the end of the range.
+            start: the earliest event time.
+            end: the end of the range.
             metrics: returns only these readings, without metadata; by default everything.
             limit: maximum number of events, the newest.
             metadata: of the sensors, if row keys contain it.
         """
-        start_us, end_us = _within_keys(start_us, end_us)
+        start_us, end_us = _within_keys(start, end)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
         if isinstance(sensors, str):
             return RawRecords(self._events(sensors, query), query.metrics or ())
@@ -214,8 +200,8 @@ class SensorTable:
 
     def prefix(
         self,
-        start_us: int,
-        end_us: int,
+        start: Time,
+        end: Time,
         *,
         sensors: str = "",
         metrics: Iterable[str] | None = None,
@@ -225,15 +211,15 @@ class SensorTable:
         """Returns the events of many sensors from one scan: of a location, for example, or with a common id prefix.
 
         Sensors come in the order of keys (in reverse if keys sort the oldest first), the events of each newest first.
-        The scan covers all times of these sensors; the server returns those from ``start_us``, inclusive, to
-        ``end_us``, exclusive.
+        The scan covers all times of these sensors; the server returns those from ``start``, inclusive, to
+        ``end``, exclusive.
 
         Without ``sensors`` and ``metadata``, returns the events of all sensors, on every schema. If keys begin with the
         time, they come by time, the newest first. If a metric comes before the time, costs a scan for each sensor.
 
         Args:
-            start_us: the earliest event time.
-            end_us: the end of the range.
+            start: the earliest event time.
+            end: the end of the range.
             sensors: the prefix of their ids.
             metrics: returns only these readings, without metadata; by default everything.
             limit: maximum number of events.
@@ -242,7 +228,7 @@ class SensorTable:
         Raises:
             ValueError: also if such sensors are not next to each other in the order of keys.
         """
-        start_us, end_us = _within_keys(start_us, end_us)
+        start_us, end_us = _within_keys(start, end)
         query = Query(start_us, end_us, _names(metrics), limit, metadata)
         if sensors or metadata:
             found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
@@ -271,26 +257,26 @@ class SensorTable:
     def aggregates(
         self,
         sensors: str | Iterable[str],
-        start_us: int,
-        end_us: int,
+        start: Time,
+        end: Time,
         *,
         tier: Window | str | None = None,
         metrics: Iterable[str] | None = None,
     ) -> AggregateRecords:
-        """Returns the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
+        """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
         Reads several sensors in parallel and merges their windows by time.
 
         Args:
             sensors: one sensor id, or several.
-            start_us: the earliest start of a window.
-            end_us: the end of the range of starts.
+            start: the earliest start of a window.
+            end: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"``; by default the table's shortest.
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
         names = _names(metrics)
         of_tier = tier_of(self.schema, Window.parse(tier) if isinstance(tier, str) else tier)
-        start_us, end_us = _within_keys(start_us, end_us)
+        start_us, end_us = _within_keys(start, end)
         if isinstance(sensors, str):
             return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))
         listed = _listed(sensors)
@@ -370,11 +356,9 @@ def _listed(sensors: Iterable[str]) -> list[str]:
     return listed
 
 
-def _within_keys(start_us: int, end_us: int) -> tuple[int, int]:
-    """Returns the range limited to the times that row keys contain; empty if it lies outside them."""
-    for time_us in (start_us, end_us):
-        if not isinstance(time_us, int):
-            raise TypeError(f"{time_us!r} is not a time in whole microseconds since the epoch; parse_time returns one")
+def _within_keys(start: Time, end: Time) -> tuple[int, int]:
+    """Returns the range in microseconds, limited to the times that row keys contain; empty if it lies outside them."""
+    start_us, end_us = to_us(start), to_us(end)
     if start_us >= end_us:
         raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)

@@ -19,6 +19,7 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
 
 from pipeline.cloud.bigtable_client import bigtable_client
+from pipeline.cloud.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.errors import explained, is_transient
 from pipeline.cloud.names import TableName
 from pipeline.cloud.row_filters import row_filter
@@ -71,12 +72,15 @@ class RowReader:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
         Sends no request: the first read finds out whether the table exists. Raises ServerProblem if there are no
-        credentials.
+        credentials, or nothing answers where that variable points.
 
         Args:
             name: which table.
-            patience_s: how long a read waits for an unreachable server; :data:`TIMEOUT_S` by default.
+            patience_s: how long a read waits for an unreachable server, which may also be away now; by default
+                :data:`TIMEOUT_S`.
         """
+        if patience_s is None:
+            check_emulator(BIGTABLE)
         with ExitStack() as stack:
             with explained(name):
                 client = stack.enter_context(bigtable_client())

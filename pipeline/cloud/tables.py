@@ -15,6 +15,7 @@ from google.cloud import bigtable
 from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
 from google.cloud.bigtable_admin_v2.types import CreateTableRequest, Table
 
+from pipeline.cloud.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.cloud.gc_rules import from_rule, to_rule
 from pipeline.cloud.names import TableName
@@ -153,5 +154,6 @@ def delete(name: TableName) -> None:
 @contextmanager
 def _admin(name: TableName, *, resource: str) -> Iterator[BaseBigtableTableAdminClient]:
     """Opens a client and closes it after the block. Its errors name the resource."""
+    check_emulator(BIGTABLE)
     with explained(resource), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
         yield client

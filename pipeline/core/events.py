@@ -39,7 +39,7 @@ class Reason(StrEnum):
     """Why a message, or one event of a batch, becomes a dead letter. The set is closed."""
 
     UNKNOWN_MESSAGE_TYPE = "UNKNOWN_MESSAGE_TYPE"
-    """The attribute message_type names neither SensorEvent nor SensorEventBatch."""
+    """The attribute message_type names a type that the job does not read, or is missing, and no type is the default."""
     UNKNOWN_ENCODING = "UNKNOWN_ENCODING"
     """The attribute googclient_schemaencoding is neither BINARY nor JSON."""
     UNPARSEABLE = "UNPARSEABLE"

@@ -104,6 +104,14 @@ class BuiltIn:
         return fields
 
 
+class _UnmarkedBatches(BuiltIn):
+    """Reads messages without the attribute ``message_type`` as batches."""
+
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+        marked = {**message.attributes, MESSAGE_TYPE: BATCH_TYPE}
+        return super().decode(message._replace(attributes=marked), latest_us, checks)
+
+
 @dataclass(frozen=True)
 class Schema:
     """The revisions of a schema that Pub/Sub holds for a topic, as descriptors.
@@ -297,6 +305,9 @@ class MessageTypes:
         default: the name of the type of messages without the attribute ``message_type``; None: such messages are
             refused, unless a mapping or the decoder takes them.
         unknown_fields: see :class:`BuiltIn`.
+
+    Raises:
+        MappingError: no type has the name ``default``, or a mapping takes the same messages.
     """
 
     def __init__(
@@ -308,14 +319,21 @@ class MessageTypes:
     ) -> None:
         self._mapped = list(mapped)
         self._decoder = decoder
-        self._default = default
-        self._built_in = BuiltIn(unknown_fields)
-        self._by_name: dict[str, MessageType] = {EVENT_TYPE: self._built_in, BATCH_TYPE: self._built_in}
+        built_in = BuiltIn(unknown_fields)
+        self._by_name: dict[str, MessageType] = {EVENT_TYPE: built_in, BATCH_TYPE: built_in}
         self._by_conditions = [one for one in self._mapped if one.mapping.match is not None]
-        for one in self._mapped:
+        for one in reversed(self._mapped):
             if one.mapping.match is None:
-                self._by_name.setdefault(one.name, one)
-        self._unmarked = next((one for one in self._mapped if one.mapping.unmarked), None)
+                self._by_name[one.name] = one
+        self._unmarked: MessageType | None = next((one for one in self._mapped if one.mapping.unmarked), None)
+        if default and self._unmarked:
+            raise MappingError("", f"{default} can't be the default type: {self._unmarked.name} has unmarked = true")
+        if default:
+            if default not in self._by_name:
+                raise MappingError("", f"{default} can't be the default type: it is none of {', '.join(self._by_name)}")
+            self._unmarked = self._by_name[default]
+            if default == BATCH_TYPE and self._unmarked is built_in:
+                self._unmarked = _UnmarkedBatches(unknown_fields)
 
     @property
     def names(self) -> list[str]:
@@ -333,19 +351,13 @@ class MessageTypes:
             if one.matches(message):
                 return one
         name = message.attributes.get(MESSAGE_TYPE)
-        if not name:
-            if self._unmarked:
-                return self._unmarked
-            name = self._default
-        found = self._by_name.get(name) if name else None
-        if found is None:
-            found = self._decoder
+        found = (self._by_name.get(name) if name else self._unmarked) or self._decoder
         if found is None:
             raise self._unknown(name)
         return found
 
     def _unknown(self, name: str | None) -> BadData:
-        known = ", ".join([EVENT_TYPE, BATCH_TYPE, *(one.name for one in self._mapped)])
+        known = ", ".join(self._by_name)
         if not name:
             return BadData(
                 Reason.UNKNOWN_MESSAGE_TYPE,

@@ -5,8 +5,13 @@ times as much.
 """
 
 from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import SupportsIndex, TypeAlias
 
 from pipeline.core.durations import parse_duration
+
+Time: TypeAlias = SupportsIndex | datetime | str
+"""What readers take for a time: whole microseconds since the epoch, an aware datetime, or ISO 8601 text."""
 
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,6 +28,28 @@ def from_datetime(instant: datetime) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return (instant - _EPOCH) // _MICROSECOND
+
+
+def to_us(time: Time) -> int:
+    """Returns microseconds since the epoch. ISO 8601 text without an offset is UTC, as in :func:`parse_time`.
+
+    Raises:
+        ValueError: the text is not a time, or a datetime has no time zone: elsewhere that may mean local time.
+        TypeError: it is none of the three.
+    """
+    if isinstance(time, str):
+        return parse_time(time)
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise ValueError(f"{time!r} has no time zone; give it one, such as tzinfo=timezone.utc")
+        return int((time - _EPOCH) // _MICROSECOND)
+    try:
+        return index(time)
+    except TypeError:
+        raise TypeError(
+            f"{time!r} is not a time; pass an aware datetime, ISO 8601 text like '2026-02-17T10:30:00Z', "
+            "or whole microseconds since the epoch"
+        ) from None
 
 
 def format_time(time_us: int) -> str:

@@ -22,7 +22,7 @@ class Trial(NamedTuple):
         events: valid events.
         problems: why the message, or events of its batch, would become dead letters.
         skipped: messages or elements that conditions of a mapping leave out.
-        is_assumed: whether the message is of this type only because no other was to be tried.
+        is_assumed: whether nothing says that the message is of this type.
     """
 
     type: str
@@ -58,15 +58,15 @@ def event_document(event: Event) -> dict[str, Any]:
 class Trials:
     """Tries mappings on messages.
 
-    A job takes a message without the attribute ``message_type`` for a SensorEvent, unless a mapping says otherwise. A
-    single mapping is tried on such messages too.
+    A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag says of which
+    type they are. A single mapping is tried on them all the same.
 
     Args:
         mapped: the mappings.
     """
 
     def __init__(self, mapped: Sequence[Mapped]) -> None:
-        self._types = MessageTypes(mapped)
+        self._types = MessageTypes(mapped, default=None)
         self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None else None
 
     def of(self, message: Message, latest_us: int) -> Trial:

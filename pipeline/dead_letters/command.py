@@ -97,9 +97,8 @@ def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence[
                 break
     if output != Output.TABLE:
         columns = (*LETTER_COLUMNS, "mapped") if mapped else LETTER_COLUMNS
-        print_flat(
-            ({name: each.get(name) for name in columns} for each in map(letter_json, found[:limit])), columns, output
-        )
+        documents = map(letter_json, found[:limit])
+        print_flat(({name: document.get(name) for name in columns} for document in documents), columns, output)
     else:
         for letter in found[:limit]:
             print_letter(letter)

@@ -45,9 +45,9 @@ def export(ctx: click.Context, file: Path, request: ScanRequest, limit: int | No
                         exported.append(letter.message._replace(data=b"", attributes={}))
                     if len(exported) == limit:
                         break
-        except BrokenPipeError:
-            raise  # the reader of standard output has gone; click then exits quietly
         except OSError as error:
+            if to_stdout:
+                raise  # pipeline/cli/entry.py explains it, for all commands
             raise click.ClickException(f"{file}: {error.strerror or error}; nothing was acknowledged") from error
         problem = _acknowledge(exported, scan) if ack else None
     click.echo(

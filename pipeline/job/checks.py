@@ -2,25 +2,53 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
 from pipeline.cloud import tables
+from pipeline.cloud.emulators import PUBSUB, check_emulator
 from pipeline.cloud.errors import ServerProblem, explained
+from pipeline.cloud.message_files import load_message_types
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_job, record_losses, retention_of
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
+from pipeline.core.mapping.document import MappingError
+from pipeline.core.message_types import DecoderFunction, MessageTypes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
-from pipeline.job.settings import Settings, Target
+from pipeline.job.settings import BadFlag, MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
+
+
+def read_types(flags: MessageFlags) -> MessageTypes:
+    """Returns the types of messages, with every mapping compiled.
+
+    Raises:
+        BadFlag: a mapping or descriptors do not hold, there is no such function, or the default type is none of them.
+        ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
+    """
+    with _blamed_on("--message_mapping"):
+        mapped = load_message_types(flags.mappings, flags.descriptors)
+    with _blamed_on("--message_decoder"):
+        decoder = DecoderFunction(flags.decoder) if flags.decoder else None
+    with _blamed_on("--default_message_type"):
+        return MessageTypes(mapped, decoder, flags.default, flags.unknown_fields)
+
+
+@contextmanager
+def _blamed_on(flag: str) -> Iterator[None]:
+    try:
+        yield
+    except MappingError as error:
+        raise BadFlag(f"{flag}: {error}") from error
 
 
 def read_targets(settings: Settings) -> tuple[Target, ...]:
@@ -50,6 +78,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     """
     for target in targets:
         _check_table(target, settings.declared)
+    check_emulator(PUBSUB)
     read_from = set()
     if settings.input_subscription:
         read_from.add(_check_subscription(settings.input_subscription))

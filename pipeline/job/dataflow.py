@@ -119,6 +119,12 @@ def _has_package(options: PipelineOptions) -> bool:
     return bool(image or setup.setup_file or setup.extra_packages or setup.requirements_file)
 
 
+def tell_of_decoder(options: PipelineOptions, decoder: str) -> None:
+    """Says that the workers need a decoder function too. Those of a Flex Template run the launcher's own image."""
+    if not is_flex_launch(options.view_as(GoogleCloudOptions).template_location):
+        _say(f"the workers call {decoder} too: their image, or a package that is staged for them, must contain it")
+
+
 def fingerprint(steps: dict[str, str]) -> str:
     """Returns a hash of :func:`steps_of`, short enough for a label."""
     return hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()[:16]

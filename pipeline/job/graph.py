@@ -17,6 +17,7 @@ import apache_beam as beam
 from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
+from pipeline.core.message_types import MessageTypes
 from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
 from pipeline.job.table_steps import TableSteps
@@ -52,6 +53,7 @@ def build_graph(
     settings: Settings,
     clock: Clock = time.time,
     began_us: int | None = None,
+    types: MessageTypes | None = None,
 ) -> Outputs:
     """Builds everything between the source and the sinks.
 
@@ -62,8 +64,11 @@ def build_graph(
         clock: returns the current time.
         began_us: when the job began, in microseconds since the epoch; None if the job alone writes the tables, and
             they were empty when it began.
+        types: of the messages; the built-in ones by default.
     """
-    raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(targets, settings, clock)
+    raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(
+        targets, settings, clock, types
+    )
     rows = []
     for table, of_events, of_windows in zip(TableSteps.of_each(targets, settings), raw_rows, readings, strict=True):
         panes, incomplete = table.aggregate(of_windows, began_us)
@@ -72,8 +77,14 @@ def build_graph(
     return Outputs(rows, dead_letters)
 
 
-def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings, began_us: int) -> None:
-    """Builds the whole job: the source, the graph and the sinks. For ``began_us`` see :func:`build_graph`."""
+def assemble(
+    pipeline: beam.Pipeline,
+    targets: Sequence[Target],
+    settings: Settings,
+    began_us: int,
+    types: MessageTypes | None = None,
+) -> None:
+    """Builds the whole job: the source, the graph and the sinks. For the arguments see :func:`build_graph`."""
     messages = pipeline | "ReadMessages" >> ReadFromPubSub(
         topic=settings.input_topic,
         subscription=settings.input_subscription,
@@ -81,7 +92,7 @@ def assemble(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Setti
         with_attributes=True,
         timestamp_attribute=settings.timestamp_attribute,
     )
-    write(build_graph(messages, targets, settings, began_us=began_us), targets, settings)
+    write(build_graph(messages, targets, settings, began_us=began_us, types=types), targets, settings)
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
@@ -95,7 +106,9 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)
 
 
-def _process_messages(targets: Sequence[Target], settings: Settings, clock: Clock) -> ProcessMessages:
+def _process_messages(
+    targets: Sequence[Target], settings: Settings, clock: Clock, types: MessageTypes | None
+) -> ProcessMessages:
     return ProcessMessages(
         [target.schema for target in targets],
         max_future=settings.max_future,
@@ -104,4 +117,5 @@ def _process_messages(targets: Sequence[Target], settings: Settings, clock: Cloc
         ahead=settings.max_future if settings.timestamp_attribute else timedelta(0),
         deduplicate=settings.deduplicate,
         clock=clock,
+        types=types,
     )

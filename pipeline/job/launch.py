@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.text import plain
 from pipeline.job import dataflow
-from pipeline.job.checks import check_launch, read_targets, record_launch
+from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
@@ -29,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         began_us = time.time_ns() // 1000
         if not runs_here(options):
             dataflow.prepare(options)
+        types = read_types(settings.messages)
+        if not runs_here(options):
+            if settings.messages.decoder:
+                dataflow.tell_of_decoder(options, settings.messages.decoder)
             dataflow.check_cloud(options)
             began_us = dataflow.began_at_us(options)
         targets = read_targets(settings)
@@ -36,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_launch(settings, targets)
             record_launch(settings, targets)
         pipeline = _pipeline(options)
-        assemble(pipeline, targets, settings, began_us)
+        assemble(pipeline, targets, settings, began_us, types)
         if runs_here(options):
             return run_until_stopped(pipeline, targets, settings)
         schemas = [target.schema for target in targets]

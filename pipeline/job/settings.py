@@ -14,11 +14,14 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from pipeline.cloud.names import TableName
 from pipeline.core.durations import parse_duration
+from pipeline.core.message_types import UnknownFields
+from pipeline.core.messages import EVENT_TYPE
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.text import plain
 from pipeline.core.windows import Window
+from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _T = TypeVar("_T")
@@ -36,6 +39,9 @@ _TABLE = r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}"
 _TABLES = re.compile(rf"{_TABLE}(,{_TABLE})*")
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
+_FILES = re.compile(r"[^,]+(,[^,]+)*")
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
+_MESSAGE_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
@@ -53,93 +59,6 @@ _EMPTY_FLAG = re.compile(r"--\w+=")
 
 class BadFlag(Exception):
     """An invalid flag. ``str()`` is one line that names the flag and what it accepts."""
-
-
-class TidetableOptions(PipelineOptions):
-    """The job's own flags, which are added to Beam's."""
-
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        group = parser.add_argument_group("Input")
-        group.add_argument("--input_subscription", metavar="PATH", help="projects/P/subscriptions/S to read from")
-        group.add_argument(
-            "--input_topic", metavar="PATH", help="projects/P/topics/T to read from, instead of a subscription"
-        )
-        group.add_argument("--timestamp_attribute", metavar="NAME", help="attribute whose time drives the watermark")
-        group.add_argument(
-            "--id_attribute", metavar="NAME", help="attribute by which Dataflow removes redelivered messages"
-        )
-        group.add_argument(
-            "--max_future", default="1h", metavar="DURATION", help="how far ahead of the clock an event time may be"
-        )
-        group = parser.add_argument_group("Dead letters")
-        group.add_argument(
-            "--dead_letter_topic", metavar="PATH", help="projects/P/topics/T that dead letters are published to"
-        )
-        group.add_argument(
-            "--dead_letters",
-            default="publish",
-            metavar="publish|drop",
-            help="publish; or drop: only count dead letters",
-        )
-        group = parser.add_argument_group("Table")
-        group.add_argument(
-            "--bigtable_project", metavar="ID", help="project of the Bigtable instance; --project by default"
-        )
-        group.add_argument("--bigtable_instance", metavar="ID", help="Bigtable instance")
-        group.add_argument(
-            "--bigtable_table",
-            action="append",
-            metavar="ID",
-            help="Bigtable table; repeatable, or several separated by commas",
-        )
-        group.add_argument(
-            "--schema", metavar="default", help="default: a table that stores no schema has the default one"
-        )
-        for family, contents in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
-            group.add_argument(
-                f"--{family}_family", metavar="NAME", help=f"family of {contents}; {family} in the default schema"
-            )
-        group = parser.add_argument_group("Windows")
-        group.add_argument(
-            "--window",
-            metavar="DURATION",
-            help="length of the shortest windows; must divide a day; 1h in the default schema",
-        )
-        group.add_argument(
-            "--early_firing", default="60s", metavar="DURATION", help="interval of early panes; 0 for none"
-        )
-        group.add_argument(
-            "--late_firing",
-            default="60s",
-            metavar="DURATION",
-            help="interval of late panes; 0 for one for each late event",
-        )
-        group.add_argument(
-            "--allowed_lateness", default="1d", metavar="DURATION", help="how long a window accepts late events"
-        )
-        group.add_argument(
-            "--deduplicate",
-            default="on",
-            metavar="on|off",
-            help="on: a repeated reading counts once; off: it counts again",
-        )
-        group = parser.add_argument_group("Writing and starting")
-        group.add_argument(
-            "--bigtable_writer",
-            default="connector",
-            metavar="connector|bulk",
-            help="connector: Beam's own; bulk: our own, which sends more rows at once",
-        )
-        group.add_argument(
-            "--app_profile", metavar="ID", help="app profile of the writes; only with --bigtable_writer=bulk"
-        )
-        group.add_argument(
-            "--launch_checks",
-            default="on",
-            metavar="on|off",
-            help="on; or off: start without asking the servers, and take the schema of every table from the flags",
-        )
 
 
 class Target(NamedTuple):
@@ -161,6 +80,24 @@ class Target(NamedTuple):
         return self.retention or Retention.of(self.schema)
 
 
+class MessageFlags(NamedTuple):
+    """What the flags say about the types of messages. Nothing is read yet: see ``read_types`` in ``checks``.
+
+    Attributes:
+        mappings: paths of mappings.
+        descriptors: paths of descriptors, and of schemas that Pub/Sub holds.
+        decoder: ``module:function``, or None.
+        default: the type of messages without the attribute ``message_type``; None if they are refused.
+        unknown_fields: what becomes of fields that the built-in types do not have.
+    """
+
+    mappings: tuple[str, ...] = ()
+    descriptors: tuple[str, ...] = ()
+    decoder: str | None = None
+    default: str | None = EVENT_TYPE
+    unknown_fields: UnknownFields = "count"
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of the job.
@@ -173,6 +110,7 @@ class Settings:
     input_topic: str | None
     timestamp_attribute: str | None
     id_attribute: str | None
+    messages: MessageFlags
     dead_letter_topic: str | None
     tables: tuple[TableName, ...]
     declared: DeclaredSchema
@@ -315,6 +253,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         id_attribute=_optional(
             "--id_attribute", flags.id_attribute, _ATTRIBUTE, "the name of an attribute, like event_id"
         ),
+        messages=_messages(flags),
         dead_letter_topic=_dead_letter_topic(flags),
         tables=_tables(flags, project),
         declared=_declared(flags),
@@ -327,6 +266,28 @@ def settings_of(options: PipelineOptions) -> Settings:
         app_profile=_app_profile(flags),
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
+
+
+def _messages(flags: TidetableOptions) -> MessageFlags:
+    mappings = _files("--message_mapping", flags.message_mapping)
+    descriptors = _files("--message_descriptors", flags.message_descriptors)
+    decoder = _optional(
+        "--message_decoder", flags.message_decoder, _FUNCTION, "MODULE:FUNCTION, like acme.messages:decode"
+    )
+    default = _optional(
+        "--default_message_type", flags.default_message_type, _MESSAGE_TYPE, "the name of a type, like acme.v1.Report"
+    )
+    unknown_fields = _choice("--unknown_fields", flags.unknown_fields, ("count", "refuse"))
+    if descriptors and not mappings:
+        raise BadFlag("--message_descriptors needs --message_mapping, which says how its messages become events")
+    if not (default or mappings or decoder):
+        default = EVENT_TYPE
+    return MessageFlags(mappings, descriptors, decoder, default, "refuse" if unknown_fields == "refuse" else "count")
+
+
+def _files(flag: str, values: Sequence[str] | None) -> tuple[str, ...]:
+    expected = "the path of a file, local or gs://BUCKET/FILE, or several separated by commas"
+    return tuple(path for value in values or () for path in (_optional(flag, value, _FILES, expected) or "").split(","))
 
 
 def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:

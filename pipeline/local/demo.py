@@ -27,7 +27,7 @@ from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import counted
-from pipeline.core.times import format_time, parse_time
+from pipeline.core.times import parse_time
 from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
 from pipeline.local.fleet import Plan, simulate
 from pipeline.local.processes import start_watched
@@ -96,8 +96,7 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool) -> None:
         with _step("starting the pipeline"):
             job = stack.enter_context(_running_pipeline(resources))
         with _step("publishing the fleet"):
-            plan = _last_day_of(sensors, seed)
-            published = _publish(plan, resources.topic)
+            published = _publish(_last_day_of(sensors, seed), resources.topic)
         with _step("waiting for all rows in the table"):
             table, dead_letters = _wait_for_everything(job, resources, published)
         if not keep:
@@ -107,7 +106,7 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool) -> None:
         sensor_id = _draw(table, chart)
         _conclude(differences, time.monotonic() - started)
         if keep:
-            _suggest(exports(environment), resources, sensor_id, plan, job.log)
+            _suggest(environment, resources, sensor_id, job.log)
             _run_until_ctrl_c(job)
 
 
@@ -339,19 +338,15 @@ def _conclude(differences: list[str], seconds: float) -> None:
     )
 
 
-def _suggest(variables: list[str], resources: _Resources, sensor_id: str, plan: Plan, log: Path) -> None:
-    hour_us = 3_600_000_000  # whole hours: the audit covers windows that lie entirely within the range
-    between = plan.start_us - plan.start_us % hour_us, plan.end_us - plan.end_us % hour_us + hour_us
-    day = format_time(between[0]), format_time(between[1])
-    commands = suggestions(resources.table, resources.topic, resources.kept_dead_letters, sensor_id, _CHARTED[0], day)
+def _suggest(emulators: dict[str, str], resources: _Resources, sensor_id: str, log: Path) -> None:
     out.print(f"\nThe emulators, the table and the job keep running (the job's log: {log}).", soft_wrap=True)
     out.print("First paste this into another terminal:\n")
-    out.print("\n".join(variables), markup=False, soft_wrap=True)
+    for line in exports(emulators, resources.table, resources.topic, resources.kept_dead_letters):
+        out.print(line, markup=False, soft_wrap=True)
     out.print("\nThen try:")
-    for what, command in commands:
+    for what, command in suggestions(sensor_id, _CHARTED[0]):
         out.print(f"\n[dim]{what}:[/]\n{command}", soft_wrap=True)
-    out.print(f"\nThe job reads {resources.topic}.", soft_wrap=True)
-    out.print("Ctrl-C here stops everything that the demo started; its emulators keep no data.")
+    out.print("\nCtrl-C here stops everything that the demo started; its emulators keep no data.")
 
 
 def _run_until_ctrl_c(job: _Job) -> None:

@@ -22,13 +22,13 @@ import click
 import grpc
 
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cloud.emulators import answers
 from pipeline.cloud.errors import ServerProblem
 from pipeline.local.processes import start_watched
 
 IMAGE = "google/cloud-sdk:emulators"
 READY_SECONDS = 60.0
 DOWNLOAD_SECONDS = 600.0  # Docker downloads the image on first use
-ANSWER_SECONDS = 10.0  # for an emulator that the environment names
 STOP_SECONDS = 10.0
 ATTEMPTS = 3
 
@@ -118,11 +118,10 @@ def _serving(emulator: Emulator) -> Iterator[_Server]:
         with _started(emulator) as server:
             yield server
         return
-    with _channel(address) as channel:
-        if not _answers(channel, ANSWER_SECONDS):
-            raise ServerProblem(
-                f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator"
-            )
+    if not answers(address):
+        raise ServerProblem(
+            f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator"
+        )
     yield _Server(address, None)
 
 

@@ -18,7 +18,7 @@ from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.names import subscription_path
 from pipeline.core.dead_letters import REASON, original_of
 from pipeline.core.durations import format_duration, parse_duration
-from pipeline.core.messages import EVENT_TYPE, Message
+from pipeline.core.messages import Message
 from pipeline.core.text import counted, plain
 from pipeline.core.times import to_datetime
 from pipeline.core.trials import Trials
@@ -203,8 +203,8 @@ def _try(trials: Trials, messages: Iterable[tuple[str, Message]], *, as_json: bo
             print_trial(source, message, trial)
     if assumed:
         click.echo(
-            f"{counted(assumed, 'message')} without the attribute message_type: a job takes such a message for a "
-            f"{EVENT_TYPE}, unless the mapping has unmarked = true",
+            f"{counted(assumed, 'message')} without the attribute message_type: a job refuses such a message, unless "
+            "the mapping has unmarked = true or --default_message_type names its type",
             err=True,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import report_foreign_rows
+from pipeline.cli.entry import Importing
 from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
@@ -112,7 +113,8 @@ def reading_options(command: Command) -> Command:
 
         @contextmanager
         def open_table() -> Iterator["SensorTable"]:
-            from pipeline.cloud.reader import SensorTable
+            with Importing():
+                from pipeline.cloud.reader import SensorTable
 
             nonlocal skipped
             with SensorTable.open(

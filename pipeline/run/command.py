@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipeline.job.launch import main
-from pipeline.job.settings import TidetableOptions
+from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import Flag, declared_flags
 
 # Other commands write one table, which has a short name there; so one profile serves them and the job.

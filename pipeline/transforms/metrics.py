@@ -50,8 +50,8 @@ EXPIRED_EVENTS = "expired_events"
 # the publisher's clock is ahead.
 EVENT_DELAY_MS = "event_delay_ms"
 
-# Of each type that is read through a mapping or a decoder function; of_type() names the counters: messages that are not
-# refused as a whole, events, messages or elements that conditions of the mapping left out, and messages refused.
+# Of each type that is read through a mapping or a decoder function: messages; valid events; messages or elements that
+# conditions of the mapping left out; and messages refused, if only for one element. of_type() names the counters.
 TYPE_COUNTERS = ("messages_of", "events_of", "skipped_of", "refused_of")
 
 # The bulk writer.
@@ -99,8 +99,8 @@ REPAIR_FOREIGN_ROWS_UNNAMED = "repair_foreign_rows_unnamed"
 
 
 def of_type(counter: str, message_type: str) -> str:
-    """Returns the name of one of ``TYPE_COUNTERS`` for a message type."""
-    return f"{counter}_{message_type}"
+    """Returns the name of one of ``TYPE_COUNTERS`` for a message type, or for ``module:function`` of a decoder."""
+    return f"{counter}_{message_type.replace(':', '.')}"  # names of metrics in Cloud Monitoring have no colon
 
 
 def dead_letters_of(reason: str) -> str:

@@ -43,6 +43,17 @@ resource "google_pubsub_subscription_iam_member" "viewer" {
   member       = google_service_account.job.member
 }
 
+# pubsub.schemas.get and listRevisions: the launcher reads the revisions of schemas that declare mapped types, and workers
+# fetch those that come later.
+resource "google_pubsub_schema_iam_member" "messages" {
+  for_each = local.message_schemas
+
+  project = split("/", each.key)[1]
+  schema  = split("/", each.key)[3]
+  role    = "roles/pubsub.viewer"
+  member  = google_service_account.job.member
+}
+
 # With a timestamp attribute, Dataflow creates a second subscription to the topic, as the job's account. It reads the
 # event times of waiting messages from it, for the watermark. The role is granted on the project, because the
 # subscription does not exist yet.

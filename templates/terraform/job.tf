@@ -2,26 +2,38 @@ locals {
   # Each name is a flag of the pipeline. Null leaves the flag unset: the table's stored schema applies. Each job adds its
   # input.
   parameters = {
-    timestamp_attribute = var.timestamp_attribute
-    id_attribute        = var.id_attribute
-    dead_letter_topic   = google_pubsub_topic.dead_letters.id
-    bigtable_project    = var.project
-    bigtable_instance   = google_bigtable_instance.main.name
-    bigtable_table      = join(",", concat([google_bigtable_table.sensors.name], sort(var.more_tables)))
-    schema              = var.default_schema ? "default" : null
-    window              = var.window
-    early_firing        = var.early_firing
-    late_firing         = var.late_firing
-    allowed_lateness    = var.allowed_lateness
-    max_future          = var.max_future
-    deduplicate         = var.deduplicate
-    bigtable_writer     = var.bigtable_writer
-    app_profile         = var.app_profile
-    raw_family          = var.default_schema ? var.raw_family : null
-    stats_family        = var.default_schema ? var.stats_family : null
-    meta_family         = var.default_schema ? var.meta_family : null
-    launch_checks       = var.launch_checks
+    timestamp_attribute  = var.timestamp_attribute
+    id_attribute         = var.id_attribute
+    message_mapping      = local.message_mapping
+    message_descriptors  = local.message_descriptors
+    message_decoder      = var.message_decoder
+    default_message_type = var.default_message_type
+    unknown_fields       = var.unknown_fields
+    dead_letter_topic    = google_pubsub_topic.dead_letters.id
+    bigtable_project     = var.project
+    bigtable_instance    = google_bigtable_instance.main.name
+    bigtable_table       = join(",", concat([google_bigtable_table.sensors.name], sort(var.more_tables)))
+    schema               = var.default_schema ? "default" : null
+    window               = var.window
+    early_firing         = var.early_firing
+    late_firing          = var.late_firing
+    allowed_lateness     = var.allowed_lateness
+    max_future           = var.max_future
+    deduplicate          = var.deduplicate
+    bigtable_writer      = var.bigtable_writer
+    app_profile          = var.app_profile
+    raw_family           = var.default_schema ? var.raw_family : null
+    stats_family         = var.default_schema ? var.stats_family : null
+    meta_family          = var.default_schema ? var.meta_family : null
+    launch_checks        = var.launch_checks
   }
+
+  # The files' places in the bucket change with their content, and a changed parameter updates the job.
+  message_places = { for path, object in google_storage_bucket_object.messages : path => "gs://${object.bucket}/${object.name}" }
+
+  message_mapping     = length(var.message_mappings) == 0 ? null : join(",", [for path in var.message_mappings : local.message_places[path]])
+  message_descriptors = length(var.message_descriptors) == 0 ? null : join(",", [for path in var.message_descriptors : lookup(local.message_places, path, path)])
+  message_schemas     = toset([for path in var.message_descriptors : path if startswith(path, "projects/")])
 
   # Dataflow's service options, which a launch of a template takes as experiments. Never empty: without any, the provider
   # would leave those of the running job as they are.
@@ -97,6 +109,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_project_iam_member.tracking_subscription,
     google_project_iam_member.viewer,
     google_project_iam_member.worker,
+    google_pubsub_schema_iam_member.messages,
     google_pubsub_subscription.dead_letters,
     google_pubsub_subscription_iam_member.subscriber,
     google_pubsub_subscription_iam_member.viewer,

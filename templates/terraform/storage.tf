@@ -22,3 +22,12 @@ resource "google_storage_bucket" "staging" {
 
   depends_on = [google_kms_crypto_key_iam_member.agent]
 }
+
+# The mappings and descriptors of messages of other types. A job reads them only while it is launched.
+resource "google_storage_bucket_object" "messages" {
+  for_each = toset([for path in concat(var.message_mappings, var.message_descriptors) : path if !startswith(path, "projects/")])
+
+  bucket = google_storage_bucket.staging.name
+  name   = "messages/${filemd5(each.key)}/${replace(basename(each.key), ",", "_")}"
+  source = each.key
+}

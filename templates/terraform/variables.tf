@@ -335,6 +335,67 @@ variable "id_attribute" {
   }
 }
 
+variable "message_mappings" {
+  description = <<-EOT
+    Local TOML files that say how messages of other types become events; they are copied to the staging bucket. Topics
+    with the schema of SensorEvent refuse other types: publish them to the input batches.
+  EOT
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for path in var.message_mappings : endswith(path, ".toml")])
+    error_message = "message_mappings must be paths of .toml files."
+  }
+}
+
+variable "message_descriptors" {
+  description = <<-EOT
+    Where the types of message_mappings are declared: local files, each a FileDescriptorSet as protoc --include_imports
+    --descriptor_set_out writes it, or schemas of Pub/Sub, projects/PROJECT/schemas/NAME. JSON needs none.
+  EOT
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for path in var.message_descriptors : !startswith(path, "projects/") || can(regex("^projects/[^/@,]+/schemas/[^/@,]+$", path))])
+    error_message = "message_descriptors must be local files, or schemas like projects/my-project/schemas/my-schema."
+  }
+}
+
+variable "message_decoder" {
+  description = "MODULE:FUNCTION, a function in the template's image that makes events of messages that no mapping takes."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.message_decoder == null || can(regex("^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", var.message_decoder))
+    error_message = "message_decoder must be MODULE:FUNCTION, like acme.messages:decode."
+  }
+}
+
+variable "default_message_type" {
+  description = "Type of messages without the attribute message_type. Default: SensorEvent; none with mappings or a decoder."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.default_message_type == null || can(regex("^[A-Za-z_][A-Za-z0-9_.]*$", var.default_message_type))
+    error_message = "default_message_type must be the full name of a type, like acme.v1.Report."
+  }
+}
+
+variable "unknown_fields" {
+  description = "count: fields that SensorEvent does not have are counted. refuse: such events become dead letters."
+  type        = string
+  default     = "count"
+
+  validation {
+    condition     = contains(["count", "refuse"], var.unknown_fields)
+    error_message = "unknown_fields must be count or refuse."
+  }
+}
+
 variable "window" {
   description = "Length of the shortest aggregated windows; must divide a day. Default: as in the table's schema, 1h in the default schema."
   type        = string

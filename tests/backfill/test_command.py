@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import os
@@ -17,6 +18,7 @@ import google.cloud.bigtable
 import pyarrow
 import pyarrow.parquet
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from click.testing import CliRunner, Result
 from google.auth.credentials import AnonymousCredentials
 
@@ -119,7 +121,7 @@ def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path)
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
     assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
-    assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' is not ")
+    assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', ")
     assert lines[20:] == ["and 6 more"]
     assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; see {letters}"
     written = [json.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
@@ -293,6 +295,23 @@ def test_missing_parts_are_reported_before_anything_is_read(table: TableName, tm
     bare = TableName(table.project, table.instance, f"t-{uuid.uuid4().hex}")
     tables.create_bare(bare, {"raw": TableSchema.default().policies["raw"]})
     assert problem(bare).startswith(f"Error: table {bare} has no family meta, stats (it has raw); ")
+
+
+def test_a_full_disk(table: TableName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If refused records can't be written, the line names the file."""
+    create = FileSystems.create
+
+    def full(path: str, *arguments: object) -> object:
+        if "refused" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(path, *arguments)
+
+    monkeypatch.setattr(FileSystems, "create", full)
+    source, letters = tmp_path / "in.csv", tmp_path / "refused.ndjson"
+    source.write_text(HEADER + "A-1,soon,1\n")
+    result = backfill(table, source, "--dead-letters", letters)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {letters}: the job failed: OSError: [Errno 28] No space left on device\n"
 
 
 @pytest.fixture

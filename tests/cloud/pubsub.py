@@ -5,9 +5,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import grpc
+from google.api_core.exceptions import AlreadyExists
 from google.cloud.pubsub_v1 import PublisherClient
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
@@ -16,14 +17,15 @@ from pipeline.core.messages import Message
 
 
 class Inbox:
-    """A new topic and the messages that arrive there."""
+    """A topic, new unless it is named, and the messages that arrive there from now on."""
 
     def __init__(self, *, topic: str | None = None, ordered: bool = False) -> None:
         name = uuid.uuid4().hex
         self.topic = topic or f"projects/test-project/topics/t-{name}"
         self.subscription = f"projects/test-project/subscriptions/s-{name}"
         self._subscriber = subscriber_client()
-        PublisherClient().create_topic(name=self.topic)
+        with suppress(AlreadyExists):  # other tests may use a topic of the documentation
+            PublisherClient().create_topic(name=self.topic)
         self._subscriber.create_subscription(
             {"name": self.subscription, "topic": self.topic, "enable_message_ordering": ordered}
         )

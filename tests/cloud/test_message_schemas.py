@@ -10,8 +10,10 @@ from google.cloud.pubsub import SchemaServiceClient
 from google.pubsub_v1.types import Schema
 
 from pipeline.cloud import message_schemas
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.message_schemas import RevisionFetcher, compiled, is_schema_path, load_schema
+from pipeline.cloud.message_files import load_message_types
+from pipeline.cloud.message_schemas import RevisionFetcher, compiled, load_schema
+from pipeline.cloud.names import is_schema_path
+from pipeline.cloud.problems import ServerProblem
 from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import MappingError
@@ -105,6 +107,19 @@ def test_a_schema_that_does_not_exist(server):
         load_schema("projects/test-project/schemas/other")
 
 
+def test_a_mapping_by_a_schema(server, tmp_path):
+    """A schema is loaded like a file: the mapping must hold for its newest revision, and for what older ones have."""
+    server.commit(FIRST)
+    newest = server.commit(SECOND)
+    mapping = tmp_path / "m.toml"
+    mapping.write_text(MAPPING.replace('"*" = "*"', 'kelvin = "kelvin"'))
+    (mapped,) = load_message_types([str(mapping)], [PATH])
+    assert list(mapped.descriptors.revisions)[-1] == newest
+    server.commit(FIRST)
+    with pytest.raises(MappingError, match=rf"^{mapping}: readings.kelvin: kelvin: Report has no field 'kelvin'"):
+        load_message_types([str(mapping)], [PATH])
+
+
 @pytest.mark.parametrize(
     ("definition", "problem"),
     [
@@ -118,7 +133,7 @@ def test_a_schema_that_does_not_exist(server):
 def test_definitions_that_do_not_compile(server, definition, problem):
     """The message is one line, and names the revision."""
     id_ = server.commit(definition)
-    with pytest.raises(MappingError, match=f"^revision {id_} of schema {PATH}: .*{problem}") as caught:
+    with pytest.raises(MappingError, match=f"^revision {id_}: .*{problem}") as caught:
         load_schema(PATH)
     assert "\n" not in str(caught.value)
 
@@ -138,7 +153,7 @@ def test_a_schema_in_avro(pubsub):
         created = client.create_schema(
             parent="projects/test-project", schema=Schema(type_=Schema.Type.AVRO, definition=definition), schema_id=id_
         )
-    with pytest.raises(MappingError, match=rf"^revision {created.revision_id} of schema .*{id_} is an AVRO schema; "):
+    with pytest.raises(MappingError, match=rf"^revision {created.revision_id} is an AVRO schema; "):
         load_schema(created.name)
 
 

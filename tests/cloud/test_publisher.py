@@ -121,7 +121,7 @@ def test_a_missing_topic_is_an_error_before_the_first_message(pubsub: str) -> No
 def test_a_closed_port_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed port fails without a wait."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-    with pytest.raises(ServerProblem, match=f"^topic {TOPIC}: the server cannot be reached: "):
+    with pytest.raises(ServerProblem, match=r"^PUBSUB_EMULATOR_HOST is 127\.0\.0\.1:1, but nothing answers"):
         Publisher(TOPIC)
 
 

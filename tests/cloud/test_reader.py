@@ -2,7 +2,7 @@ import itertools
 import math
 import uuid
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from google.cloud.bigtable import data
@@ -49,7 +49,7 @@ def created(schema: TableSchema) -> TableName:
     return name
 
 
-def opened(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> AbstractContextManager[SensorTable]:
+def opened(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> SensorTable:
     return SensorTable.open(name.project, name.instance, name.table, declared)
 
 
@@ -385,3 +385,32 @@ def test_many_foreign_rows_cost_few_requests(name: TableName) -> None:
         assert table.rows.requests <= 12
         assert table.foreign.count == 3000
         assert len(table.foreign.messages) == 1000
+
+
+# Opening, and times
+
+
+def test_a_table_without_a_with_block(name: TableName) -> None:
+    """A table can be used and closed without a block, like a file; closing twice does no harm."""
+    write(name, [event("s", T)])
+    table = SensorTable.open(name.project, name.instance, name.table)
+    assert table.latest("s") is not None
+    assert times(table.range(["s", "other"], T, T + 1)) == [0]
+    table.close()
+    table.close()
+    with pytest.raises(ValueError, match="closed"):
+        table.latest("s")
+
+
+def test_all_kinds_of_times(name: TableName) -> None:
+    """Ranges take aware datetimes and ISO 8601 text, like microseconds, and refuse naive datetimes."""
+    write(name, [event("s", T + i) for i in (-1, 0, HOUR - 1, HOUR)])
+    write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1)])
+    start = datetime(2026, 2, 17, 11, tzinfo=timezone(timedelta(hours=1)))
+    with opened(name) as table:
+        assert times(table.range("s", start, "2026-02-17T11:00Z")) == [HOUR - 1, 0]
+        assert times(table.prefix("2026-02-17T10", T + HOUR, sensors="s")) == [HOUR - 1, 0]
+        windows = list(table.aggregates("s", start, "2026-02-17T11", tier="1h"))
+        assert [window.start_us for window in windows] == [T]
+        with pytest.raises(ValueError, match="has no time zone"):
+            table.range("s", start.replace(tzinfo=None), T + HOUR)

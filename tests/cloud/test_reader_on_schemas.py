@@ -212,7 +212,7 @@ def test_prefix(bigtable):
         assert table.rows.requests == 1
         assert {each.sensor_id for each in table.prefix(start, end, sensors="a", metadata=NORTH)} == {"a", "a-1"}
         with pytest.raises(ValueError, match="location"):
-            table.prefix(start, end)
+            table.prefix(start, end, sensors="a")
     where = written("wide float64")
     with (
         SensorTable.open(where.project, where.instance, where.table) as table,

@@ -198,8 +198,7 @@ def test_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{nobody.getsockname()[1]}")
-        monkeypatch.setattr(row_reader, "TIMEOUT_S", 1.0)
-        with RowReader.open(FAKE) as reader, pytest.raises(ServerProblem) as caught:
+        with RowReader.open(FAKE, patience_s=1.0) as reader, pytest.raises(ServerProblem) as caught:
             next(reader.read(EVERYTHING))
     assert str(caught.value).startswith(f"table {FAKE}: the server cannot be reached: failed to connect")
     assert "\n" not in str(caught.value)

@@ -200,13 +200,14 @@ def test_applying_the_differences(name: TableName) -> None:
 def test_a_closed_port_fails_at_once(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """The read fails with an error of one line about the server."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
-    with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached: .*127.0.0.1:1"):
+    with pytest.raises(ServerProblem, match=r"^BIGTABLE_EMULATOR_HOST is 127\.0\.0\.1:1, but nothing answers"):
         tables.find(name)
 
 
 @pytest.mark.usefixtures("silent_server")
 def test_an_unresponsive_server_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read fails after its timeout, without a retry."""
+    monkeypatch.setattr(tables, "check_emulator", lambda _: None)  # as if it had answered before
     monkeypatch.setattr(tables, "READ_TIMEOUT_S", 0.5)
     with pytest.raises(ServerProblem, match="the server cannot be reached"):
         tables.find(TableName("test-project", "test-instance", "t"))

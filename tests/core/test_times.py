@@ -1,11 +1,13 @@
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
+import numpy
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events import EARLIEST_US, LATEST_US
-from pipeline.core.times import format_time, from_datetime, parse_moment, parse_time, to_datetime
+from pipeline.core.times import format_time, from_datetime, parse_moment, parse_time, to_datetime, to_us
 
 
 @given(st.integers(EARLIEST_US, LATEST_US))
@@ -75,15 +77,46 @@ def test_moments(text, time):
     assert format_time(parse_moment(text, NOW)) == time
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18"])
+@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18", "-999999999d"])
 def test_refuse_moment(text):
     """Text that is not a time is refused with every form that is."""
     with pytest.raises(ValueError, match=f"^'{text}' is not a time; write 2026-.*, now, today, yesterday or -1d$"):
         parse_moment(text, NOW)
 
 
-@pytest.mark.parametrize("text", ["-999999999d", "0001-01-01T00:00+05:00"])
-def test_refuse_moment_outside_the_calendar(text):
+def test_refuse_moment_outside_the_calendar():
     """A time that has no date is refused."""
     with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
-        parse_moment(text, NOW)
+        parse_moment("0001-01-01T00:00+05:00", NOW)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        1_771_322_400_000_000,
+        numpy.int64(1_771_322_400_000_000),
+        "2026-02-17T10:00:00Z",
+        "2026-02-17T10",
+        datetime(2026, 2, 17, 10, tzinfo=UTC),
+        datetime(2026, 2, 17, 12, tzinfo=timezone(timedelta(hours=2))),
+        pandas.Timestamp("2026-02-17T12:00:00+02:00"),
+    ],
+)
+def test_whatever_is_a_time(time):
+    """Microseconds, ISO 8601 text and aware datetimes are times, also those of numpy and pandas."""
+    assert to_us(time) == 1_771_322_400_000_000
+    assert type(to_us(time)) is int
+
+
+@pytest.mark.parametrize("time", [datetime(2026, 2, 17, 10), pandas.Timestamp("2026-02-17T10:00:00")])
+def test_a_datetime_without_a_time_zone(time):
+    """It is refused, as it may be meant in local time; the message says what to add."""
+    with pytest.raises(ValueError, match=r" has no time zone; give it one, such as tzinfo=timezone\.utc$"):
+        to_us(time)
+
+
+@pytest.mark.parametrize("time", [1.5, None, date(2026, 2, 17)])
+def test_what_is_no_time(time):
+    """Anything else is refused, with what to pass."""
+    with pytest.raises(TypeError, match=r" is not a time; pass an aware datetime, ISO 8601 text like .*, or whole"):
+        to_us(time)

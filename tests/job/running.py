@@ -142,7 +142,7 @@ class Job:
         """Returns the counters that the job printed at its end."""
         return {
             name: int(value.replace(",", ""))
-            for name, value in re.findall(r"^(\w+) +([\d,]+)$", self.log, re.MULTILINE)
+            for name, value in re.findall(r"^([\w.]+) +([\d,]+)$", self.log, re.MULTILINE)
         }
 
 

@@ -21,12 +21,13 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job import dataflow as dataflow_job
-from pipeline.job.checks import read_targets
-from pipeline.job.dataflow import fingerprint, prepare, schema_label
+from pipeline.job.checks import read_targets, read_types
+from pipeline.job.dataflow import fingerprint, prepare, schema_label, state_of
 from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.graph_steps import steps_of
+from tests.job import foreign
 from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
@@ -225,11 +226,12 @@ def graph_of(*schemas, **changes):
     """Returns the steps of the flags' job; with schemas, one per table replaces what the flags declare."""
     options = parse_flags(flags(**changes))
     settings = settings_of(options)
+    types = read_types(settings.messages)
     targets = read_targets(settings)
     if schemas:
         targets = [Target(name, schema) for name, schema in zip(settings.tables, schemas, strict=True)]
     pipeline = beam.Pipeline(options=options)
-    assemble(pipeline, targets, settings, began_us=0)
+    assemble(pipeline, targets, settings, began_us=0, types=types)
     return steps_of(pipeline)
 
 
@@ -248,6 +250,14 @@ def test_flags_that_do_not_change_the_graph():
     """Names and durations do not change the graph; dropping dead letters does."""
     assert graph_of(window="15m", bigtable_table="other", early_firing="0", raw_family="r") == graph_of()
     assert graph_of(dead_letters="drop") != graph_of()
+
+
+def test_mappings_do_not_change_the_graph(tmp_path):
+    """A running job can take other mappings, another decoder or its first ones: the form of its state stays."""
+    changes = foreign.flags(tmp_path)
+    assert graph_of(**changes) == graph_of()
+    settings = [settings_of(parse_flags(flags(**each))) for each in (changes, {})]
+    assert state_of(settings[0], []) == state_of(settings[1], [])
 
 
 def test_a_schema_does_not_change_the_graph():
@@ -346,6 +356,17 @@ def test_missing_bucket(capsys, storage):
     """A missing bucket is reported in one line, at once."""
     code, line = refusal(capsys, flags(temp_location="gs://nowhere-at-all/temp"))
     assert (code, line) == (1, "tidetable: bucket gs://nowhere-at-all does not exist")
+
+
+def test_a_decoder_has_to_be_in_the_image(capsys, monkeypatch):
+    """The launch can't look into the image, so it says what the workers need, unless they run the launcher's image."""
+    arguments = flags(message_decoder=foreign.DECODER, temp_location="gs://no-such-bucket/temp")
+    needed = f"tidetable: the workers call {foreign.DECODER} too: their image, or a package that is staged for them, "
+    assert main(arguments) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == [needed + "must contain it", "tidetable: bucket gs://no-such-bucket does not exist"]
+    monkeypatch.setenv("FLEX_TEMPLATE_PYTHON_PY_FILE", sys.argv[0])
+    assert refusal(capsys, arguments) == (1, lines[1])
 
 
 def test_missing_credentials(capsys, monkeypatch):

@@ -246,11 +246,11 @@ def test_dead_letters_that_would_come_back(resources, capsys, no_run):
 
 @pytest.mark.parametrize("variable", ["BIGTABLE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST"])
 def test_unreachable_server(resources, capsys, no_run, monkeypatch, variable):
-    """An unreachable server is reported within seconds."""
+    """An emulator that is not there is reported with its variable, before the job starts."""
     monkeypatch.setenv(variable, UNUSED_ADDRESS)
     code, line = refusal(capsys, resources.flags())
     assert code == 1
-    assert "the server cannot be reached" in line
+    assert f"{variable} is {UNUSED_ADDRESS}, but nothing answers there" in line
 
 
 def test_no_credentials(resources, capsys, no_run, monkeypatch):
@@ -259,6 +259,7 @@ def test_no_credentials(resources, capsys, no_run, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
     code, line = refusal(capsys, resources.flags())
     assert code == 1
+    assert "GOOGLE_APPLICATION_CREDENTIALS is /nonexistent.json, which does not exist" in line
     assert "gcloud auth application-default login" in line
 
 

@@ -6,7 +6,7 @@ import pytest
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
-from pipeline.job.settings import BadFlag, is_flex_launch, parse_flags, runs_here, settings_of
+from pipeline.job.settings import BadFlag, MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
 from tests.streams import flags
 
 
@@ -211,3 +211,27 @@ def test_the_direct_runner_is_named(runner):
     options = parse_flags(arguments)
     assert runs_here(options)
     assert options.get_all_options()["streaming"]
+
+
+def test_message_types():
+    """Mappings and descriptors are given one by one or separated by commas; nothing is read yet."""
+    arguments = [*flags(message_mapping="a.toml,gs://b/c"), "--message_mapping=d", "--message_descriptors=gs://e/f"]
+    assert settings_of(parse_flags(arguments)).messages == MessageFlags(
+        ("a.toml", "gs://b/c", "d"), ("gs://e/f",), None, None, "count"
+    )
+    assert parsed(message_decoder="a.b:c", unknown_fields="refuse").messages == MessageFlags(
+        (), (), "a.b:c", None, "refuse"
+    )
+
+
+def test_the_default_message_type():
+    """Unmarked messages are SensorEvents, unless there are other types: then a flag or a mapping has to say so."""
+    assert parsed().messages == MessageFlags(default="tidetable.v1.SensorEvent")
+    assert parsed(message_mapping="a.toml").messages.default is None
+    assert parsed(message_decoder="a:b").messages.default is None
+    assert parsed(message_mapping="a.toml", default_message_type="json").messages.default == "json"
+
+
+def test_descriptors_without_a_mapping():
+    """Types alone do not say how their messages become events."""
+    assert refusal(flags(message_descriptors="a")).startswith("--message_descriptors needs --message_mapping")

@@ -20,7 +20,9 @@ def test_the_demo_verifies_its_table_and_keeps_everything_running(tmp_path):
     """The demo finds no difference, and draws a chart. With --keep, a terminal without any setting can then paste its
     suggestions, and all of them work; Ctrl-C ends the job and the emulators."""
     own = Path(sys.executable).parent
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_EMULATOR_HOST")}
+    environment = {
+        name: value for name, value in os.environ.items() if not re.search("^TIDETABLE_|_EMULATOR_HOST$", name)
+    }
     environment["PATH"] = os.pathsep.join(
         each for each in environment["PATH"].split(os.pathsep) if Path(each).resolve() != own.resolve()
     )

@@ -154,7 +154,6 @@ def test_listens_on_loopback_only(emulator: Emulator) -> None:
 
 def test_an_emulator_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulator that the environment names is used and not stopped; if nothing answers there, it is an error."""
-    monkeypatch.setattr(emulators, "ANSWER_SECONDS", 2)
     with running_emulator(BIGTABLE) as address:
         monkeypatch.setenv(BIGTABLE.variable, address)
         monkeypatch.setenv("PATH", "")  # no emulator can be started

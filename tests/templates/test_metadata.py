@@ -40,6 +40,8 @@ ATTRIBUTES = ["e", "g", "event_time", "x-goog", "a,b=c~d|e", "a" * 256]
 BAD_ATTRIBUTES = ["", "a b", "a\t", "zeit_ü", "a" * 257, "g" * 257]
 DURATIONS = ["90s", "15m", "1h", "1d", "007h", "999999999s"]
 BAD_DURATIONS = ["", "1", "00", "-1s", "1.5h", "1w", "1H", "h", " 1h", "1h ", "1h30m", "1000000000s", "١h"]
+FILES = ["gs://my-bucket/a b.toml", "projects/my-project/schemas/report", "a,gs://b/c", "/template/x"]
+BAD_FILES = ["", ",", "a,", ",a", "a,,b"]
 FAMILIES = ["cf", "f_1.2-3", "a" * 64, "-", "0"]
 BAD_FAMILIES = ["", "a b", "a/b", "a:b", "a" * 65, "ä"]
 
@@ -59,6 +61,11 @@ GOOD = {
     "input_topic": resources("topics"),
     "timestamp_attribute": ATTRIBUTES,
     "id_attribute": ATTRIBUTES,
+    "message_mapping": FILES,
+    "message_descriptors": FILES,
+    "message_decoder": ["a:b", "acme.messages_2:decode", "_a._b:_c"],
+    "default_message_type": ["json", "Report", "acme.v1.Report"],
+    "unknown_fields": ["count", "refuse"],
     "dead_letters": ["publish", "drop"],
     "dead_letter_topic": resources("topics"),
     "bigtable_project": PROJECTS,
@@ -83,6 +90,11 @@ BAD = {
     "input_topic": bad_resources("topics"),
     "timestamp_attribute": BAD_ATTRIBUTES,
     "id_attribute": BAD_ATTRIBUTES,
+    "message_mapping": BAD_FILES,
+    "message_descriptors": BAD_FILES,
+    "message_decoder": ["", "a", "a.b", "a:", ":b", "a:b:c", "a:b()", "a/b.py:c", "1:a"],
+    "default_message_type": ["", "acme/Report", "1a", "a b", ".a"],
+    "unknown_fields": ["", "Count", "ignore", "countrefuse"],
     "dead_letters": ["", "keep", "Publish", "publishdrop"],
     "dead_letter_topic": bad_resources("topics"),
     "bigtable_project": BAD_PROJECTS,
@@ -108,6 +120,10 @@ RULES = {
     "input_topic": settings._TOPIC,
     "timestamp_attribute": settings._ATTRIBUTE,
     "id_attribute": settings._ATTRIBUTE,
+    "message_mapping": settings._FILES,
+    "message_descriptors": settings._FILES,
+    "message_decoder": settings._FUNCTION,
+    "default_message_type": settings._MESSAGE_TYPE,
     "dead_letter_topic": settings._TOPIC,
     "bigtable_project": settings._PROJECT,
     "bigtable_instance": settings._INSTANCE,
@@ -132,6 +148,8 @@ def command_line(name=None, value=None):
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
     if name == "app_profile":
         base = base | {"bigtable_writer": "bulk"}  # only this writer has an app profile
+    if name == "message_descriptors":
+        base = base | {"message_mapping": "gs://my-bucket/report.toml"}
     return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
 
 
@@ -187,6 +205,7 @@ def test_enum_options_belong_to_enums():
         "deduplicate",
         "launch_checks",
         "schema",
+        "unknown_fields",
     }
 
 

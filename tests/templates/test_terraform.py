@@ -25,6 +25,7 @@ ROLES = {
     ("google_project_iam_member", "tracking_subscription", "custom"),
     ("google_pubsub_subscription_iam_member", "subscriber", "roles/pubsub.subscriber"),
     ("google_pubsub_subscription_iam_member", "viewer", "roles/pubsub.viewer"),
+    ("google_pubsub_schema_iam_member", "messages", "roles/pubsub.viewer"),
     ("google_pubsub_topic_iam_member", "tracking_subscription", "roles/pubsub.subscriber"),
     ("google_pubsub_topic_iam_member", "dead_letters", "roles/pubsub.publisher"),
     ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
@@ -117,8 +118,10 @@ def test_the_job_accepts_the_parameters():
         "bigtable_project": "my-project",
         "bigtable_instance": "tidetable-bigtable",
         "bigtable_table": VARIABLES["table"]["default"],
+        "message_mapping": None,
+        "message_descriptors": None,
     }
-    values = {flag: known.get(flag) or default_of(value) for flag, value in parameters().items()}
+    values = {flag: known[flag] if flag in known else default_of(value) for flag, value in parameters().items()}
     argv = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
     settings = settings_of(parse_flags(["--runner=DataflowRunner", *argv]))
     assert settings.input_subscription == known["input_subscription"]
@@ -136,6 +139,20 @@ def test_a_table_with_a_schema_of_its_own():
     assert "google_bigtable_table.sensors.name" in tables
     assert "var.more_tables" in tables
     assert RESOURCES["google_bigtable_table_iam_member", "more"]["for_each"] == "${var.more_tables}"
+
+
+def test_mappings_are_copied_to_the_bucket():
+    """Local files become objects whose names change with their content; schemas are passed on, and may be read."""
+    messages = RESOURCES["google_storage_bucket_object", "messages"]
+    assert messages["bucket"] == "${google_storage_bucket.staging.name}"
+    assert "filemd5(each.key)" in messages["name"]
+    for flag, variable in (("message_mapping", "message_mappings"), ("message_descriptors", "message_descriptors")):
+        assert parameters()[flag] == f"${{local.{flag}}}"
+        assert f"length(var.{variable}) == 0 ? null" in LOCALS[flag]
+        assert "local.message_places" in LOCALS[flag]
+        assert f"var.{variable}" in messages["for_each"]
+        assert VARIABLES[variable]["default"] == []
+    assert RESOURCES["google_pubsub_schema_iam_member", "messages"]["for_each"] == "${local.message_schemas}"
 
 
 def test_the_job_is_drained_and_runs_on_the_streaming_engine():

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime, timedelta
 
 import apache_beam as beam
@@ -7,6 +8,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
+from pipeline.core.message_types import Mapped, MessageTypes
 from pipeline.core.messages import BATCH_TYPE
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.table_schema import TableSchema
@@ -19,10 +21,12 @@ from tests.streams import NOON, clock, event_at, pubsub_message
 DEFAULT = [TableSchema.default()]
 
 
-def run(messages, events, dead_letters, schemas=DEFAULT):
+def run(messages, events, dead_letters, schemas=DEFAULT, types=None):
     """Decodes on the FnApiRunner, checks both outputs, and returns the counters and distributions."""
     pipeline = TestPipeline(runner="FnApiRunner")
-    decoded = pipeline | beam.Create(messages) | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), schemas, clock)
+    decoded = (
+        pipeline | beam.Create(messages) | "DecodeMessages" >> DecodeMessages(timedelta(hours=1), schemas, clock, types)
+    )
     timed = decoded.events | beam.Map(lambda event, at=beam.DoFn.TimestampParam: (event.sensor_id, at.micros))
     assert_that(timed, equal_to(events), label="Events")
     assert_that(decoded.dead_letters | beam.Map(lambda letter: letter.attributes), equal_to(dead_letters), label="Dead")
@@ -36,6 +40,60 @@ def test_events_at_their_own_time():
     """Each event of a batch is one element, at its own event time."""
     batch = message_of([event_at(0.25), event_at(-60, sensor_id="b")])
     run([pubsub_message(batch)], [("a", (NOON * 4 + 1) * 250_000), ("b", (NOON - 60) * 1_000_000)], [])
+
+
+MAPPING = """
+message = "json"
+skip_if = { path = "test", is = true }
+sensor = "@zone"
+time = { path = "at", unit = "s" }
+readings.x = "x"
+"""
+
+
+def test_messages_of_another_type():
+    """They are read through their mapping and counted; a dead letter keeps what the mapping reads of a full message."""
+    full = {f"a{i:03}": "v" for i in range(98)} | {"message_type": "json", "zone": "north"}
+    contents = [{"at": NOON, "x": 1}, {"at": NOON, "x": "one"}, {"test": True}]
+    found = run(
+        [PubsubMessage(json.dumps(content).encode(), full, str(i)) for i, content in enumerate(contents)],
+        [("north", NOON * 1_000_000)],
+        [
+            {f"a{i:03}": "v" for i in range(92)}
+            | {
+                "message_type": "json",
+                "zone": "north",
+                "dead_letter_reason": "NOT_A_NUMBER",
+                "dead_letter_detail": "readings.x is 'one', not a number (6 attributes left out: "
+                "a092, a093, a094, a095, a096, a097)",
+                "dead_letter_step": "DecodeMessages",
+                "dead_letter_time": "2026-02-17T16:00:00Z",
+                "dead_letter_message_id": "1",
+                "dead_letter_publish_time": "",
+            }
+        ],
+        types=MessageTypes([Mapped("m.toml", MAPPING)], default=None),
+    )
+    assert {name: count for name, count in found.items() if "_json" in name} == {
+        "messages_of_json": 3,
+        "events_of_json": 1,
+        "skipped_of_json": 1,
+        "refused_of_json": 1,
+    }
+    assert "empty_batches" not in found
+
+
+def test_unknown_fields():
+    """Fields that SensorEvent does not have are counted, or refuse their event."""
+    newer = event_at(0).SerializeToString() + b"\x78\x01\x7a\x00"  # two of fields 15
+    message = PubsubMessage(newer, {}, "1")
+    assert run([message], [("a", NOON * 1_000_000)], [])["unknown_fields"] == 2
+    types = MessageTypes(unknown_fields="refuse")
+    pipeline = TestPipeline(runner="FnApiRunner")
+    decoded = pipeline | beam.Create([message]) | DecodeMessages(timedelta(hours=1), DEFAULT, clock, types)
+    reasons = decoded.dead_letters | beam.Map(lambda letter: letter.attributes["dead_letter_reason"])
+    assert_that(reasons, equal_to(["UNKNOWN_FIELDS"]))
+    pipeline.run().wait_until_finish()
 
 
 def test_dead_letter_says_where_and_when():

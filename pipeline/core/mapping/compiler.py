@@ -104,10 +104,10 @@ class Compiler:
         for entry in mapping.metadata:
             self._add(f"metadata.{entry.name}", entry, self._metadata, is_reading=False)
 
-    def conditions_of(self, key: str, conditions: Iterable[Condition]) -> list[ScopeGetter]:
-        """Returns functions that return whether the conditions hold."""
+    def conditions_of(self, key: str, conditions: Iterable[Condition], *, strict: bool) -> list[ScopeGetter]:
+        """Returns functions that return whether the conditions hold. Raises MappingError, if strict for any path."""
         found = [self._condition(key, condition)[1] for condition in conditions]
-        for (key, path), problem in self.unresolved.items():
+        for (key, path), problem in self.unresolved.items() if strict else ():
             raise MappingError(key, f"{path}: {problem}")
         return found
 
@@ -120,7 +120,9 @@ class Compiler:
             depth_of_label, label_of = self._text(f"{key}.name", entry.label)
             name_of = self._namer(entry)
             self.plan.at(max(depth, depth_of_label)).writers.append(
-                labelled(key, value_of, label_of, name_of, is_reading=is_reading)
+                labelled(
+                    key, value_of, label_of, name_of, is_reading=is_reading, keeps_inexact=is_reading and self._keeps
+                )
             )
         else:
             self.plan.at(depth).writers.append(
@@ -146,17 +148,16 @@ class Compiler:
         return name_of
 
     def _add_star(self, key: str, entry: Entry, *, is_reading: bool) -> None:
-        found = [of_star for source in entry.value for of_star in self._of_star(key, source, is_reading=is_reading)]
+        by_source = [list(self._of_star(key, source, is_reading=is_reading)) for source in entry.value]
+        found = [of_star for of_source in by_source for of_star in of_source]
         takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
         if takes_all and (values_of := found[0].whole):
             self.plan.at(found[0].depth).writers.append(whole(values_of, is_reading=is_reading))
             return
-        name_of = self._namer(entry)
-        # Of several sources, each name takes the first that has it; across levels, the message's own comes first.
-        for depth in sorted({of_star.depth for of_star in found}):
-            sources = [(of_star.items_of, of_star.convert) for of_star in found if of_star.depth == depth]
-            self.plan.at(depth).writers.append(
-                starred(sources, name_of, is_reading=is_reading, keeps_inexact=self._keeps)
+        if found:
+            sources = [[(of_star.items_of, of_star.convert) for of_star in of_source] for of_source in by_source]
+            self.plan.at(max(of_star.depth for of_star in found)).writers.append(
+                starred(sources, self._namer(entry), is_reading=is_reading, keeps_inexact=self._keeps)
             )
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
@@ -171,8 +172,9 @@ class Compiler:
         except PathError as error:
             self.unresolved[key, path] = str(error)
             return
-        depth = level + ROOT
-        _, holds = self._when(f"{key}.when", source.when)
+        at = level + ROOT
+        depth, holds = self._when(f"{key}.when", source.when)
+        depth = max(depth, at)
         for items in found:
             if is_reading:
                 convert = star_number_of(key, items.node, source, self._mapping)
@@ -181,8 +183,8 @@ class Compiler:
             if convert is not None:
                 self.uses.append(Use(key, path, items.node, items.names, True, _label(items, len(names), steps)))
                 is_whole = items.whole and convert is nodes.itself
-                values_of = conditional(at_depth(depth, items.whole), holds) if items.whole and is_whole else None
-                yield _OfStar(depth, conditional(at_depth(depth, items.get), holds), convert, values_of)
+                values_of = conditional(at_depth(at, items.whole), holds) if items.whole and is_whole else None
+                yield _OfStar(depth, conditional(at_depth(at, items.get), holds), convert, values_of)
 
     def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
         named = frozenset(names for names in self._named if len(names) > fixed)
@@ -271,8 +273,14 @@ class Compiler:
             convert = text_of(key, node, source, name_of=True)
             yield at, at_depth(at, nodes.composed(get, convert))
 
-    def _ways(self, key: str, path: Path | None) -> Iterator[tuple[int, Getter, Node]]:
-        """Yields how a path leads to its value: the level it is read at, the getter from there, and the node."""
+    def _ways(self, key: str, path: Path | None, *, names: bool = True) -> Iterator[tuple[int, Getter, Node]]:
+        """Yields how a path leads to its value: the level it is read at, the getter from there, and the node.
+
+        Args:
+            key: of the mapping.
+            path: without a star.
+            names: whether the value is used, so that stars leave it out; not if only its presence matters.
+        """
         if path is None:
             return
         match path.root:
@@ -283,13 +291,13 @@ class Compiler:
             case _:
                 try:
                     level, steps = self._branch.level_of(path)
-                    start, names = self._branch.levels[level], self._branch.names[level]
-                    ways = self._resolver.resolve(start, steps, names)
+                    ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
                 except PathError as error:
                     self.unresolved[key, path] = str(error)
                     return
                 for way in ways:
-                    self.uses.append(Use(key, path, way.node, way.names))
+                    if names:
+                        self.uses.append(Use(key, path, way.node, way.names))
                     yield level + ROOT, way.get, way.node
 
     def _attribute(self, key: str, path: Path) -> Getter:
@@ -315,7 +323,7 @@ class Compiler:
 
     def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
         depths, tests = [ROOT], []
-        for at, get, node in self._ways(key, condition.path):
+        for at, get, node in self._ways(key, condition.path, names=condition.kind != "set"):
             depths.append(at)
             tests.append((at_depth(at, get), tester(key, condition, node)))
 

@@ -7,9 +7,7 @@ from typing import Any
 
 from pipeline.core.mapping.document import Condition, MappingError
 from pipeline.core.mapping.nodes import Leaf, Node, Plain
-from pipeline.core.mapping.values import (
-    leaf_text,
-)
+from pipeline.core.mapping.values import as_in, leaf_text, plainly
 
 
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
@@ -29,22 +27,26 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
         numbers |= {known[name].number for name in names if name in known}
         if kind != "glob":
             return lambda value: (value in numbers) == (kind == "is")
-    text = leaf_text(node) if isinstance(node, Leaf) else _plain_value_text
+    text = leaf_text(node) if isinstance(node, Leaf) else plainly
     if kind == "glob":
         globs = [re.compile(fnmatch.translate(str(value))) for value in values]
-        return lambda value: any(glob.fullmatch(text(value)) for glob in globs)
-    if isinstance(node, Leaf) and node.kind in ("string", "bytes", "timestamp"):
-        if not all(isinstance(value, str) for value in values):
-            raise MappingError(key, f"{condition.path} is {node}; compare it with text")
+        return lambda value: (found := text(value)) is not None and any(glob.fullmatch(found) for glob in globs)
+    if isinstance(node, Leaf) and node.kind in ("string", "bytes", "timestamp", "duration"):
+        _check_kinds(key, condition, node, (str,), "text")
         return lambda value: (text(value) in values) == (kind == "is")
+    if isinstance(node, Leaf) and node.kind == "bool":
+        _check_kinds(key, condition, node, (bool,), "true or false")
+    elif isinstance(node, Leaf):
+        _check_kinds(key, condition, node, (int, float), "a number")
     # True equals 1 in Python.
-    pairs = {(isinstance(value, bool), value) for value in values}
-    return lambda value: ((_hashable(value)) in pairs) == (kind == "is")
+    pairs = {(isinstance(value, bool), value) for value in as_in(node, values)}
+    return lambda value: _compared(value) in pairs if kind == "is" else _compared(value) not in pairs
 
 
-def _hashable(value: Any) -> tuple[bool, Any]:
-    return isinstance(value, bool), str(value) if isinstance(value, (list, dict)) else value
+def _check_kinds(key: str, condition: Condition, node: Leaf, kinds: tuple[type, ...], expected: str) -> None:
+    if not all(isinstance(value, kinds) and (bool in kinds or type(value) is not bool) for value in condition.values):
+        raise MappingError(key, f"{condition.path} is {node}; compare it with {expected}")
 
 
-def _plain_value_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _compared(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, bool), None if isinstance(value, (list, dict)) else value

@@ -16,10 +16,12 @@ The page on mappings in the documentation describes every key.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Document
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from re import Pattern
 from typing import Any, Literal, TypeVar
@@ -41,6 +43,8 @@ MAX_MAPPING_BYTES = 1 << 20
 JSON = "json"
 UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
 """Microseconds in a unit of time."""
+
+_SOME_TIME = datetime(2026, 2, 17, 10, 30, tzinfo=UTC)
 
 Scalar = str | int | float | bool
 Choice = Literal["refuse", "null"]
@@ -227,6 +231,8 @@ class _Parser:
 
     def mapping(self) -> Mapping:
         document = self._document
+        if document.get("decimal", ".") == document.get("thousands", ""):
+            raise MappingError("thousands", "it is the decimal sign too, so no number could be told from another")
         for key in ("message", "sensor", "time", "readings"):
             if key not in document:
                 raise MappingError(key, "it is missing")
@@ -275,7 +281,10 @@ class _Parser:
             names = tuple(value) if isinstance(value, list) else (value,)
             for name in names:
                 _of_type(f"types.{text}", name, str, "the full name of a message type, or a list of names")
-            types[_path(f"types.{text}", text).names] = names
+            path = _path(f"types.{text}", text)
+            if path.root is not Root.MESSAGE or path.has_star:
+                raise MappingError(f"types.{text}", "it is not the path of a field from the message, without a star")
+            types[path.names] = names
         return types
 
     def _attributes(self) -> dict[str, Pattern[str]]:
@@ -291,7 +300,7 @@ class _Parser:
         encoding = _of_type("csv.encoding", table.get("encoding", "utf-8"), str, "a text")
         try:
             "".encode(encoding)
-        except LookupError:
+        except (LookupError, ValueError):  # also of a name with characters that no encoding has
             raise MappingError(
                 "csv.encoding", f"there is no encoding {encoding!r}; common ones are utf-8 and cp1252"
             ) from None
@@ -319,6 +328,8 @@ class _Parser:
             raise MappingError(
                 key, 'a name with a star takes paths that end with one, or name = "path" for what it stands for'
             )
+        if "*" not in name and (entry.label or entry.excluded):
+            raise MappingError(key, "only a name with a star takes name or except")
         if stars and ("*" not in name or entry.label):
             raise MappingError(key, "a path with a star needs a name with a star, and nothing else that names it")
         if not is_name(name.replace("*", "a")):
@@ -330,7 +341,7 @@ class _Parser:
     def _value(self, key: str, value: Any, keys: tuple[str, ...]) -> Value:
         if isinstance(value, dict):
             _check_keys(key, value, (*keys, "first"))
-            items = _alternatives(value)
+            items = _alternatives(key, value)
         else:
             items = _list(value)
         if not items:
@@ -349,7 +360,7 @@ class _Parser:
         # A path has no braces outside quotes, and only texts are made of several.
         is_template = "name_of" in keys and isinstance(text, str) and "{" in text
         unit, zone, signed = table.get("unit"), table.get("time_zone"), table.get("signed")
-        if unit is not None and unit not in UNITS:
+        if unit is not None and unit not in tuple(UNITS):
             raise MappingError(f"{key}.unit", f"it is {unit!r}, none of {', '.join(UNITS)}")
         if signed is not None and (type(signed) is not int or not 2 <= signed <= 64):
             raise MappingError(f"{key}.signed", "it is not a number of bits, from 2 to 64")
@@ -367,16 +378,18 @@ class _Parser:
             signed=signed,
             invalid=self._choice(key, {"invalid": self._invalid} | table, "invalid", ("refuse", "null")),
             unit=unit,
-            time_format=_of_type(f"{key}.format", table["format"], str, "a text") if "format" in table else None,
+            time_format=_time_format(f"{key}.format", table["format"]) if "format" in table else None,
             time_zone=zone,
         )
 
 
-def _alternatives(table: dict[str, Any]) -> list[Any]:
+def _alternatives(key: str, table: dict[str, Any]) -> list[Any]:
     """Returns the sources of a table: itself, or those of its ``first``, for which its other keys are defaults."""
     shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
     if "first" not in table:
         return [shared]
+    if own := [name for name in ("path", "name_of", "constant") if name in shared]:
+        raise MappingError(key, f"first stands for its {own[0]}; put that into the list")
     items = _list(table["first"])
     return [shared | (item if isinstance(item, dict) else {"path": item}) for item in items]
 
@@ -426,10 +439,20 @@ def _decimal(key: str, value: Any) -> Decimal | None:
     return number
 
 
-def _check_zone(key: str, zone: Any) -> None:
+def _time_format(key: str, value: Any) -> str:
+    text = _of_type(key, value, str, "a text")
     try:
-        ZoneInfo(_of_type(key, zone, str, "a text"))
-    except (OSError, ValueError):
+        datetime.strptime(_SOME_TIME.strftime(text), text)
+    except (ValueError, re.error):  # the latter for a directive that appears twice
+        raise MappingError(key, f"{text!r} is not a format of times, like %d.%m.%Y %H:%M:%S") from None
+    return text
+
+
+def _check_zone(key: str, zone: Any) -> None:
+    _of_type(key, zone, str, "a text")
+    try:
+        ZoneInfo(zone)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise MappingError(key, f"there is no time zone {zone!r}; a time zone is like Europe/Amsterdam") from None
 
 

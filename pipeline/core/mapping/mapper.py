@@ -45,7 +45,7 @@ class Mapper:
         resolver = Resolver(types, mapping.types)
         self.branches = branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
-        self._match = matcher.conditions_of("match", mapping.match or ())
+        self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         self.uses = matcher.uses
         # A star leaves out what other entries name, so those are resolved first.
         uses = [use for branch in branches for use in _compiled(mapping, resolver, branch, frozenset()).uses]
@@ -55,10 +55,8 @@ class Mapper:
         self._plans = [compiler.plan for compiler in compilers]
         # A branch may lack what another one has.
         missing = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
-        first = compilers[0].unresolved
-        self.problems = [
-            MappingError(key, f"{path}: {first[key, path]}") for key, path in first if (key, path) in missing
-        ]
+        unresolved = matcher.unresolved | {at: why for at, why in compilers[0].unresolved.items() if at in missing}
+        self.problems = [MappingError(key, f"{path}: {why}") for (key, path), why in unresolved.items()]
         if self.problems and strict:
             raise self.problems[0]
 

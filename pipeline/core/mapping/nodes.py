@@ -5,12 +5,15 @@ merged: an unset message reads as an empty one, so only the last message of a pa
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from pipeline.core.events import BadData, Reason, shown
@@ -23,11 +26,12 @@ _INTEGERS = {
     FieldDescriptor.CPPTYPE_UINT32: 32,
     FieldDescriptor.CPPTYPE_UINT64: 64,
 }
+_UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
 )
-_MAX_DEPTH = 100  # of a Struct or of JSON
+_MAX_DEPTH = 100  # of a Struct
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,20 @@ class Leaf:
     Attributes:
         kind: ``double``, ``float``, ``int``, ``bool``, ``enum``, ``string``, ``bytes``, ``timestamp`` or ``duration``.
         bits: of an ``int``.
+        is_unsigned: of an ``int``.
         enum: of an ``enum``.
+        is_checked: of a ``string``, whether parsing refuses bytes that are not UTF-8. That of proto2 does not, and such
+            a value is ``bytes`` in Python.
     """
 
     kind: str
     bits: int = 0
+    is_unsigned: bool = False
     enum: EnumDescriptor | None = None
+    is_checked: bool = True
 
     def __str__(self) -> str:
-        return self.enum.full_name if self.enum else f"{self.kind}{self.bits or ''}"
+        return self.enum.full_name if self.enum else f"{'u' if self.is_unsigned else ''}{self.kind}{self.bits or ''}"
 
 
 @dataclass(frozen=True)
@@ -122,13 +131,22 @@ def _single(field: FieldDescriptor) -> Node:
         return Leaf("bytes")
     bits = _INTEGERS.get(field.cpp_type)
     if bits:
-        return Leaf("int", bits)
+        return Leaf("int", bits, field.cpp_type in _UNSIGNED)
     kinds = {
         FieldDescriptor.CPPTYPE_DOUBLE: "double",
         FieldDescriptor.CPPTYPE_FLOAT: "float",
         FieldDescriptor.CPPTYPE_BOOL: "bool",
     }
-    return Leaf(kinds.get(field.cpp_type, "string"))
+    if field.cpp_type in kinds:
+        return Leaf(kinds[field.cpp_type])
+    return Leaf("string", is_checked=_checks_text(field.file))
+
+
+@lru_cache(maxsize=1 << 10)
+def _checks_text(file: FileDescriptor) -> bool:
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    return proto.syntax == "proto3"
 
 
 def _message(message: Descriptor) -> Node:
@@ -177,7 +195,7 @@ class Steps:
     def getter(self) -> Getter:
         """The whole getter."""
         if not self.pending:
-            return self.get or itself
+            return self.get or (_any_value if isinstance(self.to, Plain) else itself)
         return composed(self.get, _if_set(self.pending[:-1], self.pending[-1]))
 
 
@@ -197,6 +215,11 @@ def composed(first: Getter | None, second: Getter) -> Getter:
 
 def itself(value: Any) -> Any:
     """Returns the value: the getter of no steps."""
+    return value
+
+
+def _any_value(value: Any) -> Any:
+    """Returns the value, like :func:`itself`, but of JSON: an element may be null, and then nothing is read of it."""
     return value
 
 
@@ -319,7 +342,11 @@ def _of_equal(convert: Getter) -> Getter:
 def parse_plain(data: str | bytes, where: str) -> Any:
     """Parses JSON to Python's values, integers exactly. Raises BadData."""
     try:
-        return _JSON.decode(data if isinstance(data, str) else data.decode())
+        text = data if isinstance(data, str) else data.decode()
+        value = _JSON.decode(text)
+        if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise BadData(Reason.UNPARSEABLE, f"{where} is nested too deeply") from None
     except ValueError as error:  # also of text that is not UTF-8
@@ -344,6 +371,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON = json.JSONDecoder(parse_int=_integer, parse_constant=_constant, object_pairs_hook=_members)
 
 
@@ -379,8 +407,10 @@ def plain_element(position: int) -> Getter:
 def plain_elements(value: Any) -> list[Any]:
     """Returns the elements of an array, or the members of an object as objects with ``key`` and ``value``.
 
-    Raises BadData for anything else.
+    Null has none. Raises BadData for anything else.
     """
+    if value is None:
+        return []
     if type(value) is list:
         return value
     if type(value) is dict:

@@ -48,7 +48,9 @@ class Run:
     def __init__(self) -> None:
         self.events: dict[tuple[str, int], Made | None] = {}  # None for an event that was refused
         self.problems: list[BadData] = []
-        self.skipped = 0
+        # By path and position: several branches may go through the same element.
+        self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
+        self.without_readings = 0
         self.elements = 0
 
     def add(self, made: Made) -> None:
@@ -77,9 +79,10 @@ class Run:
             events = list(self._rewritten(events))
         if mapping.each:
             with_readings = [event for event in events if event.readings]
-            self.skipped += len(events) - len(with_readings)
+            self.without_readings += len(events) - len(with_readings)
             events = with_readings
-        return Mapped(events, self.problems, self.skipped)
+        problems = {(problem.reason, problem.detail): problem for problem in self.problems}
+        return Mapped(events, list(problems.values()), len(self.skipped) + self.without_readings)
 
     def _rewritten(self, events: list[Made]) -> Iterator[Made]:
         for event in events:
@@ -101,6 +104,8 @@ class Plan:
 
     def __init__(self, branch: Branch, path: str) -> None:
         self._elements = branch.elements
+        ends = [index + 1 for index, step in enumerate(branch.path) if isinstance(step, Current)]
+        self._prefixes = [branch.path[:end] for end in (0, *ends)]
         self._path = path
         self._levels = [Level([], []) for _ in branch.levels]
         self.sensor: ScopeGetter
@@ -116,7 +121,7 @@ class Plan:
         readings: dict[str, float] = {}
         metadata: dict[str, str] = {}
         if self._is_left_out(self._levels[0], scope, readings, metadata):
-            run.skipped += 1
+            run.skipped.add(((), ()))
         elif self._elements:
             self._below(run, scope, 0, readings, metadata, ())
         else:
@@ -156,7 +161,7 @@ class Plan:
             own, own_metadata = readings.copy(), metadata.copy()
             try:
                 if self._is_left_out(level, scope, own, own_metadata):
-                    run.skipped += 1
+                    run.skipped.add((self._prefixes[above + 1], (*at, index)))
                 elif is_last:
                     self._add(run, scope, own, own_metadata)
                 else:
@@ -170,7 +175,7 @@ class Plan:
         sensor, time_us = self.sensor(scope), self.time(scope)
         if sensor is None or time_us is None:
             if not readings and self._elements:
-                run.skipped += 1
+                run.without_readings += 1
                 return
             if sensor is None:
                 raise BadData(Reason.MISSING_SENSOR_ID, "the mapping finds no sensor: none of its paths is set")

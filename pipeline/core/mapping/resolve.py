@@ -1,6 +1,8 @@
 """Resolves paths against the type of a message, to getters; and stars, to getters of many named values."""
 
 import difflib
+import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +14,18 @@ from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import JSON
 from pipeline.core.mapping.nodes import Entries, Getter, KeyAndValue, Leaf, Many, Node, Plain, Record, Steps
 from pipeline.core.mapping.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
+from pipeline.core.mapping.values import leaf_text, plainly
 
 Names = tuple[str, ...]
+
+MAX_WAYS = 1000
+"""A path that leads through more members of oneofs, and a star that stands for more fields, are refused."""
+MAX_DEPTH = 100  # of messages that ** goes through
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+
+
+class _TooManyWays(PathError):
+    """Raised for a path through so many oneofs that it is not worth following."""
 
 
 class Resolved(NamedTuple):
@@ -81,11 +93,14 @@ class Resolver:
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         deep, after = steps[at] == Star(deep=True), steps[at + 1 :]
-        items = [
+        found = (
             _after(found.getter, of_star)
             for found in self._walk(Steps(start, names=names), steps[:at])
             for of_star in self._all(found.to, deep, after, found.names, leaves_out, (), ())
-        ]
+        )
+        items = list(itertools.islice(found, MAX_WAYS + 1))
+        if len(items) > MAX_WAYS:
+            raise PathError(f"its star stands for more than {MAX_WAYS:,} fields; name some of them")
         if not items:
             raise PathError("its star stands for nothing")
         return items
@@ -98,8 +113,12 @@ class Resolver:
         for middle in self._step(at, steps[0]):
             try:
                 ends += self._walk(middle, steps[1:])
+            except _TooManyWays:
+                raise
             except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
                 problem = problem or error
+            if len(ends) > MAX_WAYS:
+                raise _TooManyWays(f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them")
         if problem and not ends:
             raise problem
         return ends
@@ -161,7 +180,7 @@ class Resolver:
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
-        value_of = _number_of(_first(self.resolve(item, step.path.steps, at.names)), str(step.path))
+        value_of = _first(self.resolve(item, step.path.steps, at.names), _ordered, str(step.path))
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
@@ -172,10 +191,10 @@ class Resolver:
 
     def _lookup(self, at: Steps, step: Lookup) -> Steps:
         item, items_of = self._item(at.to)
-        value_of, text = _first(self.resolve(item, step.path.steps, at.names)), step.text
+        text_of, text = _first(self.resolve(item, step.path.steps, at.names), _text_in, str(step.path)), step.text
 
         def get(items: Any) -> Any:
-            return next((item for item in items_of(items) if _plainly(value_of(item)) == text), None)
+            return next((item for item in items_of(items) if text_of(item) == text), None)
 
         return at.then(get, item)
 
@@ -212,7 +231,7 @@ class Resolver:
     ) -> Iterator[Items]:
         """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
         if isinstance(node, Plain):
-            rest_of = _first(self.resolve(node, after, names)) if after else None
+            rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
             yield Items(_plain_items(deep, rest_of, names, leaves_out, prefix), Plain(), names)
             return
         if isinstance(node, Record):
@@ -220,8 +239,9 @@ class Resolver:
                 yield from self._of_field(node, field, deep, after, names, leaves_out, prefix, within)
             return
         if isinstance(node, Entries):
+            key_text = leaf_text(node.key)
             pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
-                (str(key), value) for key, value in container.items()
+                (key_text(key), value) for key, value in container.items()
             )
             item, content = node.value, node.content
         elif isinstance(node, Many):
@@ -292,7 +312,7 @@ def _whole_map(
 ) -> Callable[[Any], dict[str, Any]] | None:
     if prefix or after or leaves_out is not leaves_out_none or not isinstance(node, Entries):
         return None
-    if node.key.kind != "string" or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
+    if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
         return None
     # A comprehension costs half as much as dict() or items() of a protobuf map.
     return lambda container: {name: container[name] for name in container}
@@ -312,6 +332,8 @@ def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
 
 
 def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
+    if len(within) >= MAX_DEPTH:
+        raise PathError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
     if record.type.full_name in within:
         raise PathError(f"** goes through {record}, which contains itself; name its fields")
 
@@ -383,28 +405,44 @@ def _plain_items(
     return items
 
 
-def _first(found: list[Resolved]) -> Getter:
-    if len(found) == 1:
-        return found[0].get
+def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
+    """Returns the getter of the first value that is set, converted as a value of its node is."""
+    getters = [nodes.composed(way.get, converter(way.node, path)) for way in found]
+    if len(getters) == 1:
+        return getters[0]
 
     def get(value: Any) -> Any:
-        return next((one for way in found if (one := way.get(value)) is not None), None)
+        return next((one for get_one in getters if (one := get_one(value)) is not None), None)
 
     return get
 
 
-def _number_of(get: Getter, path: str) -> Getter:
+def _as_it_is(node: Node, path: str) -> Getter:  # noqa: ARG001 (the signature of a converter)
+    return nodes.itself
+
+
+def _ordered(node: Node, path: str) -> Getter:
+    """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
+    if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
+        return lambda value: value.seconds * 1_000_000_000 + value.nanos
+    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind not in ("string", "bytes")):
+        raise PathError(f"{path} is {node}, by which elements can't be compared")
+
     def number(value: Any) -> Any:
-        found = get(value)
-        if found is not None and not isinstance(found, (int, float)):
+        if not isinstance(value, (int, float)):
             raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
-        return None if found != found else found  # NaN
+        return None if value != value else value  # NaN
 
     return number
 
 
-def _plainly(value: Any) -> str | None:
-    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _text_in(node: Node, path: str) -> Getter:
+    """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
+    if isinstance(node, Plain):
+        return plainly
+    if isinstance(node, Leaf):
+        return leaf_text(node)
+    raise PathError(f"{path} is {node}, by which elements can't be looked up")
 
 
 def _key(kind: Leaf, name: str) -> Any:
@@ -412,10 +450,12 @@ def _key(kind: Leaf, name: str) -> Any:
         return name
     if kind.kind == "bool" and name in ("true", "false"):
         return name == "true"
-    try:
-        return int(name)
-    except ValueError:
-        raise PathError(f"{name!r} is not a key of a map whose keys are {kind}") from None
+    if kind.kind == "int" and _INTEGER.fullmatch(name):
+        key = int(name)
+        lowest = 0 if kind.is_unsigned else -(1 << (kind.bits - 1))
+        if lowest <= key < lowest + (1 << kind.bits):
+            return key
+    raise PathError(f"{name!r} is not a key of a map whose keys are {kind}")
 
 
 def _no_step(node: Node, step: Step) -> str:

@@ -2,22 +2,25 @@
 
 import math
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from pipeline.core.events import BadData, Reason, shown
-from pipeline.core.mapping.document import UNITS, Mapping, MappingError, Source
-from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, itself
+from pipeline.core.mapping.document import UNITS, Mapping, MappingError, Scalar, Source
+from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, composed, itself
 from pipeline.core.numbers import exact_float
 from pipeline.core.times import format_time, from_datetime, parse_time
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 _EXACT = Context(prec=60)
 _MAX_TEXT = 400  # characters of a number
+_MAX_TIME_DIGITS = 30  # before the decimal point
 
 _NUMBERS = frozenset({"double", "float", "int", "bool", "enum", "duration", "string"})
 _TEXTS = frozenset({"double", "float", "int", "bool", "enum", "string", "bytes", "timestamp", "duration"})
@@ -60,7 +63,7 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
         convert = _scaled(convert, Decimal(1) if source.scale is None else source.scale, source.offset or Decimal(0))
     if source.signed is not None:
         convert = _signed(key, node, source.signed, convert)
-    return _or_null(_without_nulls(convert, source), source)
+    return _or_null(_without_nulls(convert, source, node), source)
 
 
 def _is_number(node: Node) -> bool:
@@ -71,9 +74,11 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
     rounds = mapping.inexact_integers == "round"
 
     def integer(value: int) -> float:
-        number = float(value) if rounds else exact_float(value)
+        number = exact_float(value)
         if number is None:
-            raise Inexact(key, value)
+            if not rounds:
+                raise Inexact(key, value)
+            number = float(value)
         return number
 
     parse = _number_parser(key, mapping, integer)
@@ -89,7 +94,7 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
                 small = node.bits < 64 and source.scale is None and source.offset is None
                 return float if small and source.signed is None else integer
             case _:
-                return parse
+                return composed(leaf_text(node), parse)
 
     def plain(value: Any) -> float | None:
         kind = type(value)
@@ -131,7 +136,28 @@ def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
     if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind == "int"):
         raise MappingError(f"{key}.signed", f"it is for integers, not for {node}")
     top, mask = 1 << (bits - 1), (1 << bits) - 1
-    return lambda value: convert(((value & mask) ^ top) - top if type(value) is int else value)
+    # The bits above are zeros, or as in the field of 32 or 64 bits, ones.
+    wraps = (0, 1 << bits, 1 << 32, 1 << 64)
+
+    def signed(value: Any) -> float | None:
+        value = _whole_number(value)
+        if type(value) is not int:
+            return convert(value)
+        number = ((value & mask) ^ top) - top
+        if value - number not in wraps:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(str(value))}, which is no number of {bits} bits")
+        return convert(number)
+
+    return signed
+
+
+def _whole_number(value: Any) -> Any:
+    """Returns the integer that text, or a float of a Struct, stands for; any other value unchanged."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is str and len(value) <= _MAX_TEXT and _INTEGER.fullmatch(value.strip()):
+        return int(value)
+    return value
 
 
 def _scaled(convert: Getter, scale: Decimal, offset: Decimal) -> Getter:
@@ -145,8 +171,8 @@ def _scaled(convert: Getter, scale: Decimal, offset: Decimal) -> Getter:
     return scaled
 
 
-def _without_nulls(convert: Getter, source: Source) -> Getter:
-    null = source.null
+def _without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
+    null = as_in(node, source.null)
     if not null:
         return convert
 
@@ -159,6 +185,20 @@ def _without_nulls(convert: Getter, source: Source) -> Getter:
         return convert(value)
 
     return get
+
+
+def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
+    """Returns the values as a node holds them: a field of type float holds no 0.1, but the float that is next to it."""
+    if node == Leaf("float"):
+        return frozenset(_nearest_float(value) if isinstance(value, float) else value for value in values)
+    return frozenset(values)
+
+
+def _nearest_float(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return value
 
 
 def _or_null(convert: Getter, source: Source) -> Getter:
@@ -179,7 +219,7 @@ def _or_null(convert: Getter, source: Source) -> Getter:
 def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
     """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum."""
     if isinstance(node, Plain):
-        return _without_nulls(_plain_text(key, of_star=True), source)
+        return _without_nulls(_plain_text(key, of_star=True), source, node)
     is_text = isinstance(node, Leaf) and node.kind in ("string", "enum")
     return text_of(key, node, source) if is_text else None
 
@@ -197,19 +237,19 @@ def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> G
         MappingError: a value of this node is never text.
     """
     if isinstance(node, Plain):
-        return _without_nulls(_plain_text(key, of_star=False), source)
+        return _without_nulls(_plain_text(key, of_star=False), source, node)
     if not isinstance(node, Leaf) or node.kind not in _TEXTS:
         raise MappingError(key, f"a text is made of a single value, not of {node}")
     if name_of and node.enum is None:
         raise MappingError(key, f"name_of is for an enum or a oneof, not for {node}")
-    return _without_nulls(leaf_text(node), source)
+    return _without_nulls(leaf_text(node), source, node)
 
 
 def leaf_text(leaf: Leaf) -> Getter:
-    """Returns the function that returns the text of a leaf's value; of an enum's, the name."""
+    """Returns the function that returns the text of a leaf's value; of an enum's, the name. It raises BadData."""
     match leaf.kind:
         case "string":
-            return itself
+            return itself if leaf.is_checked else _checked_text
         case "bool":
             return lambda value: "true" if value else "false"
         case "enum":
@@ -218,7 +258,7 @@ def leaf_text(leaf: Leaf) -> Getter:
         case "bytes":
             return bytes.hex
         case "timestamp":
-            return lambda value: format_time(value.seconds * 1_000_000 + value.nanos // 1000)
+            return _timestamp_text
         case "duration":
             return lambda value: _float_text((value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000)
         case "int":
@@ -227,41 +267,63 @@ def leaf_text(leaf: Leaf) -> Getter:
             return _float_text
 
 
+def _checked_text(value: str | bytes) -> str:
+    if type(value) is bytes:
+        raise BadData(Reason.UNPARSEABLE, f"a text is not UTF-8: {shown(value.hex())} in hexadecimal")
+    return value  # type: ignore[return-value]
+
+
+def _timestamp_text(timestamp: Any) -> str:
+    time_us = _timestamp_us(timestamp)
+    try:
+        return format_time(time_us)
+    except OverflowError:
+        raise BadData(
+            Reason.INVALID_EVENT_TIME, f"a time is {time_us} µs since the epoch, which no calendar has"
+        ) from None
+
+
 def _float_text(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
 def _plain_text(key: str, *, of_star: bool) -> Getter:
     def text(value: Any) -> str | None:
-        kind = type(value)
-        if kind is str:
+        if type(value) is str:
             return value
         if of_star:
             return None
-        if kind is bool:
-            return "true" if value else "false"
-        if kind is int:
-            return str(value)
-        if kind is float:
-            return _float_text(value)
-        raise BadData(Reason.UNPARSEABLE, f"{key} is {_kind(value)}, not a single value")
+        single = plainly(value)
+        if single is None:
+            raise BadData(Reason.UNPARSEABLE, f"{key} is {_kind(value)}, not a single value")
+        return single
 
     return text
+
+
+def plainly(value: Any) -> str | None:
+    """Returns the text of a value of JSON or a Struct; None for arrays and objects."""
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        return _float_text(value)
+    return None if kind in (list, dict) else str(value)
 
 
 def formatted(key: str, node: Node, spec: str) -> Getter:
     """Returns the function that formats a value as a placeholder asks. Raises MappingError, the function BadData."""
     if not spec:
         return text_of(key, node, Source())
-    kinds = {"hex": "bytes", "upper": "string", "lower": "string"}
     is_plain = isinstance(node, Plain)
-    if spec in kinds:
-        if not is_plain and not (isinstance(node, Leaf) and node.kind in (kinds[spec], "enum")):
-            raise MappingError(key, f"the format {spec} is for {kinds[spec]}, not for {node}")
-        if spec == "hex" and not is_plain:
-            return bytes.hex
-        text = text_of(key, node, Source())
-        return lambda value: str.upper(text(value)) if spec == "upper" else str.lower(text(value))
+    kinds = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}.get(spec)
+    if kinds:
+        is_text = is_plain and spec != "hex"  # JSON has no bytes
+        if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
+            raise MappingError(key, f"the format {spec} is for {' and '.join(kinds)}, not for {node}")
+        return composed(text_of(key, node, Source()), str.upper if spec == "upper" else str.lower)
     integral = spec[-1] in "dxXob"
     if not is_plain and not (
         isinstance(node, Leaf) and node.kind in (("int", "enum") if integral else ("int", "float", "double"))
@@ -273,7 +335,10 @@ def formatted(key: str, node: Node, spec: str) -> Getter:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int if integral else (int, float)):
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {_kind(value)}, which the format {spec} is not for")
-        return format(value, spec)
+        try:
+            return format(value, spec)
+        except OverflowError:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} exceeds the range of a double") from None
 
     return get_formatted
 
@@ -288,7 +353,7 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
     """
     unit = source.unit
     if isinstance(node, Leaf) and node.kind == "timestamp":
-        return _timestamp_us
+        return _or_null(_timestamp_us, source)
     if not isinstance(node, Plain) and not (
         isinstance(node, Leaf) and node.kind in ("int", "double", "float", "string")
     ):
@@ -307,15 +372,16 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
         if kind not in (int, float, str) or per_unit is None:
             problem = "a number, and the mapping gives no unit" if kind in (int, float) else _kind(value)
             raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {problem}, not a time")
-        if kind is str and not value.strip():
+        text = value.strip() if kind is str else repr(value)
+        if not text:
             return None
-        try:
-            time_us = _FLOOR.multiply(Decimal(repr(value) if kind is float else value), per_unit)
-            return int(time_us.to_integral_value(ROUND_FLOOR)) or None
-        except (InvalidOperation, ValueError, OverflowError):
-            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a time") from None
+        number = Decimal(text) if len(text) <= _MAX_TEXT and _NUMBER.fullmatch(text) else None
+        # A text of a few characters may stand for a number of a million digits.
+        if number is None or number.adjusted() > _MAX_TIME_DIGITS:
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a time")
+        return int(_FLOOR.multiply(number, per_unit).to_integral_value(ROUND_FLOOR)) or None
 
-    return _or_null(_without_nulls(get, source), source)
+    return _or_null(_without_nulls(get, source, node), source)
 
 
 def _timestamp_us(timestamp: Any) -> int:
@@ -348,11 +414,18 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
             raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, which is not {expected}") from None
         if local.tzinfo is None and zone is not None:
             local = local.replace(tzinfo=zone)
-            if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
+            if not _exists(local, zone):
                 raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, a time that clocks skip in {zone}")
         return from_datetime(local)
 
     return parse_local
+
+
+def _exists(local: datetime, zone: ZoneInfo) -> bool:
+    try:
+        return local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+    except OverflowError:  # in the years 1 and 9999
+        return True
 
 
 def _kind(value: Any) -> str:

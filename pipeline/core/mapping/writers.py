@@ -58,21 +58,35 @@ def labelled(
     name_of: Callable[[str], str | None],
     *,
     is_reading: bool,
+    keeps_inexact: bool,
 ) -> Writer:
     """Returns the writer of an entry whose name the message contains."""
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        value = value_of(scope)
+        label = label_of(scope)
+        name = None if label is None else name_of(label)
+        if label is not None and name is None:
+            return
+        into, value = _converted(value_of, scope, readings if is_reading else metadata, metadata, keeps_inexact)
         if value is None:
             return
-        label = label_of(scope)
-        if label is None:
+        if name is None:
             raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
-        name = name_of(label)
-        if name is not None:
-            _put(readings if is_reading else metadata, name, value)
+        _put(into, name, value)
 
     return write
+
+
+def _converted(
+    convert: Callable[[Any], Any], raw: Any, into: dict[str, Any], metadata: dict[str, str], keeps_inexact: bool
+) -> tuple[dict[str, Any], Any]:
+    """Returns a value, and where it goes: an inexact integer to the metadata, if the mapping says so."""
+    try:
+        return into, convert(raw)
+    except Inexact as inexact:
+        if not keeps_inexact:
+            raise
+        return metadata, inexact.text
 
 
 def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
@@ -88,42 +102,50 @@ def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
                 _put(into, name, value)
         else:
             into.update(values)
-        if len(into) > MAX_READINGS:
-            raise BadData(Reason.TOO_MANY_READINGS, f"the event has more than {MAX_READINGS} values")
+        _check_size(into, is_reading)
 
     return write
 
 
+def _check_size(into: dict[str, Any], is_reading: bool) -> None:
+    # Memory has to be bounded here; how many of them a valid event has is checked later.
+    if len(into) > MAX_READINGS:
+        reason = Reason.TOO_MANY_READINGS if is_reading else Reason.TOO_MUCH_METADATA
+        raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
+
+
 def starred(
-    sources: list[tuple[ScopeGetter, Getter]],
+    sources: list[list[tuple[ScopeGetter, Getter]]],
     name_of: Callable[[str], str | None],
     *,
     is_reading: bool,
     keeps_inexact: bool,
 ) -> Writer:
-    """Returns the writer of an entry with a star: of several sources, each name takes the first that has it."""
+    """Returns the writer of an entry with a star: of several sources, each name takes the first that has it.
+
+    Args:
+        sources: of each, getters of pairs of a label and a value, with what converts the value.
+        name_of: returns the name for a label; None for one that is left out.
+        is_reading: whether it writes readings, not metadata.
+        keeps_inexact: whether integers that a double can't hold become metadata.
+    """
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         into = readings if is_reading else metadata
-        own: set[str] = set()
-        for index, (items_of, convert) in enumerate(sources):
-            for label, raw in items_of(scope) or ():
-                try:
-                    value = convert(raw)
-                except Inexact as inexact:
-                    if not keeps_inexact:
-                        raise
-                    if name := name_of(label):
-                        _put(metadata, name, inexact.text)
-                    continue
-                if value is None:
-                    continue
-                name = name_of(label)
-                if name is None or (index and label in own):
-                    continue
-                if len(into) > MAX_READINGS:
-                    raise BadData(Reason.TOO_MANY_READINGS, f"the event has more than {MAX_READINGS} values")
-                own.add(label)
-                _put(into, name, value)
+        earlier: frozenset[str] = frozenset()
+        for fields in sources:
+            own = []
+            for items_of, convert in fields:
+                for label, raw in items_of(scope) or ():
+                    name = name_of(label)
+                    if name is None or label in earlier:
+                        continue
+                    into_of_value, value = _converted(convert, raw, into, metadata, keeps_inexact)
+                    if value is None:
+                        continue
+                    _check_size(into, is_reading)
+                    own.append(label)
+                    _put(into_of_value, name, value)
+            earlier = earlier.union(own)
 
     return write

@@ -77,8 +77,9 @@ def _check(path: Path) -> int:
 
 def _left_out(program: Program | DirectProgram, remarks: list[str]) -> bool:
     """Returns whether the program can't run; prints each reason once."""
-    if program.flags and (problem := refused(*program.flags)):
-        remark = f"Left out: {' '.join(program.flags)} ({problem})"
+    flags = [flag for flag in program.flags if flag.startswith("--")]
+    if flags and (problem := refused(*flags)):
+        remark = f"Left out: {' '.join(flags)} ({problem})"
     elif program.key == "bytewax" and not importlib.util.find_spec("bytewax"):
         remark = "Left out: Bytewax is not installed here"
     else:

@@ -61,7 +61,11 @@ PROGRAMS = (
     Program("connector_single", "(4) Tidetable, connector", "tidetable", 1, _PART, builds=True),
     Program("bulk", "(5) Tidetable, bulk", "tidetable", 100, flags=_BULK, builds=True),
     Program("bulk_single", "(5) Tidetable, bulk", "tidetable", 1, _HALF, flags=_BULK, builds=True),
-    Program("bytewax", "(6) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
+    Program("mapped", "(6) Tidetable, bulk, mapped protobuf", "mapped", 100, flags=("protobuf", *_BULK), builds=True),
+    Program(
+        "mapped_json", "(7) Tidetable, bulk, mapped JSON", "mapped", 100, _HALF, flags=("json", *_BULK), builds=True
+    ),
+    Program("bytewax", "(8) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
 )
 
 
@@ -106,7 +110,7 @@ def serve(program: Program, feed: Feed) -> None:
     """Reads tables' names and numbers of events from standard input, writes the events and prints the seconds."""
     sys.stdout, answers = sys.stderr, sys.stdout  # keeps a program's output apart from the answers
     logging.disable(logging.WARNING)
-    beam = program.module in ("plain_beam", "tidetable")
+    beam = program.module in ("plain_beam", "tidetable", "mapped")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
     module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")

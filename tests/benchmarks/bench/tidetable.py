@@ -7,6 +7,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.names import TableName
+from pipeline.job.checks import read_types
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
 from pipeline.private_apis.local_runner import LocalRunner
@@ -43,10 +44,13 @@ def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], 
 
     def build(name: TableName) -> Callable[[], None]:
         settings = settings_of(parse_flags(flags(name, *more)))
+        types = read_types(settings.messages)
         targets = [Target(table, settings.declared.schema()) for table in settings.tables]
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # The steady state of a job: it saw all of its windows begin, and restores none.
-        write(build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None), targets, settings)
+        write(
+            build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None, types=types), targets, settings
+        )
         return lambda: pipeline.run().wait_until_finish()
 
     return build

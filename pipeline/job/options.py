@@ -1,0 +1,124 @@
+"""The declaration of the job's own flags, of which the options of ``tidetable run`` are made too."""
+
+import argparse
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline.core.messages import EVENT_TYPE
+
+
+class TidetableOptions(PipelineOptions):
+    """The job's own flags, which are added to Beam's."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("Input")
+        group.add_argument("--input_subscription", metavar="PATH", help="projects/P/subscriptions/S to read from")
+        group.add_argument(
+            "--input_topic", metavar="PATH", help="projects/P/topics/T to read from, instead of a subscription"
+        )
+        group.add_argument("--timestamp_attribute", metavar="NAME", help="attribute whose time drives the watermark")
+        group.add_argument(
+            "--id_attribute", metavar="NAME", help="attribute by which Dataflow removes redelivered messages"
+        )
+        group.add_argument(
+            "--max_future", default="1h", metavar="DURATION", help="how far ahead of the clock an event time may be"
+        )
+        group = parser.add_argument_group("Message types")
+        group.add_argument(
+            "--message_mapping",
+            action="append",
+            metavar="FILE",
+            help="TOML file that says how a message becomes events, local or gs://; repeatable, or separated by commas",
+        )
+        group.add_argument(
+            "--message_descriptors",
+            action="append",
+            metavar="FILE",
+            help="FileDescriptorSet of mapped types, local or gs://, or projects/P/schemas/S; repeatable too",
+        )
+        group.add_argument(
+            "--message_decoder",
+            metavar="MODULE:FUNCTION",
+            help="function that makes events of messages that no mapping takes; the image must contain it",
+        )
+        group.add_argument(
+            "--default_message_type",
+            metavar="NAME",
+            help=f"type of messages without the attribute message_type; {EVENT_TYPE} by default, but none if there are "
+            "mappings or a decoder",
+        )
+        group.add_argument(
+            "--unknown_fields",
+            default="count",
+            metavar="count|refuse",
+            help="count: count fields that SensorEvent does not have; refuse: such events become dead letters",
+        )
+        group = parser.add_argument_group("Dead letters")
+        group.add_argument(
+            "--dead_letter_topic", metavar="PATH", help="projects/P/topics/T that dead letters are published to"
+        )
+        group.add_argument(
+            "--dead_letters",
+            default="publish",
+            metavar="publish|drop",
+            help="publish; or drop: only count dead letters",
+        )
+        group = parser.add_argument_group("Table")
+        group.add_argument(
+            "--bigtable_project", metavar="ID", help="project of the Bigtable instance; --project by default"
+        )
+        group.add_argument("--bigtable_instance", metavar="ID", help="Bigtable instance")
+        group.add_argument(
+            "--bigtable_table",
+            action="append",
+            metavar="ID",
+            help="Bigtable table; repeatable, or several separated by commas",
+        )
+        group.add_argument(
+            "--schema", metavar="default", help="default: a table that stores no schema has the default one"
+        )
+        for family, contents in (("raw", "readings"), ("stats", "aggregates"), ("meta", "metadata")):
+            group.add_argument(
+                f"--{family}_family", metavar="NAME", help=f"family of {contents}; {family} in the default schema"
+            )
+        group = parser.add_argument_group("Windows")
+        group.add_argument(
+            "--window",
+            metavar="DURATION",
+            help="length of the shortest windows; must divide a day; 1h in the default schema",
+        )
+        group.add_argument(
+            "--early_firing", default="60s", metavar="DURATION", help="interval of early panes; 0 for none"
+        )
+        group.add_argument(
+            "--late_firing",
+            default="60s",
+            metavar="DURATION",
+            help="interval of late panes; 0 for one for each late event",
+        )
+        group.add_argument(
+            "--allowed_lateness", default="1d", metavar="DURATION", help="how long a window accepts late events"
+        )
+        group.add_argument(
+            "--deduplicate",
+            default="on",
+            metavar="on|off",
+            help="on: a repeated reading counts once; off: it counts again",
+        )
+        group = parser.add_argument_group("Writing and starting")
+        group.add_argument(
+            "--bigtable_writer",
+            default="connector",
+            metavar="connector|bulk",
+            help="connector: Beam's own; bulk: our own, which sends more rows at once",
+        )
+        group.add_argument(
+            "--app_profile", metavar="ID", help="app profile of the writes; only with --bigtable_writer=bulk"
+        )
+        group.add_argument(
+            "--launch_checks",
+            default="on",
+            metavar="on|off",
+            help="on; or off: start without asking the servers, and take the schema of every table from the flags",
+        )
