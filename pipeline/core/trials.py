@@ -58,8 +58,8 @@ def event_document(event: Event) -> dict[str, Any]:
 class Trials:
     """Tries mappings on messages.
 
-    A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag says of which
-    type they are. A single mapping is tried on them all the same.
+    A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag gives their
+    type. A single mapping is tried on them all the same.
 
     Args:
         mapped: the mappings.
