@@ -17,6 +17,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 from packaging.requirements import Requirement
 
+from tests.job import foreign
 from tests.job.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
 from tests.linking import link
 from tests.templates.dockerfile import ROOT, environment, instructions
@@ -38,6 +39,13 @@ VALUES = {
     "stats_family": "stats",
     "meta_family": "meta",
     "app_profile": "batch-writes",
+}
+# These need files in the bucket.
+OF_MESSAGES = {
+    "message_mapping": f"gs://{BUCKET}/report.toml",
+    "message_descriptors": f"gs://{BUCKET}/types.binpb",
+    "message_decoder": "json:loads",  # any function of the image's
+    "default_message_type": foreign.REPORT,
 }
 
 
@@ -168,7 +176,7 @@ def parameters():
     return {
         each["name"]: each.get("defaultValue") or VALUES[each["name"]]
         for each in declared
-        if each["name"] != "input_topic"
+        if each["name"] not in {"input_topic", *OF_MESSAGES}
     } | {"bigtable_writer": "bulk"}  # only this writer has an app profile
 
 
@@ -209,9 +217,11 @@ def restores(storage, start_us):
 def test_a_launch_stages_the_job(image):
     """The installed image, run by the launcher's command with every parameter, stages a job with that image."""
     with running_storage() as storage:
-        launched = launch(image, storage, parameters())
+        storage.write("report.toml", foreign.REPORT_MAPPING.encode())
+        storage.write("types.binpb", foreign.DESCRIPTORS)
+        launched = launch(image, storage, parameters() | OF_MESSAGES)
         assert launched.returncode == 0, launched.stderr
-        staged = storage.names()
+        staged = set(storage.names()) - {"report.toml", "types.binpb"}
         job = json.loads(storage.read("staging/template_launches/1/job_object"))
     # The graph and a list of installed packages; no packages, which the image has, and no pickled __main__.
     assert sorted(name.rpartition("/")[2] for name in staged) == [

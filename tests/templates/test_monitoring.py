@@ -46,10 +46,11 @@ NAMES = {"tidetable-", "tidetable-events", "tidetable-batches", "tidetable-dead-
 def emitted():
     """Returns the names under which the job's metrics arrive; Dataflow makes four of a distribution."""
     distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
-    others = ("NAMESPACE", "TYPE_CHECKING", "BULK_", "BACKFILL_", "REPAIR_")
+    others = ("NAMESPACE", "TYPE_CHECKING", "TYPE_COUNTERS", "BULK_", "BACKFILL_", "REPAIR_")
     totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and not name.startswith(others)}
     reasons = {metrics.dead_letters_of(reason) for reason in Reason}
-    return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons
+    of_a_type = {metrics.of_type(name, "acme.v1.Report") for name in metrics.TYPE_COUNTERS}
+    return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons | of_a_type
 
 
 def strings(value):

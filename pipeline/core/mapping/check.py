@@ -126,10 +126,10 @@ class _Checker:
                 for path in _own_paths(source):
                     yield from self._lines_of(key, path)
                 for condition in source.when:
-                    yield from self._lines_of(f"{key}.when", condition.path, "whether it is set")
+                    yield from self._lines_of(f"{key}.when", condition.path)
         for key in _CONDITIONS:
             for condition in getattr(self._mapping, key) or ():
-                yield from self._lines_of(key, condition.path, "whether it is set")
+                yield from self._lines_of(key, condition.path)
 
     def twice(self) -> Iterator[Shared]:
         """Yields what several entries take."""
@@ -182,7 +182,7 @@ class _Checker:
             if not any(use.names == (*names, "key") for use in self._uses if _takes(use)):
                 yield Left(f"{'.'.join(names)}[].key", str(node.key))
 
-    def _lines_of(self, key: str, path: Path, without_type: str = "the field that is set") -> Iterator[Line]:
+    def _lines_of(self, key: str, path: Path) -> Iterator[Line]:
         if path.root is Root.ATTRIBUTE:
             yield Line(key, str(path), "attribute")
         elif path.root is Root.ENVELOPE:
@@ -193,7 +193,7 @@ class _Checker:
                 is_one_way = len(uses) == 1 and not use.of_star
                 yield Line(self._name(use) if use.of_star else key, str(path) if is_one_way else _way(use), _type(use))
             if not uses and not path.has_star:
-                yield Line(key, str(path), without_type)
+                yield Line(key, str(path), "the field that is set")
 
     def _name(self, use: Use) -> str:
         """Returns the key; of what a star leads to, with the name that the event has."""

@@ -10,7 +10,7 @@ from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
 from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
-from pipeline.core.mapping.paths import Field, Path, PathError, Root, Star, Step
+from pipeline.core.mapping.paths import Extreme, Field, Index, Lookup, Path, PathError, Root, Star, Step
 from pipeline.core.mapping.plan import Plan, written
 from pipeline.core.mapping.resolve import Items, Names, Resolver, leaves_out_none
 from pipeline.core.mapping.scope import (
@@ -48,6 +48,8 @@ class Use(NamedTuple):
         node: what the path leads to.
         names: of the fields that lead there from the message; ``*`` for an element or an entry that a star stands for.
         of_star: whether a star leads there.
+        is_claimed: whether stars leave it out: not if only one element of a repeated field is read, or only whether it
+            is set.
         label: what the star stands for: names of fields, and ``*`` for names that only messages have.
     """
 
@@ -56,6 +58,7 @@ class Use(NamedTuple):
     node: Node
     names: Names
     of_star: bool = False
+    is_claimed: bool = True
     label: Names = ()
 
 
@@ -181,7 +184,7 @@ class Compiler:
             else:
                 convert = star_text_of(key, items.node, source)
             if convert is not None:
-                self.uses.append(Use(key, path, items.node, items.names, True, _label(items, len(names), steps)))
+                self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
                 is_whole = items.whole and convert is nodes.itself
                 values_of = conditional(at_depth(at, items.whole), holds) if items.whole and is_whole else None
                 yield _OfStar(depth, conditional(at_depth(at, items.get), holds), convert, values_of)
@@ -273,13 +276,13 @@ class Compiler:
             convert = text_of(key, node, source, name_of=True)
             yield at, at_depth(at, nodes.composed(get, convert))
 
-    def _ways(self, key: str, path: Path | None, *, names: bool = True) -> Iterator[tuple[int, Getter, Node]]:
+    def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
         """Yields how a path leads to its value: the level it is read at, the getter from there, and the node.
 
         Args:
             key: of the mapping.
             path: without a star.
-            names: whether the value is used, so that stars leave it out; not if only its presence matters.
+            reads: whether the value is read, not only whether it is set.
         """
         if path is None:
             return
@@ -296,8 +299,8 @@ class Compiler:
                     self.unresolved[key, path] = str(error)
                     return
                 for way in ways:
-                    if names:
-                        self.uses.append(Use(key, path, way.node, way.names))
+                    claims = reads and not any(isinstance(step, (Index, Extreme, Lookup)) for step in steps)
+                    self.uses.append(Use(key, path, way.node, way.names, is_claimed=claims))
                     yield level + ROOT, way.get, way.node
 
     def _attribute(self, key: str, path: Path) -> Getter:
@@ -323,7 +326,7 @@ class Compiler:
 
     def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
         depths, tests = [ROOT], []
-        for at, get, node in self._ways(key, condition.path, names=condition.kind != "set"):
+        for at, get, node in self._ways(key, condition.path, reads=condition.kind != "set"):
             depths.append(at)
             tests.append((at_depth(at, get), tester(key, condition, node)))
 

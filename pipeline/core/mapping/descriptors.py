@@ -75,7 +75,11 @@ class Descriptors:
 
     def message_class(self, name: str) -> type[Message]:
         """Returns the class of a message type by its full name. Raises MappingError."""
-        return message_factory.GetMessageClass(self.descriptor(name))
+        descriptor = self.descriptor(name)
+        try:
+            return message_factory.GetMessageClass(descriptor)
+        except RecursionError:  # it makes the classes of all fields
+            raise MappingError("", f"{name} goes through too many other types") from None
 
     def names(self) -> list[str]:
         """Returns the full names of all message types, nested ones too, without entries of maps."""

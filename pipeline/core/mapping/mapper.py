@@ -5,6 +5,7 @@ A path without ``[]`` is read once for each message, one with a single ``[]`` on
 on.
 """
 
+from collections import Counter
 from typing import Any
 
 from pipeline.core.mapping.branches import Branch, branches_of
@@ -49,10 +50,11 @@ class Mapper:
         self.uses = matcher.uses
         # A star leaves out what other entries name, so those are resolved first.
         uses = [use for branch in branches for use in _compiled(mapping, resolver, branch, frozenset()).uses]
-        named = frozenset(use.names for use in uses if not use.of_star)
+        named = frozenset(use.names for use in uses if use.is_claimed and not use.of_star)
         compilers = [_compiled(mapping, resolver, branch, named) for branch in branches]
         self.uses += [use for compiler in compilers for use in compiler.uses]
         self._plans = [compiler.plan for compiler in compilers]
+        self._branches = Counter(prefix for plan in self._plans for prefix in plan.prefixes)
         # A branch may lack what another one has.
         missing = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
         unresolved = matcher.unresolved | {at: why for at, why in compilers[0].unresolved.items() if at in missing}
@@ -77,7 +79,7 @@ class Mapper:
         run = Run()
         for plan in self._plans:
             plan.run(run, [message, root])
-        return run.result(self.mapping)
+        return run.result(self.mapping, self._branches)
 
 
 def _compiled(mapping: Mapping, resolver: Resolver, branch: Branch, named: frozenset[Names]) -> Compiler:

@@ -320,9 +320,16 @@ def packed(message: type[Message], where: str) -> Getter:
 
 
 def embedded_json(where: str) -> Getter:
-    """Returns the getter of the JSON that text or bytes contain. It raises BadData for what is not JSON."""
+    """Returns the getter of the JSON that text or bytes contain, or each text of an array.
 
-    def parse(data: str | bytes) -> Any:
+    It raises BadData for what is not JSON.
+    """
+
+    def parse(data: Any) -> Any:
+        if type(data) is list:
+            return [parse(one) for one in data if one is not None]
+        if type(data) not in (str, bytes):
+            raise BadData(Reason.UNPARSEABLE, f"{where} is no text that contains JSON")
         return parse_plain(data, where)
 
     return _of_equal(parse)
@@ -392,6 +399,14 @@ def member(name: str) -> Getter:
 def entry(key: Any, content: Getter) -> Getter:
     """Returns the getter of an entry of a map. Reading a missing entry of a map of messages would create it."""
     return lambda container: content(container[key]) if key in container else None
+
+
+def entries(container: Any) -> list[tuple[Any, Any]]:
+    """Returns the keys and values of a map. Raises BadData for a key of proto2 that is not UTF-8."""
+    try:
+        return [(key, container[key]) for key in container]
+    except UnicodeDecodeError:
+        raise BadData(Reason.UNPARSEABLE, "a key of a map is not UTF-8") from None
 
 
 def element(position: int, content: Getter) -> Getter:

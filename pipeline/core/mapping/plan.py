@@ -1,6 +1,7 @@
 """Makes the events of a message, level by level, as a compiled mapping says."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -50,6 +51,8 @@ class Run:
         self.problems: list[BadData] = []
         # By path and position: several branches may go through the same element.
         self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
+        # Elements that are null, or whose type in an Any is another one, in a branch.
+        self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
         self.without_readings = 0
         self.elements = 0
 
@@ -72,8 +75,13 @@ class Run:
             event_id=known.event_id or made.event_id,
         )
 
-    def result(self, mapping: Mapping) -> Mapped:
-        """Returns what was made. Events of elements without a reading count as skipped."""
+    def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> Mapped:
+        """Returns what was made. Events of elements without a reading count as skipped.
+
+        Args:
+            mapping: which made it.
+            branches: how many branches go through the elements of a path.
+        """
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
@@ -82,7 +90,8 @@ class Run:
             self.without_readings += len(events) - len(with_readings)
             events = with_readings
         problems = {(problem.reason, problem.detail): problem for problem in self.problems}
-        return Mapped(events, list(problems.values()), len(self.skipped) + self.without_readings)
+        absent = sum(count == branches[path] for (path, _), count in self.absent.items())
+        return Mapped(events, list(problems.values()), len(self.skipped) + absent + self.without_readings)
 
     def _rewritten(self, events: list[Made]) -> Iterator[Made]:
         for event in events:
@@ -105,7 +114,7 @@ class Plan:
     def __init__(self, branch: Branch, path: str) -> None:
         self._elements = branch.elements
         ends = [index + 1 for index, step in enumerate(branch.path) if isinstance(step, Current)]
-        self._prefixes = [branch.path[:end] for end in (0, *ends)]
+        self.prefixes = [branch.path[:end] for end in (0, *ends)]
         self._path = path
         self._levels = [Level([], []) for _ in branch.levels]
         self.sensor: ScopeGetter
@@ -154,14 +163,18 @@ class Plan:
                 Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} elements at {self._path}"
             )
         level = self._levels[above + 1]
+        prefix = self.prefixes[above + 1]
         is_last = above + 1 == len(self._elements)
         scope = [*scope, None]
         for index, element in enumerate(elements):
+            if element is None:
+                run.absent[prefix, (*at, index)] += 1
+                continue
             scope[-1] = element
             own, own_metadata = readings.copy(), metadata.copy()
             try:
                 if self._is_left_out(level, scope, own, own_metadata):
-                    run.skipped.add((self._prefixes[above + 1], (*at, index)))
+                    run.skipped.add((prefix, (*at, index)))
                 elif is_last:
                     self._add(run, scope, own, own_metadata)
                 else:

@@ -4,6 +4,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -24,8 +25,8 @@ MAX_DEPTH = 100  # of messages that ** goes through
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 
-class _TooManyWays(PathError):
-    """Raised for a path through so many oneofs that it is not worth following."""
+class _UnboundedError(PathError):
+    """Raised for a path or a star that goes through too many types to be followed."""
 
 
 class Resolved(NamedTuple):
@@ -93,16 +94,20 @@ class Resolver:
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         deep, after = steps[at] == Star(deep=True), steps[at + 1 :]
-        found = (
-            _after(found.getter, of_star)
-            for found in self._walk(Steps(start, names=names), steps[:at])
-            for of_star in self._all(found.to, deep, after, found.names, leaves_out, (), ())
-        )
-        items = list(itertools.islice(found, MAX_WAYS + 1))
-        if len(items) > MAX_WAYS:
-            raise PathError(f"its star stands for more than {MAX_WAYS:,} fields; name some of them")
+        items: list[Items] = []
+        problem = None
+        for end in self._walk(Steps(start, names=names), steps[:at]):
+            of_end = self._all(end.to, deep, after, end.names, leaves_out, (), ())
+            try:
+                items += [_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
+            except _UnboundedError:
+                raise
+            except PathError as error:  # another member of a oneof, or another type in an Any, may have values
+                problem = problem or error
+            if len(items) > MAX_WAYS:
+                raise _UnboundedError(f"its star stands for more than {MAX_WAYS:,} fields; name some of them")
         if not items:
-            raise PathError("its star stands for nothing")
+            raise problem or PathError("its star stands for nothing")
         return items
 
     def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
@@ -113,12 +118,12 @@ class Resolver:
         for middle in self._step(at, steps[0]):
             try:
                 ends += self._walk(middle, steps[1:])
-            except _TooManyWays:
+            except _UnboundedError:
                 raise
             except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
                 problem = problem or error
             if len(ends) > MAX_WAYS:
-                raise _TooManyWays(f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them")
+                raise _UnboundedError(f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them")
         if problem and not ends:
             raise problem
         return ends
@@ -162,14 +167,28 @@ class Resolver:
         if contents is None:
             return [at]
         where = ".".join(names)
+        return [self._open(at, get, inside) for get, inside in self._contained(_single(at.to), contents, where)]
+
+    def _contained(self, node: Node, contents: Names, where: str) -> Iterator[tuple[Getter, Node]]:
+        """Yields what a value of a node contains: a getter for each type, which returns None for another one."""
         if contents == (JSON,):
-            return [at.then(nodes.embedded_json(where), Plain())]
+            yield nodes.embedded_json(where), Plain()
+            return
         classes = [self._types.message_class(name) for name in contents]
-        if isinstance(at.to, Record) and at.to.type.full_name == "google.protobuf.Any":
-            return [at.then(nodes.packed(one, where), Record(one.DESCRIPTOR)) for one in classes]
-        if len(classes) > 1 or not (isinstance(at.to, Leaf) and at.to.kind == "bytes"):
-            raise PathError(f"{where} is {at.to}; only bytes contain a message, and only an Any one of several types")
-        return [at.then(nodes.embedded(classes[0], where), Record(classes[0].DESCRIPTOR))]
+        is_any = isinstance(node, Record) and node.type.full_name == "google.protobuf.Any"
+        if not is_any and (len(classes) > 1 or node != Leaf("bytes")):
+            raise PathError(f"{where} is {node}; only bytes contain a message, and only an Any one of several types")
+        for one in classes:
+            yield (nodes.packed if is_any else nodes.embedded)(one, where), Record(one.DESCRIPTOR)
+
+    @staticmethod
+    def _open(at: Steps, get: Getter, inside: Node) -> Steps:
+        match at.to:
+            case Many(content=content):
+                return replace(at, to=Many(inside, nodes.composed(content, get)))
+            case Entries(key=key, content=content):
+                return replace(at, to=Entries(key, inside, nodes.composed(content, get)))
+        return at.then(get, inside)
 
     def _item(self, node: Node) -> tuple[Node, Callable[[Any], Iterable[Any]]]:
         """Returns the node of an element, and what returns the elements of a value of the node."""
@@ -184,7 +203,9 @@ class Resolver:
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
-            known = [(value, item) for item in items_of(items) if (value := value_of(item)) is not None]
+            known = [
+                (value, item) for item in items_of(items) if item is not None and (value := value_of(item)) is not None
+            ]
             return better(known, key=lambda pair: pair[0])[1] if known else None
 
         return at.then(get, item)
@@ -194,7 +215,7 @@ class Resolver:
         text_of, text = _first(self.resolve(item, step.path.steps, at.names), _text_in, str(step.path)), step.text
 
         def get(items: Any) -> Any:
-            return next((item for item in items_of(items) if text_of(item) == text), None)
+            return next((item for item in items_of(items) if item is not None and text_of(item) == text), None)
 
         return at.then(get, item)
 
@@ -210,7 +231,7 @@ class Resolver:
                     get = nodes.composed(steps_to.getter, _contents(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
-                    pairs = steps_to.then(lambda container: list(container.items()), entries)
+                    pairs = steps_to.then(nodes.entries, entries)
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
@@ -241,7 +262,7 @@ class Resolver:
         if isinstance(node, Entries):
             key_text = leaf_text(node.key)
             pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
-                (key_text(key), value) for key, value in container.items()
+                (key_text(key), value) for key, value in nodes.entries(container)
             )
             item, content = node.value, node.content
         elif isinstance(node, Many):
@@ -271,6 +292,8 @@ class Resolver:
             if after:
                 try:
                     ends = self._walk(at, after)
+                except _UnboundedError:
+                    raise
                 except PathError:  # another field of the message may have what follows the star
                     continue
                 yield from (Items(_named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
@@ -323,6 +346,10 @@ def leaves_out_none(names: Names) -> bool:  # noqa: ARG001 (the signature of wha
     return False
 
 
+def _single(node: Node) -> Node:
+    return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
+
+
 def _contents(content: Getter) -> Getter:
     return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
 
@@ -333,9 +360,9 @@ def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
 
 def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
     if len(within) >= MAX_DEPTH:
-        raise PathError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
+        raise _UnboundedError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
     if record.type.full_name in within:
-        raise PathError(f"** goes through {record}, which contains itself; name its fields")
+        raise _UnboundedError(f"** goes through {record}, which contains itself; name its fields")
 
 
 def _named(name: str, get: Getter) -> Callable[[Any], Iterable[tuple[str, Any]]]:
@@ -371,8 +398,9 @@ def _each_named(
 
     def items(container: Any) -> Iterator[tuple[str, Any]]:
         for name, value in pairs(container):
-            if not leaves_out((*names, name)):
-                for rest, item in items_of(content(value)):
+            value = None if leaves_out((*names, name)) else content(value)
+            if value is not None:
+                for rest, item in items_of(value):
                     yield f"{before}{name}.{rest}" if rest else before + name, item
 
     return items

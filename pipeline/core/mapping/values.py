@@ -5,7 +5,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -136,7 +136,7 @@ def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
     if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind == "int"):
         raise MappingError(f"{key}.signed", f"it is for integers, not for {node}")
     top, mask = 1 << (bits - 1), (1 << bits) - 1
-    # The bits above are zeros, or as in the field of 32 or 64 bits, ones.
+    # Above the bits of a negative number, there are zeros, or ones up to the 32 or 64 bits of the field.
     wraps = (0, 1 << bits, 1 << 32, 1 << 64)
 
     def signed(value: Any) -> float | None:
@@ -144,7 +144,7 @@ def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
         if type(value) is not int:
             return convert(value)
         number = ((value & mask) ^ top) - top
-        if value - number not in wraps:
+        if value != number and not (number < 0 and value - number in wraps):
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(str(value))}, which is no number of {bits} bits")
         return convert(number)
 
@@ -375,7 +375,10 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
         text = value.strip() if kind is str else repr(value)
         if not text:
             return None
-        number = Decimal(text) if len(text) <= _MAX_TEXT and _NUMBER.fullmatch(text) else None
+        try:
+            number = Decimal(text) if len(text) <= _MAX_TEXT and _NUMBER.fullmatch(text) else None
+        except InvalidOperation:  # an exponent of twenty digits
+            number = None
         # A text of a few characters may stand for a number of a million digits.
         if number is None or number.adjusted() > _MAX_TIME_DIGITS:
             raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a time")
