@@ -6,7 +6,7 @@ from itertools import islice
 
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import JSON
-from pipeline.core.mapping.nodes import Entries, Leaf, Many, Node, Plain, Record, node_of
+from pipeline.core.mapping.nodes import Entries, Many, Node, Plain, Record, node_of
 
 MANY, ENTRY = "[]", "{}"
 """Stand in a place for an element of a repeated field, and for the value of an entry of a map."""
@@ -65,21 +65,20 @@ class _Walk:
 
     def below(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
         """Yields the places in a node. ``within`` are the types around it."""
-        match node:
-            case Many():
-                yield from self.below(node.item, (*steps, MANY), within)
-            case Entries():
-                yield from self.below(node.value, (*steps, ENTRY), within)
-            case Record() if node.type.full_name != ANY and node.type.full_name not in within:
-                for field in node.type.fields:
-                    yield from self._opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
-            case _:
-                yield Place(steps, node)
+        if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
+            yield Place(steps, node)
+            return
+        for field in node.type.fields:
+            yield from self._opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
 
     def _opened(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
         """Goes into what a field contains by the mapping's ``[types]``."""
         contents = self._contents.get(Place(steps, node).names)
-        if contents is None or not isinstance(node, (Leaf, Record)):
+        if isinstance(node, Many):
+            node, steps = node.item, (*steps, MANY)
+        elif isinstance(node, Entries):
+            node, steps = node.value, (*steps, ENTRY)
+        if contents is None:
             yield from self.below(node, steps, within)
         elif contents == (JSON,):
             yield Place(steps, Plain())
