@@ -14,6 +14,15 @@ EXAMPLES = {
     "table describe": "tidetable table describe --toml",
     "table adopt": "tidetable table adopt --dry-run",
     "table delete": "tidetable table delete",
+    "mapping": "tidetable mapping check report.toml --message-descriptors acme.binpb",
+    "mapping draft": (
+        "tidetable mapping draft --message acme.v1.Report --message-descriptors acme.binpb --output report.toml"
+    ),
+    "mapping check": "tidetable mapping check report.toml --message-descriptors acme.binpb",
+    "mapping try": (
+        "tidetable mapping try --subscription projects/my-project/subscriptions/events --message-mapping report.toml "
+        "--message-descriptors acme.binpb"
+    ),
     "run": (
         "tidetable run --input-subscription projects/my-project/subscriptions/events "
         "--dead-letter-topic projects/my-project/topics/dead-letters"

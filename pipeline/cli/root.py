@@ -32,6 +32,9 @@ COMMANDS = {
     "demo": Entry("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": Entry("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "mapping": Entry(
+        "Run", "pipeline.mapping.command:mapping", "Check, try or draft how your own messages become events."
+    ),
     "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),

@@ -87,7 +87,7 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> Mapped:
         except UnicodeDecodeError:
             raise MappingError("", "it is not text in UTF-8") from None
         name = Mapped(place, text).name
-        return Mapped(place, text, b"" if name == JSON else _with_type(name, files).descriptors)
+        return Mapped(place, text, b"" if name == JSON else with_type(name, files).descriptors)
 
 
 def check_distinct(loaded: Sequence[Mapped]) -> None:
@@ -115,7 +115,8 @@ def located(place: str) -> Iterator[None]:
         raise MappingError(place, str(error)) from error
 
 
-def _with_type(name: str, files: Sequence[DescriptorFile]) -> DescriptorFile:
+def with_type(name: str, files: Sequence[DescriptorFile]) -> DescriptorFile:
+    """Returns the first descriptors that have a message type. Raises MappingError with the nearest name."""
     for file in files:
         if file.types.has(name):
             return file

@@ -17,13 +17,14 @@ from pipeline.core.dead_letters import (
     replay_of,
     replays_of,
 )
-from pipeline.core.events import BadData, Reason, decode
+from pipeline.core.events import LATEST_US, BadData, Reason, decode, sensor_event
 from pipeline.core.json_events import parse_json
 from pipeline.core.messages import ENCODING, Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time, from_datetime, parse_time
+from pipeline.core.trials import Trial, Trials
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 LETTER_COLUMNS = (
@@ -53,12 +54,17 @@ class DeadLetter(NamedTuple):
     time_us: int | None
     replays: int
     events: tuple[SensorEvent, ...]  # the original's events, not validated; empty if it cannot be decoded
+    trial: Trial | None = None  # what a mapping makes of the original now; events are then those
 
     @classmethod
-    def of(cls, message: Message) -> "DeadLetter":
-        """Parses a message received from a dead-letter topic."""
+    def of(cls, message: Message, trials: Trials | None = None) -> "DeadLetter":
+        """Parses a message received from a dead-letter topic, and decodes it with the mapping of its type, if any."""
         original = original_of(message) if REASON in message.attributes else message
-        events, _ = _decoded(original)
+        trial = trials.of(original, LATEST_US) if trials else None
+        if trial is not None and trial.is_mapped:
+            events = tuple(sensor_event(*event[:5]) for event in trial.events)
+        else:
+            trial, (events, _) = None, _decoded(original)
         get = message.attributes.get
         return cls(
             message,
@@ -69,6 +75,7 @@ class DeadLetter(NamedTuple):
             _time_us(get(TIME, "")),
             replays_of(message),
             events,
+            trial,
         )
 
     @property
@@ -175,7 +182,9 @@ def letter_json(letter: DeadLetter) -> dict[str, Any]:
         "ordering_key": letter.original.ordering_key,
         "replays": letter.replays,
         "attributes": dict(letter.original.attributes),
-        "events": [_event_json(event) for event in letter.events],
+        # A mapped message's events are under another name: publish would take these for what the message contains.
+        "events": [] if letter.trial else [_event_json(event) for event in letter.events],
+        **({"mapped": letter.trial.document()} if letter.trial else {}),
         "data": base64.b64encode(letter.message.data).decode(),
     }
 

@@ -168,15 +168,15 @@ class Mapped:
             message_type = message.attributes.get(MESSAGE_TYPE)
             return message_type == self.name or (self.mapping.unmarked and not message_type)
         try:
-            mapper = self._mapper(message)
-            return mapper.matches([message, _parsed(mapper, message)])
+            root, mapper = self.parse(message)
+            return mapper.matches([message, root])
         except BadData:
             return False
 
     def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
-        mapper = self._mapper(message)
-        mapped = mapper.map(message, _parsed(mapper, message))
+        root, mapper = self.parse(message)
+        mapped = mapper.map(message, root)
         events: list[Event] = []
         problems = mapped.problems
         for made in mapped.events:
@@ -190,6 +190,11 @@ class Mapped:
                 events.append(event)
         refused = [(message, _first_of(problems))] if problems else []
         return Decoded(self.name, events, refused, mapped.skipped)
+
+    def parse(self, message: Message) -> tuple[Any, Mapper]:
+        """Returns what the payload of a message contains, and what maps it. Raises BadData."""
+        mapper = self._mapper(message)
+        return _parsed(mapper, message), mapper
 
     def _mapper(self, message: Message) -> Mapper:
         if not isinstance(self.descriptors, Schema):

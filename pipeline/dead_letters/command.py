@@ -1,15 +1,24 @@
 """``tidetable dead-letters``: lists and shows the dead letters that wait on a subscription."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
 
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.message_options import message_options
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.dead_letter_records import LETTER_COLUMNS, Groups, letter_json
+from pipeline.core.trials import Trials
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, letter_count, scan_options
 from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
+
+if TYPE_CHECKING:
+    from pipeline.core.message_types import Mapped
 
 
 @click.group("dead-letters", cls=ExampleGroup)
@@ -66,14 +75,20 @@ def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
 @dead_letters.command()
 @scan_options
 @click.option("--limit", type=COUNT, default=10, show_default=True, help="Show at most this many.")
+@message_options
 @output_option
 @click.pass_context
-def show(ctx: click.Context, request: ScanRequest, limit: int, output: Output) -> None:
+def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence["Mapped"], output: Output) -> None:
     """Show dead letters in full, with their events if they can be decoded. Removes nothing.
 
+    With mappings, messages of their types are shown with the events that the mappings make of them now, or with the
+    reason why they make none.
+
     Long values are cut short, except in the other formats. There, data is the payload in base64; attributes,
-    message_id and publish_time are the original message's. In CSV and Parquet, attributes and events are JSON.
+    message_id and publish_time are the original message's; mapped is what a mapping makes of it. In CSV and Parquet,
+    attributes, events and mapped are JSON.
     """
+    request = replace(request, trials=Trials(mapped) if mapped else None)
     found = []
     with request.open() as scan:
         for letters in scan.pages("reading", limit):
@@ -81,7 +96,9 @@ def show(ctx: click.Context, request: ScanRequest, limit: int, output: Output) -
             if len(found) >= limit:
                 break
     if output != Output.TABLE:
-        print_flat(map(letter_json, found[:limit]), LETTER_COLUMNS, output)
+        columns = (*LETTER_COLUMNS, "mapped") if mapped else LETTER_COLUMNS
+        documents = map(letter_json, found[:limit])
+        print_flat(({name: document.get(name) for name in columns} for document in documents), columns, output)
     else:
         for letter in found[:limit]:
             print_letter(letter)

@@ -1,7 +1,6 @@
 """Options that the commands of ``tidetable dead-letters`` share, and the scan of a subscription."""
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +9,15 @@ from typing import Any
 
 import click
 
-from pipeline.cli.console import progress_bar, stop_on_sigint
+from pipeline.cli.console import progress_bar
 from pipeline.cli.options import COUNT, TIME, Command, Parsed
+from pipeline.cli.peeking import open_backlog
+from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.names import subscription_path
 from pipeline.core.dead_letter_records import DeadLetter, Selection
 from pipeline.core.durations import format_duration, parse_duration
 from pipeline.core.events import Reason
-from pipeline.dead_letters.backlog import Backlog
+from pipeline.core.trials import Trials
 
 _PAGE = 1000
 
@@ -55,7 +56,7 @@ class LetterScan:
                 wait_seconds=self._request.wait.total_seconds(),
                 stopped=self.stopped,
             ):
-                found = map(DeadLetter.of, messages)
+                found = (DeadLetter.of(message, self._request.trials) for message in messages)
                 letters = [letter for letter in found if letter in self._request.selection]
                 self.inspected += len(messages)
                 self.matched += len(letters)
@@ -95,24 +96,13 @@ class ScanRequest:
     selection: Selection
     max_messages: int  # to pull, selected or not
     wait: timedelta
+    trials: Trials | None = None  # the mappings that decode messages
 
     @contextmanager
     def open(self) -> Iterator[LetterScan]:
         """Opens the subscription. Leaving the block returns the messages that were not acknowledged."""
-        try:
-            with stop_on_sigint() as stopped, Backlog(self.subscription) as backlog:
-                if backlog.max_attempts:
-                    click.echo(
-                        f"{self.subscription} has a dead-letter policy: this command counts as one of the "
-                        f"{backlog.max_attempts} deliveries after which Pub/Sub removes a message",
-                        err=True,
-                    )
-                yield LetterScan(self, backlog, stopped)
-        except KeyboardInterrupt:
-            click.echo(
-                "Interrupted twice: messages already read come back when their one-minute lease expires", err=True
-            )
-            os._exit(130)  # a regular exit would wait for the client's requests
+        with open_backlog(self.subscription) as (backlog, stopped):
+            yield LetterScan(self, backlog, stopped)
 
 
 def scan_options(command: Command) -> Command:

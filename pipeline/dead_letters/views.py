@@ -12,8 +12,9 @@ from rich.text import Text
 
 from pipeline.cli.console import out
 from pipeline.core.dead_letter_records import DeadLetter, Group, event_time_text, publish_time_text
-from pipeline.core.text import joined
+from pipeline.core.text import counted, joined
 from pipeline.core.times import format_time
+from pipeline.core.trials import Trial
 from pipeline.core.values import format_value
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -91,6 +92,7 @@ def print_letter(letter: DeadLetter) -> None:
         "replays": Text(str(letter.replays) if letter.replays else ""),
         "ordering key": _text(original.ordering_key),
         "attributes": _pairs(original.attributes),
+        "mapped": _text(_trial_line(letter.trial)) if letter.trial else Text(),
     }
     time = _time(letter.time_us)
     heading = f"{letter.reason or NO_REASON}, {time}" if time else letter.reason or NO_REASON
@@ -98,6 +100,13 @@ def print_letter(letter: DeadLetter) -> None:
     _print_block(heading, lines | (events[0] if events else {"bytes": _dump(original.data)}))
     for number, event in enumerate(events[1:], start=2):
         _print_block(f"event {number:,} of {len(events):,}", event)
+
+
+def _trial_line(trial: Trial) -> str:
+    parts = [counted(len(trial.events), "event")] if trial.events else []
+    parts += [f"refused: {problem}" for problem in trial.problems]
+    parts += [f"{trial.skipped:,} skipped"] if trial.skipped else []
+    return f"{trial.type}: {'; '.join(parts) or 'nothing'}"
 
 
 def _print_block(heading: str, lines: Mapping[str, Text]) -> None:

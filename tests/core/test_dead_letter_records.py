@@ -44,7 +44,7 @@ def test_parsed_attributes():
     message = Message(EVENT.SerializeToString(), {"site": "north", REPLAYS: "2"}, "4711", NOW - HOUR, "key")
     letter = letter_of(message)
     assert letter.original == message
-    assert letter[2:] == ("NO_READINGS", "no good", "DecodeMessages", NOW_US, 2, (EVENT,))
+    assert letter[2:] == ("NO_READINGS", "no good", "DecodeMessages", NOW_US, 2, (EVENT,), None)
     assert letter.sensor_id == "balloon-7"
 
 

@@ -7,12 +7,12 @@ from itertools import count
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
+from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.publisher import Publisher
 from pipeline.core.dead_letters import dead_letter, event_alone
 from pipeline.core.events import BadData, Reason, decode, sensor_event, validate
 from pipeline.core.messages import Message
 from pipeline.core.times import parse_time
-from pipeline.dead_letters.backlog import Backlog
 from tests.cloud.pubsub import Inbox
 
 NOW = datetime(2026, 2, 17, 10, 30, tzinfo=UTC)

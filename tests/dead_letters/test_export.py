@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
+from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.messages import Message
 from pipeline.dead_letters import export as dead_letters_export
-from pipeline.dead_letters.backlog import Backlog
 from tests.cloud.pubsub import Inbox
 from tests.dead_letters.letters import command, of_sensor, publish, refused, waiting
 

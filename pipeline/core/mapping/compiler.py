@@ -9,10 +9,10 @@ from pipeline.core.mapping import nodes
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
 from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
-from pipeline.core.mapping.nodes import Getter, Leaf, Node, Record
-from pipeline.core.mapping.paths import Extreme, Field, Index, Lookup, Path, PathError, Root
+from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
+from pipeline.core.mapping.paths import Extreme, Field, Index, Lookup, Path, PathError, Root, Star, Step
 from pipeline.core.mapping.plan import Plan, written
-from pipeline.core.mapping.resolve import Names, Resolver, leaves_out_none
+from pipeline.core.mapping.resolve import Items, Names, Resolver, leaves_out_none
 from pipeline.core.mapping.scope import (
     ENVELOPE,
     ROOT,
@@ -50,14 +50,16 @@ class Use(NamedTuple):
         of_star: whether a star leads there.
         is_claimed: whether stars leave it out: not if only one element of a repeated field is read, or only whether it
             is set.
+        label: what the star stands for: names of fields, and ``*`` for names that only messages have.
     """
 
     key: str
-    path: str
+    path: Path
     node: Node
     names: Names
     of_star: bool = False
     is_claimed: bool = True
+    label: Names = ()
 
 
 class _OfStar(NamedTuple):
@@ -182,7 +184,7 @@ class Compiler:
             else:
                 convert = star_text_of(key, items.node, source)
             if convert is not None:
-                self.uses.append(Use(key, str(path), items.node, items.names, of_star=True))
+                self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
                 is_whole = items.whole and convert is nodes.itself
                 values_of = conditional(at_depth(at, items.whole), holds) if items.whole and is_whole else None
                 yield _OfStar(depth, conditional(at_depth(at, items.get), holds), convert, values_of)
@@ -298,7 +300,7 @@ class Compiler:
                     return
                 for way in ways:
                     claims = reads and not any(isinstance(step, (Index, Extreme, Lookup)) for step in steps)
-                    self.uses.append(Use(key, str(path), way.node, way.names, is_claimed=claims))
+                    self.uses.append(Use(key, path, way.node, way.names, is_claimed=claims))
                     yield level + ROOT, way.get, way.node
 
     def _attribute(self, key: str, path: Path) -> Getter:
@@ -336,3 +338,11 @@ class Compiler:
             return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
 
         return max(depths), holds
+
+
+def _label(items: Items, level: int, steps: tuple[Step, ...]) -> Names:
+    """Returns what a star stands for. ``level`` is the number of names that lead to where its path begins."""
+    at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
+    before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
+    of_fields = items.names[level + before : len(items.names) - (0 if isinstance(items.node, Plain) else after)]
+    return (*of_fields, "*") if isinstance(items.node, Plain) and of_fields[-1:] != ("*",) else of_fields

@@ -22,6 +22,11 @@ from pipeline.core.messages import Message
 class Mapper:
     """A mapping, compiled against the type of its messages.
 
+    Attributes:
+        uses: what is read of the messages.
+        branches: the ways through the levels.
+        problems: the paths that the type does not have.
+
     Args:
         mapping: the parsed mapping.
         types: the message types; not needed for JSON.
@@ -39,7 +44,7 @@ class Mapper:
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
         resolver = Resolver(types, mapping.types)
-        branches = list(branches_of(mapping, resolver, root))
+        self.branches = branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         self.uses = matcher.uses
@@ -51,10 +56,11 @@ class Mapper:
         self._plans = [compiler.plan for compiler in compilers]
         self._branches = Counter(prefix for plan in self._plans for prefix in plan.prefixes)
         # A branch may lack what another one has.
-        unresolved = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
-        if unresolved and strict:
-            key, path = min(unresolved, key=str)
-            raise MappingError(key, f"{path}: {compilers[0].unresolved[key, path]}")
+        missing = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
+        unresolved = matcher.unresolved | {at: why for at, why in compilers[0].unresolved.items() if at in missing}
+        self.problems = [MappingError(key, f"{path}: {why}") for (key, path), why in unresolved.items()]
+        if self.problems and strict:
+            raise self.problems[0]
 
     def matches(self, scope: Scope) -> bool:
         """Returns whether a message fulfils the conditions of ``match``."""

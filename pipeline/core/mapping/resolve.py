@@ -156,7 +156,7 @@ class Resolver:
         if oneof := record.type.oneofs_by_name.get(name):
             return [opened for field in oneof.fields for opened in self._opened(at.field(field))]
         fields = [field.name for field in record.type.fields]
-        near = difflib.get_close_matches(name, fields, n=1)
+        near = difflib.get_close_matches(name, [*fields, *record.type.oneofs_by_name], n=1)
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
         raise PathError(f"{record} has no field {name!r}; {hint}")
 

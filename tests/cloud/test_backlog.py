@@ -5,13 +5,13 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.pubsub_v1 import SubscriberClient
 
+from pipeline.cloud import backlog
+from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.names import subscription_path
 from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.messages import Message
-from pipeline.dead_letters import backlog
-from pipeline.dead_letters.backlog import Backlog
 from tests.cloud.pubsub import Inbox
 from tests.waiting import eventually
 

@@ -1,0 +1,55 @@
+"""``--message-mapping`` and ``--message-descriptors``: how commands read messages of other types."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pipeline.cli.options import Command
+from pipeline.core.text import plain
+
+_FILE = "a file, local or in a bucket (gs://…)"
+
+descriptors_option = click.option(
+    "--message-descriptors",
+    "descriptors",
+    multiple=True,
+    metavar="FILE",
+    help=f"Message types: {_FILE} that protoc --include_imports --descriptor_set_out or buf build wrote, or the schema "
+    "of a topic, projects/PROJECT/schemas/SCHEMA. Repeatable.",
+)
+
+
+def message_options(command: Command) -> Command:
+    """Adds ``--message-mapping`` and ``--message-descriptors``; passes ``mapped``, a list of Mapped, to the command."""
+
+    @click.option(
+        "--message-mapping",
+        "mappings",
+        multiple=True,
+        metavar="FILE",
+        help=f"How messages of another type become events: {_FILE} in TOML. Repeatable.",
+    )
+    @descriptors_option
+    @functools.wraps(command)
+    def with_mapped(*args: Any, mappings: tuple[str, ...], descriptors: tuple[str, ...], **kwargs: Any) -> Any:
+        from pipeline.cloud.message_files import load_message_types
+
+        with mapping_problems():
+            mapped = load_message_types(mappings, descriptors) if mappings else []
+        return command(*args, mapped=mapped, **kwargs)
+
+    return with_mapped
+
+
+@contextmanager
+def mapping_problems() -> Iterator[None]:
+    """Turns a MappingError in the block into the one line that the command ends with."""
+    from pipeline.core.mapping.document import MappingError
+
+    try:
+        yield
+    except MappingError as error:
+        raise click.ClickException(plain(str(error))) from error

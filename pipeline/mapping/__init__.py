@@ -1,0 +1,1 @@
+"""``tidetable mapping``: checks mappings, tries them on messages, and drafts them."""

@@ -1,0 +1,34 @@
+"""Checks the file of a mapping."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.cloud.message_files import DescriptorFile, parse_mapping_file, with_type
+from pipeline.core.mapping.check import Report, check
+from pipeline.core.mapping.descriptors import Descriptors
+from pipeline.core.mapping.document import JSON, MappingError
+from pipeline.core.message_types import Mapped
+
+
+class Checked(NamedTuple):
+    """A mapping's file, what its mapping does, and the mapping; None if it does not hold."""
+
+    file: str
+    report: Report
+    mapped: Mapped | None
+
+
+def checked(file: str, sets: Sequence[DescriptorFile]) -> Checked:
+    """Checks a mapping against the first descriptors with its type.
+
+    Raises ServerProblem if a bucket is out of reach.
+    """
+    try:
+        mapped = parse_mapping_file(file, sets)
+        types = Descriptors() if mapped.name == JSON else with_type(mapped.name, sets).types
+        report = check(mapped.mapping, types)
+        if not report.problems:
+            mapped.compile()  # of a schema, against its older revisions too
+    except MappingError as error:
+        return Checked(file, Report("", problems=[str(error).removeprefix(f"{file}: ")]), None)
+    return Checked(file, report, None if report.problems else mapped)

@@ -1,0 +1,216 @@
+"""``tidetable mapping``: checks mappings of messages, tries them on payloads, and drafts them."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from pipeline.cli.console import print_json_line
+from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.message_options import descriptors_option, mapping_problems, message_options
+from pipeline.cli.options import COUNT, TIME, Parsed
+from pipeline.cli.peeking import open_backlog
+from pipeline.cloud.names import subscription_path
+from pipeline.core.dead_letters import REASON, original_of
+from pipeline.core.durations import format_duration, parse_duration
+from pipeline.core.messages import Message
+from pipeline.core.text import counted, plain
+from pipeline.core.times import to_datetime
+from pipeline.core.trials import Trials
+from pipeline.mapping.views import print_report, print_trial, report_document
+
+if TYPE_CHECKING:
+    from pipeline.core.message_types import Mapped
+
+_MAX_FUTURE_US = 3_600_000_000  # of the job, unless it sets --max_future
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
+
+
+@click.group(cls=ExampleGroup)
+def mapping() -> None:
+    """Check, try or draft mappings, which say how messages of other types become events.
+
+    \b
+    Exit codes:
+      0    success; for check, every mapping compiles
+      1    a mapping does not hold, or a file or a server is out of reach
+      2    wrong usage
+      130  Ctrl-C; pulled messages are returned first
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+
+
+@mapping.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@descriptors_option
+@json_option
+@click.pass_context
+def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ...], as_json: bool) -> None:
+    """Check mappings against the types of their messages.
+
+    Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
+    left out. FILE is local or in a bucket (gs://…).
+    """
+    from pipeline.cloud.message_files import check_distinct, load_descriptors
+    from pipeline.core.mapping.document import MappingError
+    from pipeline.mapping.checking import checked
+
+    with mapping_problems():
+        sets = load_descriptors(descriptors)
+    results = [checked(file, sets) for file in files]
+    for result in results:
+        if as_json:
+            print_json_line({"file": result.file, **report_document(result.report)})
+        elif not result.report.problems:
+            print_report(result.file, result.report)
+    problems = [f"{result.file}: {problem}" for result in results for problem in result.report.problems]
+    if not problems:
+        try:
+            check_distinct([result.mapped for result in results if result.mapped])
+        except MappingError as error:
+            problems.append(str(error))
+    for problem in problems:
+        click.echo(plain(problem), err=True)
+    ctx.exit(1 if problems else 0)
+
+
+@mapping.command("try")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
+@click.option(
+    "--subscription",
+    type=Parsed("subscription", subscription_path),
+    help="Take messages from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+)
+@message_options
+@click.option(
+    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute of each FILE. Repeatable."
+)
+@click.option(
+    "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
+)
+@click.option(
+    "--limit", type=COUNT, default=10, show_default=True, help="Take at most this many messages of --subscription."
+)
+@click.option(
+    "--wait",
+    type=Parsed("duration", parse_duration),
+    default="3s",
+    show_default=True,
+    help="Stop after this long without a new message.",
+)
+@json_option
+@click.pass_context
+def try_(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    subscription: str | None,
+    mapped: Sequence["Mapped"],
+    attributes: tuple[str, ...],
+    publish_time: int,
+    limit: int,
+    wait: timedelta,
+    as_json: bool,
+) -> None:
+    """Show the events that mappings make of real messages, beside the messages. Takes nothing away.
+
+    A FILE contains the payload of one message. Messages of a subscription are given back when the command ends; to
+    Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
+
+    The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
+    mapping is also tried on messages without that attribute.
+    """
+    on_command_line = ctx.get_parameter_source("subscription") is ParameterSource.COMMANDLINE
+    if bool(files) == bool(subscription and (on_command_line or not files)):
+        raise click.UsageError("pass either payload files or --subscription")
+    if not mapped:
+        raise click.UsageError("--message-mapping is missing: pass the file of a mapping")
+    if files:
+        pairs = dict(map(_attribute, attributes))
+        messages = [(str(file), Message(file.read_bytes(), pairs, "", to_datetime(publish_time))) for file in files]
+        _try(Trials(mapped), messages, as_json=as_json)
+        return
+    if attributes:
+        raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
+    stopped = False
+    with _pulled(str(subscription), limit, wait) as pulled:
+        _try(Trials(mapped), pulled.messages, as_json=as_json)
+        stopped = pulled.stopped()
+    ctx.exit(130 if stopped else 0)
+
+
+@mapping.command()
+@click.option("--message", required=True, metavar="TYPE", help="The full name of a message type, like acme.v1.Report.")
+@descriptors_option
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def draft(message: str, descriptors: tuple[str, ...], output: Path | None, force: bool) -> None:
+    """Propose a mapping for a message type, by the names and types of its fields.
+
+    It compiles; comments say what is a guess.
+    """
+    from pipeline.cloud.message_files import load_descriptors, with_type
+    from pipeline.core.mapping.draft import draft as drafted
+
+    if not descriptors:
+        raise click.UsageError("--message-descriptors is missing: pass the file that defines the message type")
+    if output and output.exists() and not force:
+        raise click.UsageError(f"{output} exists; pass --force to replace it")
+    with mapping_problems():
+        text = drafted(with_type(message, load_descriptors(descriptors)).types, message)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text)
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror or error}") from error
+    click.echo(f"{output} written; look at its guesses, then: tidetable mapping check {output}", err=True)
+
+
+class _Pulled(NamedTuple):
+    messages: list[tuple[str, Message]]
+    stopped: Callable[[], bool]
+
+
+@contextmanager
+def _pulled(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]:
+    """Pulls messages; those of a dead-letter topic as they were when they were refused. Gives all back at the end."""
+    with open_backlog(subscription) as (backlog, stopped):
+        found: list[tuple[str, Message]] = []
+        for page in backlog.pages(limit, first=limit, wait_seconds=wait.total_seconds(), stopped=stopped):
+            for message in page:
+                original = original_of(message) if REASON in message.attributes else message
+                found.append((f"message {original.message_id}", original))
+        if not found and not stopped():
+            click.echo(f"no message from {subscription} within {format_duration(wait)}", err=True)
+        yield _Pulled(found, stopped)
+
+
+def _try(trials: Trials, messages: Iterable[tuple[str, Message]], *, as_json: bool) -> None:
+    latest_us = time.time_ns() // 1000 + _MAX_FUTURE_US
+    assumed = 0
+    for source, message in messages:
+        trial = trials.of(message, latest_us)
+        assumed += trial.is_assumed
+        if as_json:
+            print_json_line({"source": source, "attributes": dict(message.attributes), **trial.document()})
+        else:
+            print_trial(source, message, trial)
+    if assumed:
+        click.echo(
+            f"{counted(assumed, 'message')} without the attribute message_type: a job refuses such a message, unless "
+            "the mapping has unmarked = true or --default_message_type names its type",
+            err=True,
+        )
+
+
+def _attribute(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.UsageError(f"--attribute {text!r} is not NAME=VALUE")
+    return name, value
