@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipeline.core.mapping import nodes
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
-from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
+from pipeline.core.mapping.model import Condition, Entry, Mapping, MappingError, Source, Value
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
 from pipeline.core.mapping.paths import Extreme, Field, Index, Lookup, Path, PathError, Root, Star, Step
 from pipeline.core.mapping.plan import Plan, written

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.mapping.document import Condition, MappingError
+from pipeline.core.mapping.model import Condition, MappingError
 from pipeline.core.mapping.nodes import Leaf, Node, Plain
 from pipeline.core.mapping.values import as_in, leaf_text, plainly
 

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.core.mapping.branches import Branch, branches_of
 from pipeline.core.mapping.compiler import Compiler
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON, Mapping, MappingError
+from pipeline.core.mapping.model import JSON, Mapping, MappingError
 from pipeline.core.mapping.nodes import Node, Plain, Record
 from pipeline.core.mapping.plan import Mapped, Run
 from pipeline.core.mapping.resolve import Names, Resolver

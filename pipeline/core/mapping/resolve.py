@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.events import BadData, Reason
-from pipeline.core.mapping import nodes
+from pipeline.core.mapping import nodes, plain
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.model import JSON
 from pipeline.core.mapping.nodes import Entries, Getter, KeyAndValue, Leaf, Many, Node, Plain, Record, Steps
 from pipeline.core.mapping.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
 from pipeline.core.mapping.values import leaf_text, plainly
@@ -139,11 +139,11 @@ class Resolver:
             case KeyAndValue() as entry, Field(name="value"):
                 return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
             case Plain(), Field():
-                return self._opened(at.then(nodes.member(step.name), Plain(), step.name))
+                return self._opened(at.then(plain.member(step.name), Plain(), step.name))
             case Many() as many, Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
             case Plain(), Index():
-                return [at.then(nodes.plain_element(step.position), Plain())]
+                return [at.then(plain.plain_element(step.position), Plain())]
             case Many() | Plain(), Extreme():
                 return [self._extreme(at, step)]
             case Many() | Plain(), Lookup():
@@ -195,7 +195,7 @@ class Resolver:
         if isinstance(node, Many):
             content = node.content
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
-        return Plain(), nodes.plain_elements
+        return Plain(), plain.plain_elements
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
@@ -235,7 +235,7 @@ class Resolver:
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain(), steps_to.names))
+                    found.append(Resolved(steps_to.then(plain.plain_elements, Plain()).getter, Plain(), steps_to.names))
         if not found:
             raise PathError("it is not a repeated field")
         return found

@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pipeline.core.events import BadData, Reason, shown
-from pipeline.core.mapping.document import UNITS, Mapping, MappingError, Scalar, Source
+from pipeline.core.mapping.model import UNITS, Mapping, MappingError, Scalar, Source
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, composed, itself
 from pipeline.core.numbers import exact_float
 from pipeline.core.times import format_time, from_datetime, parse_time
