@@ -13,13 +13,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
-from pipeline.core.events import BadData, Event, Reason, encoding_of, parse, shown, valid_event, validate
+from pipeline.core.events import Event, encoding_of, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import parse_mapping
 from pipeline.core.mapping.mapper import Mapper
 from pipeline.core.mapping.model import MappingError
 from pipeline.core.mapping.plain import parse_plain
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refusals import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 

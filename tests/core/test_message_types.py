@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from pipeline.core.events import BadData, Reason, sensor_event
+from pipeline.core.events import sensor_event
 from pipeline.core.mapping.model import MappingError
 from pipeline.core.message_types import DecoderFunction, Mapped, MessageTypes
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.core.mapping.protos import descriptor_set
 

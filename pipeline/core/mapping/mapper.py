@@ -14,8 +14,9 @@ from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.model import JSON, Mapping, MappingError
 from pipeline.core.mapping.nodes import Node, Plain, Record
 from pipeline.core.mapping.plan import Mapped, Run
-from pipeline.core.mapping.resolve import Names, Resolver
+from pipeline.core.mapping.resolve import Resolver
 from pipeline.core.mapping.scope import Scope
+from pipeline.core.mapping.stars import Names
 from pipeline.core.messages import Message
 
 

@@ -13,9 +13,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.plain import Getter as Getter
 from pipeline.core.mapping.plain import parse_plain, plain_list, plain_struct, plain_value
+from pipeline.core.reasons import BadData, Reason
 
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: 32,

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.events import BadData, Reason, shown
+from pipeline.core.events import shown
+from pipeline.core.reasons import BadData, Reason
 
 _MAX_DEPTH = 100  # of a Struct
 
