@@ -100,19 +100,6 @@ class Reason(StrEnum):
     """The function of --message_decoder refused the message."""
 
 
-SCHEMA_REASONS = frozenset(
-    {
-        Reason.MISSING_KEY_FIELD,
-        Reason.INVALID_KEY_FIELD,
-        Reason.KEY_TOO_LONG,
-        Reason.RESERVED_KEY,
-        Reason.NO_FAMILY,
-        Reason.ROWS_TOO_LARGE,
-    }
-)
-"""Why a table may refuse a valid event. A table with the default schema accepts every valid event."""
-
-
 class BadData(Exception):
     """Raised for a message or event that must become a dead letter. Any other exception is a bug or a server error."""
 

@@ -17,7 +17,6 @@ from pipeline.core.events import (
     MAX_METADATA,
     MAX_METADATA_BYTES,
     MAX_READINGS,
-    SCHEMA_REASONS,
     Reason,
     sensor_event,
 )
@@ -40,9 +39,6 @@ _PLACES = {
     "harbour": ((11, 15), (2, 4)),
 }
 _MODELS = ("TH-200", "TH-210", "WX-5")
-
-MALFORMED = tuple(reason for reason in Reason if reason not in SCHEMA_REASONS)
-"""Every reason for which an event or message is refused, whatever the table's schema."""
 
 
 @dataclass(frozen=True)
@@ -251,3 +247,7 @@ _BREAK_EVENT: dict[Reason, Callable[[SensorEvent], None]] = {
     Reason.INVALID_METADATA_NAME: _set_metadata(**{"serial number": "A-17"}),
     Reason.METADATA_TOO_LONG: _set_metadata(note="x" * (MAX_METADATA_BYTES + 1)),
 }
+_BREAK_MESSAGE = {Reason.UNKNOWN_MESSAGE_TYPE, Reason.UNKNOWN_ENCODING, Reason.UNPARSEABLE}
+
+MALFORMED = tuple(reason for reason in Reason if reason in _BREAK_MESSAGE or reason in _BREAK_EVENT)
+"""Every reason for which an event or message in protobuf is refused, whatever the table's schema and the flags."""
