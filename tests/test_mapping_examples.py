@@ -1,0 +1,177 @@
+"""Runs the examples of mappings: each message of the page becomes the events that the page shows."""
+
+import base64
+import csv
+import io
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from pipeline.core.mapping.descriptors import Descriptors
+from pipeline.core.mapping.document import JSON
+from pipeline.core.message_types import Decoded, Mapped
+from pipeline.core.messages import Message
+from pipeline.core.times import format_time, parse_time
+from tests.core.mapping.protos import descriptor_set
+
+PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+NOW = "2026-02-17T12:00:00Z"
+
+# The part of OpenTelemetry's public protos (Apache License 2.0) that the example reads.
+OPENTELEMETRY = """
+package opentelemetry.proto.collector.metrics.v1;
+message ExportMetricsServiceRequest { repeated ResourceMetrics resource_metrics = 1; }
+message ResourceMetrics { Resource resource = 1; repeated ScopeMetrics scope_metrics = 2; }
+message Resource { repeated KeyValue attributes = 1; }
+message ScopeMetrics { Scope scope = 1; repeated Metric metrics = 2; }
+message Scope { string name = 1; }
+message Metric {
+  string name = 1;
+  string unit = 3;
+  oneof data { Gauge gauge = 5; Sum sum = 7; Histogram histogram = 9; }
+}
+message Gauge { repeated NumberDataPoint data_points = 1; }
+message Sum { repeated NumberDataPoint data_points = 1; }
+message Histogram { repeated HistogramDataPoint data_points = 1; }
+message NumberDataPoint {
+  fixed64 time_unix_nano = 3;
+  oneof value { double as_double = 4; sfixed64 as_int = 6; }
+  repeated KeyValue attributes = 7;
+}
+message HistogramDataPoint {
+  fixed64 time_unix_nano = 3;
+  fixed64 count = 4;
+  optional double sum = 5;
+  repeated KeyValue attributes = 9;
+}
+message KeyValue { string key = 1; AnyValue value = 2; }
+message AnyValue { oneof value { string string_value = 1; bool bool_value = 2; int64 int_value = 3; } }
+"""
+
+
+def blocks(section: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", SECTIONS[section], re.DOTALL | re.MULTILINE)
+
+
+def mapping_of(section: str) -> Mapped:
+    """Returns the mapping of a section, compiled against the section's types."""
+    (text,) = blocks(section, "toml")
+    definitions = blocks(section, "proto") or [OPENTELEMETRY]
+    mapped = Mapped("example.toml", text, descriptor_set(definitions[0].removeprefix('syntax = "proto3";\n')))
+    mapped.compile()
+    return mapped
+
+
+def encoded(mapped: Mapped, document: dict[str, Any]) -> bytes:
+    """Returns the payload of a message in JSON, in which messages stand in the place of the bytes that contain them."""
+    if mapped.name == JSON:
+        return json.dumps(document).encode()
+    for (*parents, last), (name,) in mapped.mapping.types.items():
+        inner = document
+        for parent in parents:
+            inner = inner[parent]
+        inner[last] = base64.b64encode(binary(mapped, name, inner[last])).decode()
+    return binary(mapped, mapped.name, document)
+
+
+def binary(mapped: Mapped, name: str, document: dict[str, Any]) -> bytes:
+    assert isinstance(mapped.descriptors, bytes)
+    message = Descriptors(mapped.descriptors).message_class(name)()
+    return json_format.ParseDict(document, message).SerializeToString()
+
+
+def decoded(mapped: Mapped, payload: bytes, attributes: dict[str, str] | None = None) -> Decoded:
+    """Returns what a job makes of a payload."""
+    message = Message(payload, attributes or {}, "", datetime.fromisoformat(NOW))
+    return mapped.decode(message, parse_time(NOW), [])
+
+
+def events_of(result: Decoded) -> list[dict[str, Any]]:
+    """Returns the events of a message that is not refused, as the page writes them."""
+    assert not result.refused, result.refused
+    return [
+        {"sensor_id": sensor, "event_time": format_time(time_us), "readings": readings}
+        | ({"metadata": metadata} if metadata else {})
+        for sensor, time_us, readings, metadata, *_ in result.events
+    ]
+
+
+def listed(text: str) -> list[Any]:
+    """Returns the JSON documents of a text."""
+    found, position = [], 0
+    while text[position:].strip():
+        text = text[position:].lstrip()
+        document, position = json.JSONDecoder().raw_decode(text)
+        found.append(document)
+    return found
+
+
+def attributes_of(section: str) -> dict[str, str]:
+    return dict(re.findall(r"With the attribute `(\w+)` set to `([^`]+)`", SECTIONS[section]))
+
+
+def message_of(section: str) -> dict[str, Any]:
+    return json.loads(blocks(section, "json")[0])
+
+
+MESH = "The envelope of a mesh radio"
+PLANT = "The metrics of a production line"
+CSV = "A German CSV export"
+
+
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section != CSV])
+def test_the_message_becomes_the_events(section):
+    """The page's events are all that the message becomes."""
+    mapped = mapping_of(section)
+    result = decoded(mapped, encoded(mapped, message_of(section)), attributes_of(section))
+    assert events_of(result) == listed(blocks(section, "json")[1])
+    assert result.skipped == (1 if section == PLANT else 0)  # the metric that is null
+
+
+def test_a_packet_of_another_port_is_skipped_before_its_bytes_are_parsed():
+    """Also one that is encrypted; neither is a dead letter."""
+    mapped = mapping_of(MESH)
+    for packet in ({"open": {"port": "PORT_TEXT", "payload": "/////w=="}}, {"encrypted": "/////w=="}):
+        result = decoded(mapped, binary(mapped, mapped.name, {"packet": packet}))
+        assert (result.events, result.refused, result.skipped) == ([], [], 1)
+
+
+def test_a_node_without_a_clock():
+    """The time is that of reception."""
+    mapped, document = mapping_of(MESH), message_of(MESH)
+    del document["packet"]["open"]["payload"]["time"]
+    (event,) = events_of(decoded(mapped, encoded(mapped, document)))
+    assert event["event_time"] == "2026-02-17T10:30:03Z"
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "value", "reading"),
+    [
+        ("INT32", "small", (1 << 32) - 2, -2),
+        ("INT64", "large", str((1 << 64) - 3), -3),
+        ("UINT32", "small", (1 << 32) - 2, (1 << 32) - 2),
+    ],
+)
+def test_integers_by_their_datatype(datatype, field, value, reading):
+    """Two's complement for the signed ones."""
+    mapped, document = mapping_of(PLANT), message_of(PLANT)
+    document["metrics"] = [{"name": "a", "datatype": f"DATATYPE_{datatype}", field: value}]
+    (event,) = events_of(decoded(mapped, encoded(mapped, document), attributes_of(PLANT)))
+    assert event["readings"] == {"a": reading}
+
+
+def test_the_rows_of_the_export():
+    """Each row is a message, with its columns as fields."""
+    mapped = mapping_of(CSV)
+    (table,) = blocks(CSV, "csv")
+    data, layout = table.encode("cp1252"), mapped.mapping.csv
+    rows = list(csv.DictReader(io.StringIO(data.decode(layout.encoding)), delimiter=layout.delimiter))
+    results = [decoded(mapped, encoded(mapped, row)) for row in rows]
+    assert [event for result in results for event in events_of(result)] == listed(blocks(CSV, "json")[0])
+    assert [result.skipped for result in results] == [0, 1, 0]

@@ -1,0 +1,487 @@
+"""Runs every mapping of the page on mappings, and holds its tables against the language."""
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipeline.core.events import BadData, Reason
+from pipeline.core.mapping import document, paths, plan, resolve
+from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES
+from pipeline.core.message_types import Mapped, Schema
+from pipeline.core.messages import Message
+from pipeline.core.times import parse_time
+from tests.core.mapping.protos import descriptor_set
+
+PAGE = (Path(__file__).parent.parent / "docs/mappings.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+NOW = "2026-02-17T10:30:00Z"
+T = 1_771_324_200  # the same, in seconds
+HEAD = 'message = "json"\nsensor = { constant = "s" }\ntime = "$publish_time"\n'
+
+
+def blocks(language: str, text: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def rows(section: str, header: str) -> list[list[str]]:
+    """Returns the cells of the table that begins with this header, without the code marks of the first."""
+    table = SECTIONS[section].partition(f"| {header} |")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+class Result(NamedTuple):
+    """What a message became: sensor, time in µs, readings and metadata of its events; reasons; what was skipped."""
+
+    events: list[tuple[str, int, dict[str, float], dict[str, str]]]
+    reasons: list[Reason]
+    details: list[str]
+    skipped: int
+
+
+def read(mapping: str, payload: Any, attributes: dict[str, str] | None = None, descriptors: Any = b"") -> Result:
+    """Returns what a job makes of a message: JSON, or bytes."""
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    message = Message(data, attributes or {}, "m1", datetime.fromisoformat(NOW), "")
+    mapped = Mapped("page.toml", mapping, descriptors)
+    mapped.compile()
+    try:
+        decoded = mapped.decode(message, parse_time("2027-01-01"), [])
+    except BadData as problem:
+        return Result([], [problem.reason], [problem.detail], 0)
+    problems = [problem for _, problem in decoded.refused]
+    return Result(
+        [event[:4] for event in decoded.events],
+        [problem.reason for problem in problems],
+        [problem.detail for problem in problems],
+        decoded.skipped,
+    )
+
+
+def event(sensor: str, seconds: float, readings: dict[str, float], metadata: dict[str, str] | None = None) -> Any:
+    return sensor, round(seconds * 1_000_000), readings, metadata or {}
+
+
+@pytest.fixture(scope="module")
+def report() -> bytes:
+    """The descriptors of the page's protobuf type."""
+    (definition,) = blocks("proto")
+    return descriptor_set(definition.removeprefix('syntax = "proto3";\n'))
+
+
+def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
+    mapped = Mapped("page.toml", blocks("toml")[1], report)
+    return mapped.compile().message_class(**fields).SerializeToString()
+
+
+# Its mappings
+
+
+def test_every_mapping_of_the_page_is_tried():
+    """The tests below try the seven mappings of these sections."""
+    assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
+        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1,
+    }  # fmt: skip
+
+
+def test_the_first_mapping():
+    """The page's message becomes the event that the page describes."""
+    section = SECTIONS["A first mapping"]
+    result = read(blocks("toml", section)[0], blocks("json", section)[0].encode())
+    assert result.events == [event("balloon-7", T + 0.5, {"temperature": 21.5, "humidity": 48}, {"site": "roof"})]
+    assert "balloon-7`, the time 10:30:00.5 on 17 February 2026" in section
+    assert len(blocks("toml", section)[0].splitlines()) == 5
+
+
+def test_the_first_mapping_of_protobuf(report):
+    """Each probe is an event; its time is the report's if its own is 0; a reading that is 0 is one."""
+    probes = [{"serial": 0xBEEF, "at": T + 1, "centi_celsius": -705}, {"serial": 1, "humidity": 0}]
+    data = report_of(report, {"site": "roof", "sent": {"seconds": T}, "probes": probes})
+    assert read(blocks("toml")[1], data, descriptors=report) == Result(
+        [
+            event("roof/0000beef", T + 1, {"temperature": -7.05}),
+            event("roof/00000001", T, {"temperature": 0, "humidity": 0}),
+        ], [], [], 0,
+    )  # fmt: skip
+
+
+def test_names():
+    """Stars take numbers or text, but not what other entries name; names are rewritten; collisions refuse."""
+    (mapping,) = blocks("toml", SECTIONS["Names"])
+    data = {"battery": 3300, "debug.x": 1, "debug": {"y": 2}, "in/temp 1": 5, "2nd": True, "state": "ok", "no": None}
+    gateways = {"a": {"rssi": -90}, "b": {"rssi": -40}, "c": {}}
+    result = read(mapping, {"id": "s", "at": NOW, "data": data, "gateways": gateways})
+    readings = {"volts": 3.3, "in.temp_1": 5, "_2nd": 1, "rssi_a": -90, "rssi_b": -40}
+    assert result == Result([event("s", T, readings, {"state": "ok"})], [], [], 0)
+    assert read(mapping, {"id": "s", "at": NOW, "data": {"a?": 1, "a!": 1}}).reasons == [Reason.NAME_COLLISION]
+    plain = mapping.replace("rewrite_names = true", "")
+    assert read(plain, {"id": "s", "at": NOW, "data": {"a?": 1}}).reasons == [Reason.INVALID_METRIC_NAME]
+
+
+def test_names_that_are_values(report):
+    """The name of an element, or the first that it has."""
+    (entry,) = re.findall(r"`(\"\*\" = \{[^`]+\})`", SECTIONS["Names"])
+    for name in (".metric", ["x", "{.metric}"]):
+        text = 'each = "points[]"\n' + HEAD + "[readings]\n" + entry.replace('".metric"', json.dumps(name))
+        assert read(text, {"points": [{"metric": "a", "value": 1}]}).events[0][2] == {"a": 1}
+
+
+def test_conditions():
+    """They leave out elements, or the message; ``null`` and ``when`` leave out a value."""
+    (mapping,) = blocks("toml", SECTIONS["Conditions"])
+    probes = [
+        {"id": "a", "level": 1},
+        {"id": "b", "level": 1, "status": "broken"},
+        {"level": 1},
+        {"id": "c", "level": -999},
+        {"id": "d", "level": "n/a"},
+        {"id": "e", "level": 2, "status": "dry"},
+    ]
+    message = {"site": "roof", "at": NOW, "probes": probes}
+    assert read(mapping, message) == Result([event("a", T, {"level": 1})], [], [], 5)
+    assert read(mapping, message | {"site": "lab-2"}) == Result([], [], [], 1)
+
+
+def test_several_types():
+    """``match`` holds if all of its conditions do; the mapping's time is the publish time."""
+    (mapping,) = blocks("toml", SECTIONS["Several types"])
+    payload = {"kind": "measurement", "id": "s", "values": {"a": 1}}
+    mapped = Mapped("page.toml", mapping)
+    for kind, source in (("measurement", "gateway"), ("x", "gateway"), ("measurement", "")):
+        message = Message(json.dumps(payload | {"kind": kind}).encode(), {"source": source})
+        assert mapped.matches(message) is (kind == "measurement" and source == "gateway")
+    assert read(mapping, payload).events == [event("s", T, {"a": 1})]
+
+
+# Its tables
+
+
+def test_every_key():
+    """The tables of keys have what the language has, and nothing else; the defaults are the language's."""
+    table = {name: row[2] for row in rows("Keys", "key") for name in names(row[0])}
+    assert table.keys() == set(document._KEYS)
+    mapping = document.parse_mapping(HEAD + "readings = {}")
+    assert {key for key, default in table.items() if default == "required"} == {"message", "sensor", "time", "readings"}
+    for key in ("inexact_integers", "decimal"):
+        assert names(table[key]) == [getattr(mapping, key)]
+    assert names(table["csv"]) == [mapping.csv.delimiter, mapping.csv.encoding]
+    assert set(names({row[0]: row[1] for row in rows("Keys", "key")}["`csv`"])) == {"delimiter", "encoding"}
+
+
+def test_every_key_of_a_value():
+    """Each key of a value is of the kinds of values that the page says."""
+    kinds = {"readings": document._READING_KEYS, "times": document._TIME_KEYS, "text": document._TEXT_KEYS}
+    kinds["entries"] = document._ENTRY_KEYS
+    of = {name: row[1] for row in rows("Values", "key") for name in names(row[0])}
+    assert of.pop("first") == "all"
+    assert of.keys() == {key for keys in kinds.values() for key in keys}
+    for key, kind in of.items():
+        having = {name for name, keys in kinds.items() if key in keys}
+        assert having == ({"readings", "times", "text"} if kind == "all" else set(kind.split(", "))), key
+
+
+def test_every_condition():
+    """Each test of the table holds for the one value and not for the other."""
+    tried: dict[str, tuple[Any, Any, Any]] = {
+        "is": (["a", "b"], "b", "c"),
+        "is_not": (["a", "b"], None, "a"),
+        "set": (True, 0, None),
+        "glob": ("prod-*", "prod-1", "test"),
+    }
+    assert [names(row[0])[0] for row in rows("Conditions", "test")] == list(tried)
+    for test, (wanted, yes, no) in tried.items():
+        text = f'skip_if = {{ path = "x", {test} = {json.dumps(wanted)} }}\n' + HEAD + 'readings.v = "v"'
+        assert [read(text, {"x": value, "v": 1}).skipped for value in (yes, no)] == [1, 0], test
+
+
+PATHS = {
+    "device.id": "b-7",
+    'device."serial no"': "x1",
+    "heard[0].gateway": "g0",
+    "[-1]": None,
+    "heard[max rssi].gateway": "g1",
+    "[min rssi]": None,
+    "tags[key=site].value": "roof",
+    "probes[].id": "p1",
+    ".id": "p1",
+    "values.*": {"a": "1", "list": None},
+    "values.**": {"a": "1", "b.c": "2", "list.0": "3"},
+    "@topic": "plants/north/l1/d/7",
+    "@topic.plant": "north",
+    "$publish_time": NOW,
+}
+
+
+def test_every_path():
+    """Each path of the table leads to what the page says."""
+    listed = [names(row[0])[0] for row in rows("Paths", "path")]
+    assert listed == [path for path, value in PATHS.items() if value is not None]
+    message = {
+        "device": {"id": "b-7", "serial no": "x1"},
+        "heard": [{"gateway": "g0", "rssi": -9}, {"gateway": "g1", "rssi": -4}, {"gateway": "g2", "rssi": -20}],
+        "tags": [{"key": "room", "value": "7"}, {"key": "site", "value": "roof"}],
+        "probes": [{"id": "p1"}],
+        "values": {"a": "1", "b": {"c": "2"}, "list": ["3"]},
+        "one": 1,
+    }
+    (pattern,) = re.findall(r"`(topic = \"[^`]+)`", SECTIONS["Paths"])
+    head = 'each = "probes[]"\n' + HEAD + f'readings.one = "one"\n[attributes]\n{pattern}\n[metadata]\n'
+
+    def metadata(path: str, name: str = "x") -> dict[str, str]:
+        topic = {"topic": "plants/north/l1/d/7"}
+        ((_, _, _, found),) = read(f"{head}{json.dumps(name)} = {json.dumps(path)}", message, topic).events
+        return found
+
+    for path in listed:
+        expected = PATHS[path]
+        if isinstance(expected, dict):
+            assert metadata(path, "*") == {name: value for name, value in expected.items() if value}
+        else:
+            assert metadata(path) == {"x": expected}
+    assert metadata("heard[-1].gateway") == metadata("heard[min rssi].gateway") == {"x": "g2"}
+    assert metadata("@topic.device") == {"x": "d/7"}
+    assert metadata("$message_id") == {"x": "m1"}
+    assert metadata("$ordering_key") == {}
+    other = read(f'{head}x = "@topic.plant"\none = "one"', message, {"topic": "plants/north"}).events
+    assert other[0][3] == {"one": "1"}
+
+
+KINDS = """
+package kinds;
+import "google/protobuf/any.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+enum State { OFF = 0; ON = 2; }
+message Inner { int32 number = 1; string text = 2; }
+message Kinds {
+  bool flag = 1;
+  State state = 2;
+  google.protobuf.Duration took = 3;
+  string text = 4;
+  bytes raw = 5;
+  google.protobuf.Timestamp at = 6;
+  oneof either { double left = 7; double right = 8; }
+  google.protobuf.DoubleValue wrapped = 9;
+  uint32 id = 10;
+  double volts = 11;
+  optional int32 maybe = 12;
+  Inner inner = 13;
+  uint64 when = 14;
+  map<string, Inner> by_name = 15;
+  google.protobuf.Any any = 16;
+  bytes packed = 17;
+  string json = 18;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    """Reads messages of a type with every kind of field: fields by name, and what to add to a mapping."""
+    types = descriptor_set(KINDS)
+
+    def run(entries: str, head: str = HEAD, /, **fields: Any) -> Result:
+        text = head.replace('"json"', '"kinds.Kinds"') + entries
+        message = Mapped("page.toml", text, types).compile().message_class(**fields)
+        return read(text, message.SerializeToString(), descriptors=types)
+
+    return run
+
+
+def test_readings(kinds):
+    """Numbers, booleans, enums, durations and text; 0 is a reading, what is absent is none."""
+    text = """[readings]
+flag = "flag"\nstate = "state"\ntook = "took"\ntext = "text"\nwrapped = "wrapped"\neither = "either"
+maybe = "maybe"\nnumber = "inner.number"\nvolts = "volts"\n"""
+    values = {"flag": True, "state": 2, "took": {"seconds": 1, "nanos": 500_000_000}, "text": " 1.5 ", "right": 4}
+    values |= {"wrapped": {"value": 0}, "maybe": 0, "inner": {}}
+    readings = {"flag": 1, "state": 2, "took": 1.5, "text": 1.5, "wrapped": 0, "either": 4, "maybe": 0, "number": 0}
+    assert kinds(text, **values).events == [event("s", T, readings | {"volts": 0})]
+    assert kinds(text).events == [event("s", T, {"flag": 0, "state": 0, "volts": 0})]
+    assert kinds(text, text="warm").reasons == [Reason.NOT_A_NUMBER]
+
+
+def test_text(kinds):
+    """Each kind of value as text, and the formats; text in braces is set if all its paths are."""
+    formats = {
+        "id:08x": "0000beef", "id:X": "BEEF", "id:d": "48879", "id:o": "137357", "id:b": "1011111011101111",
+        "volts:.2f": "3.30", "raw:hex": "0aff", "raw:upper": "0AFF", "text:upper": "ROOF", "text:lower": "roof",
+    }  # fmt: skip
+    written = set(re.findall(r"(?:\{\w+:|`)(08x|\.2f|hex|upper|lower|d|o|b)\b", SECTIONS["Values"]))
+    assert written == {part.partition(":")[2] for part in formats} - {"X"}
+    entries = [f'f{index} = "{{{spec}}}"' for index, spec in enumerate(formats)]
+    entries += ['flag = "flag"', 'state = "state"', 'raw = "raw"', 'at = "at"', 'which = { name_of = "either" }']
+    entries += ['enum = { name_of = "state" }', 'half = "{text}/{inner.text}"', 'braces = "{{{text}}}"']
+    text = 'readings.v = "volts"\n[metadata]\n' + "\n".join(entries)
+    values = {"id": 0xBEEF, "volts": 3.3, "raw": b"\n\xff", "text": "Roof", "flag": True, "state": 2, "left": 1}
+    metadata = {f"f{index}": wanted for index, wanted in enumerate(formats.values())}
+    metadata |= {"flag": "true", "state": "ON", "raw": "0aff", "at": NOW, "which": "left", "enum": "ON"}
+    result = kinds(text, **values, at={"seconds": T})
+    assert result.events[0][3] == metadata | {"braces": "{Roof}"}
+    assert kinds(text).events[0][3].keys() == {"flag", "state", "enum", *(f"f{index}" for index in range(6))}
+
+
+def test_times(kinds):
+    """Timestamps, numbers with a unit, text with a format or a zone; 0 and empty text are not set."""
+    head = HEAD.replace('"$publish_time"', "TIME")
+
+    def time_of(value: str, **fields: Any) -> Any:
+        result = kinds('readings.v = "volts"', head.replace("TIME", value), **fields)
+        return result.events[0][1] if result.events else result.reasons[0]
+
+    assert time_of('"at"', at={"seconds": T}) == T * 10**6
+    for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        assert time_of(f'{{ path = "when", unit = "{unit}" }}', when=T * factor) == T * 10**6
+    assert time_of('{ path = "when", unit = "s" }') == Reason.MISSING_EVENT_TIME
+    assert time_of('[{ path = "when", unit = "s" }, "text", "at"]', text=" ", at={"seconds": T}) == T * 10**6
+    for text in ("2026-02-17T11:30:00+01:00", "2026-02-17T10:30:00", "2026-02-17 10:30"):
+        assert time_of('"text"', text=text) == T * 10**6
+    local = '{ path = "text", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Amsterdam" }'
+    assert time_of(local, text="17.02.2026 11:30") == T * 10**6
+    assert time_of(local, text="29.03.2026 02:30") == time_of(local, text="2026-02-17") == Reason.INVALID_EVENT_TIME
+    null = '[{ path = "text", invalid = "null" }, "$publish_time"]'
+    assert time_of(null, text="yesterday") == T * 10**6
+
+
+def test_options_of_readings(kinds):
+    """``scale``, ``offset``, ``signed``, ``null``, ``invalid``, ``first`` and ``required``."""
+
+    def value_of(entry: str, **fields: Any) -> Any:
+        result = kinds(f'readings = {{ v = {entry}, other = "volts" }}', **fields)
+        return result.events[0][2].get("v") if result.events else result.reasons[0]
+
+    assert value_of('{ path = "id", scale = 0.01, offset = -40 }', id=6150) == 21.5
+    assert value_of('{ path = "id", signed = 16 }', id=0xFFFF) == -1
+    assert value_of('{ path = "id", signed = 16 }', id=0x1FFFE) == Reason.NOT_A_NUMBER
+    assert value_of('{ path = "text", null = ["-", "n/a"] }', text="n/a") is None
+    assert value_of('{ path = "id", null = 65535 }', id=65535) is None
+    assert value_of('{ path = "text", invalid = "null" }', text="warm") is None
+    assert value_of('{ first = ["maybe", "id"], scale = 2 }', id=3) == 6
+    assert value_of('{ path = "id", when = { path = "state", is = "ON" } }', id=3) is None
+    assert value_of('{ path = "maybe", required = true }') == Reason.MISSING_FIELD
+
+
+def test_contents(kinds):
+    """``types`` opens bytes, text and ``Any``; wrong bytes refuse; entries of a map have ``key`` and ``value``."""
+    text = (
+        '[readings]\nn = "packed.number"\nj = "json.a.b"\nv = "volts"\na = "any.number"\n[metadata]\nt = "any.text"\n'
+    )
+    text += '[types]\npacked = "kinds.Inner"\njson = "json"\nany = ["kinds.Inner", "kinds.Kinds"]\n'
+    inner = b"\x08\x07\x12\x01x"
+    any_ = {"type_url": "type.googleapis.com/kinds.Inner", "value": inner}
+    result = kinds(text, packed=inner, json='{"a": {"b": 2}}', any=any_)
+    assert result.events == [event("s", T, {"n": 7, "j": 2, "v": 0, "a": 7}, {"t": "x"})]
+    assert kinds(text, packed=b"\xff").reasons == kinds(text, json="{").reasons == [Reason.UNPARSEABLE]
+    by_name = 'each = "by_name[]"\n' + HEAD.replace('{ constant = "s" }', '".key"')
+    result = kinds('readings.n = ".value.number"', by_name, by_name={"a": {"number": 1}, "b": {"number": 2}})
+    assert sorted(result.events) == [event("a", T, {"n": 1}), event("b", T, {"n": 2})]
+
+
+# Its other sections
+
+
+def test_elements_of_one_event():
+    """Elements of one sensor and time are one event; different values of a name refuse it."""
+    lists, levels = re.findall(r"`each = (\[[^`]+\])`|`(\w+\[\][^`]*)`", SECTIONS["Several elements, one event"])[::-1]
+    text = f'each = {lists[0]}\n{HEAD}readings = {{ "v_*" = {{ path = "voltages[].v", name = "voltages[].at" }}, '
+    text += 'amps = "currents[].i" }'
+    message = {"voltages": [{"at": "a", "v": 1}, {"at": "b", "v": 2}, {}], "currents": [{"i": 3}]}
+    assert read(text, message) == Result([event("s", T, {"v_a": 1, "v_b": 2, "amps": 3})], [], [], 0)
+    message["currents"].append({"i": 4})
+    assert read(text, message).reasons == [Reason.NAME_COLLISION]
+    assert read(text, {"voltages": [{}]}) == Result([], [], [], 1)
+    text = f'each = "{levels[1]}"\n{HEAD}readings."*" = {{ path = ".v", name = "resources[].metrics[].name" }}'
+    points = {"resources": [{"metrics": [{"name": "a", "points": [{"v": 1}]}, {"name": "b", "points": [{"v": 2}]}]}]}
+    assert read(text, points).events == [event("s", T, {"a": 1, "b": 2})]
+
+
+def test_integers():
+    """Beyond what a double holds: refused, rounded, or metadata; scaled before they become a double."""
+    big = (1 << 53) + 1
+    text = HEAD + 'readings = { v = "v", w = "w" }'
+    assert read(text, {"v": 1 << 60, "w": 1}).events[0][2] == {"v": 2.0**60, "w": 1}
+    assert read(text, {"v": big, "w": 1}).reasons == [Reason.INEXACT_INTEGER]
+    assert read(f'inexact_integers = "round"\n{text}', {"v": big, "w": 1}).events[0][2] == {"v": 2.0**53, "w": 1}
+    kept = read(f'inexact_integers = "metadata"\n{text}', {"v": big, "w": 1})
+    assert kept.events == [event("s", T, {"w": 1}, {"v": str(big)})]
+    scaled = HEAD + 'readings = { v = { path = "v", scale = 1e-9 } }'
+    assert read(scaled, {"v": T * 10**9 + 1}).events[0][2] == {"v": float(f"{T}.000000001")}
+
+
+def test_reasons():
+    """Each reason of the table has its cause."""
+    simple = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\n'
+    point = {"id": "s", "at": NOW, "v": 1}
+    local = simple.replace('"at"', '{ path = "at", time_zone = "Europe/Amsterdam" }')
+    schema = Schema("projects/p/schemas/s", {"r1": descriptor_set("message M { int32 v = 1; }")}, lambda _: None)
+    of_schema = 'message = "M"\nsensor = { constant = "s" }\ntime = "$publish_time"\nreadings.v = "v"'
+    caused = [
+        ("UNPARSEABLE", read(simple + 'v = "v"', b"{")),
+        ("UNPARSEABLE", read(simple + 'v = "v"', b'{"v": 1, "v": 2}')),
+        ("UNPARSEABLE", read(simple + 'v = "v"\n[metadata]\nx = "x"', point | {"x": [1]})),
+        ("MISSING_SENSOR_ID", read(simple + 'v = "v"', {"at": NOW, "v": 1})),
+        ("MISSING_EVENT_TIME", read(simple + 'v = "v"', {"id": "s", "v": 1})),
+        ("INVALID_EVENT_TIME", read(simple + 'v = "v"', point | {"at": "noon"})),
+        ("INVALID_EVENT_TIME", read(simple + 'v = "v"', point | {"at": 1})),
+        ("INVALID_EVENT_TIME", read(local + 'v = "v"', point | {"at": "2026-03-29 02:30"})),
+        ("NOT_A_NUMBER", read(simple + 'v = "v"', point | {"v": "warm"})),
+        ("NOT_A_NUMBER", read(simple + 'v = { path = "v", signed = 8 }', point | {"v": 300})),
+        ("INEXACT_INTEGER", read(simple + 'v = "v"', point | {"v": (1 << 53) + 1})),
+        ("MISSING_FIELD", read(simple + 'v = { path = "w", required = true }', point)),
+        ("MISSING_FIELD", read(simple + '"*" = { path = "v", name = "n" }', point)),
+        ("NAME_COLLISION", read(simple + 'v = "v"\n"*" = { path = "v", name = "n" }', point | {"n": "v"})),
+        ("TOO_MANY_ELEMENTS", read('each = "e[]"\n' + simple + 'v = ".v"', {"e": [0] * 100_001})),
+        ("UNKNOWN_REVISION", read(of_schema, b"", {"googclient_schemarevisionid": "r2"}, schema)),
+    ]
+    assert [name for row in rows("What becomes a dead letter", "reason") for name in names(row[0])] == list(
+        dict.fromkeys(reason for reason, _ in caused)
+    )
+    for reason, result in caused:
+        assert (result.reasons, result.events) == ([Reason(reason)], []), (reason, result)
+
+
+def test_a_dead_letter_names_the_element():
+    """There is one for a message, and the other elements are events."""
+    text = 'each = "e[]"\n' + HEAD.replace('{ constant = "s" }', '".id"') + 'readings.v = ".v"'
+    result = read(text, {"e": [{"id": "a", "v": 1}, {"id": "b", "v": "x"}, {"id": "c", "v": "y"}]})
+    assert result.events == [event("a", T, {"v": 1})]
+    assert result.details == ["e[1]: readings.v is 'x', not a number; and 1 more problem"]
+
+
+def test_limits():
+    """The numbers are the code's."""
+    limits = SECTIONS["Limits"]
+    for number, unit in (
+        (document.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
+        (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
+        (plan.MAX_ELEMENTS, "elements"),
+        (paths.MAX_PATH, "characters"),
+        (paths.MAX_STEPS, "steps"),
+        (resolve.MAX_WAYS, "fields of `oneof`s"),
+    ):
+        assert f"{number:,} {unit}" in " ".join(limits.split())
+    assert f"{plan.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
+
+
+def test_a_type_that_changes(report):
+    """A field may be missing in an older revision; in the newest, and of another type anywhere, it may not."""
+    mapping = blocks("toml")[1]
+    (definition,) = blocks("proto")
+    older = descriptor_set(definition.replace("optional float humidity = 4;", "").partition("\n")[2])
+    retyped = descriptor_set(definition.replace("optional float humidity", "Report humidity").partition("\n")[2])
+    schema = Schema("projects/p/schemas/s", {"old": older, "new": report}, {"newer": report}.get)
+    data = report_of(report, {"site": "a", "sent": {"seconds": T}, "probes": [{"humidity": 1}]})
+    revision = "googclient_schemarevisionid"
+    for name, readings in (("old", {"temperature": 0}), ("newer", {"temperature": 0, "humidity": 1})):
+        assert read(mapping, data, {revision: name}, schema).events[0][2] == readings
+    for revisions, problem in (({"r": older}, "no field 'humidity'"), ({"x": retyped, "r": report}, "is a number")):
+        with pytest.raises(document.MappingError, match=f"readings.humidity: .*{problem}"):
+            Mapped("page.toml", mapping, Schema("projects/p/schemas/s", revisions, lambda _: None)).compile()
