@@ -37,8 +37,8 @@ def test_a_flat_message():
         enum Mode { OFF = 0; ON = 1; }
         message Report {
           uint64 sequence = 1; string serialNumber = 2; fixed64 timestamp_us = 3; optional float celsius = 4;
-          google.protobuf.BoolValue door_open = 5; Mode mode = 6; string firmware = 7;
-          bytes raw = 8; int32 uptime_s = 9;
+          google.protobuf.BoolValue door_open = 5; Mode mode = 6; string firmware = 7; bytes raw = 8;
+          int32 uptime_s = 9;
         }
         """
     ) == {
