@@ -29,7 +29,18 @@ _SCALARS = (
     18,
 )  # FieldDescriptor.TYPE_… that are no messages or enums
 _MAP_KEYS = (3, 4, 5, 8, 9, 13, 15, 17)
-_WELL_KNOWN = ("Timestamp", "Duration", "Struct", "Value", "DoubleValue", "Int64Value", "BoolValue", "StringValue")
+_WELL_KNOWN = (
+    "Timestamp",
+    "Duration",
+    "Struct",
+    "Struct",
+    "Value",
+    "Value",
+    "DoubleValue",
+    "Int64Value",
+    "BoolValue",
+    "StringValue",
+)
 _MESSAGE, _ENUM = 11, 14
 _TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "x"])
 
@@ -42,7 +53,7 @@ def types(draw) -> Descriptors:
     enum = file.enum_type.add(name="E")
     for name, number in (("ZERO", 0), ("ONE", 1), ("BIG", 77)):
         enum.value.add(name=name, number=number)
-    count = draw(st.integers(1, 4))
+    count = draw(st.sampled_from([1, 2, 3, 3, 4]))
     for index in range(count):
         message = file.message_type.add(name=f"M{index}")
         message.field.add(name="id", number=1, type=9, label=1)
@@ -50,7 +61,7 @@ def types(draw) -> Descriptors:
         in_oneof = draw(st.integers(0, 3))
         if in_oneof > 1:
             message.oneof_decl.add(name="one")
-        for number in range(draw(st.integers(1, 6))):
+        for number in range(draw(st.sampled_from([1, 2, 3, 4, 5]))):
             field = message.field.add(name=f"f{number}", number=number + 3, label=1)
             _fill_type(draw, field, index, count)
             kind = draw(st.sampled_from(["plain", "optional", "repeated", "map"]))
@@ -60,6 +71,8 @@ def types(draw) -> Descriptors:
                 field.label = 3
             elif kind == "map":
                 _make_map(draw, message, field)
+        if index + 1 < count:  # so that most types have elements
+            message.field.add(name="deeper", number=20, label=3, type=_MESSAGE, type_name=f".random.M{index + 1}")
         # Oneofs that stand for presence come after all others.
         for number, field in enumerate(message.field):
             may_be_optional = field.label == 1 and not field.HasField("oneof_index") and field.type != _MESSAGE
@@ -71,7 +84,7 @@ def types(draw) -> Descriptors:
 
 
 def _fill_type(draw, field: Any, index: int, count: int) -> None:
-    choice = draw(st.sampled_from(["scalar", "scalar", "message", "well-known", "enum"]))
+    choice = draw(st.sampled_from(["scalar", "scalar", "message", "message", "well-known", "enum"]))
     if choice == "message" and index + 1 < count:
         field.type, field.type_name = _MESSAGE, f".random.M{draw(st.integers(index + 1, count - 1))}"
     elif choice == "well-known":
@@ -113,7 +126,7 @@ def messages(draw, types: Descriptors) -> Any:
 def _fill(draw, message: Any) -> None:
     for field in message.DESCRIPTOR.fields:
         name = field.name
-        if not draw(st.integers(0, 3)):
+        if not draw(st.integers(0, 5)):
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             key, value = field.message_type.fields
@@ -124,7 +137,7 @@ def _fill(draw, message: Any) -> None:
                 else:
                     container[one] = draw(_scalar(value))
         elif field.is_repeated:
-            for _ in range(draw(st.integers(0, 3))):
+            for _ in range(draw(st.sampled_from([0, 1, 2, 2, 3]))):
                 if field.message_type is not None:
                     _fill_message(draw, getattr(message, name).add())
                 else:
@@ -218,18 +231,19 @@ def _single_kind(field: FieldDescriptor) -> Any:
     return {"Timestamp": "timestamp", "Duration": "duration"}.get(message.name, "plain")
 
 
+def _reachable(start: Way) -> list[Way]:
+    """Returns the ways that begin at a place and have up to three steps."""
+    found, ends = [], [start]
+    for _ in range(3):
+        ends = [following for end in ends for following in _following(end)][:100]
+        found += ends
+    return found
+
+
 @st.composite
-def ways(draw, start: Way, wanted: Callable[[Any], bool]) -> Way | None:
-    """Draws a path from a place to what ``wanted`` accepts; None if there is none on the way."""
-    at = start
-    for _ in range(5):
-        following = list(_following(at))
-        if not following:
-            return None
-        at = draw(st.sampled_from(following))
-        if wanted(at.node) and draw(st.integers(0, 3)):
-            return at
-    return None
+def _ways(draw, start: Way, wanted: Callable[[Any], bool]) -> Way | None:
+    found = [way for way in [start, *_reachable(start)] if way.text and wanted(way.node)]
+    return draw(st.sampled_from(found)) if found else None
 
 
 def _following(at: Way) -> Iterator[Way]:
@@ -296,8 +310,20 @@ def _is_text(node: Any) -> bool:
     return isinstance(node, str) and node in TEXTS
 
 
+def _is_bool(node: Any) -> bool:
+    return node == "bool"
+
+
+def _is_many(node: Any) -> bool:
+    return isinstance(node, tuple) and node[0] in ("list", "map")
+
+
+def _is_many_messages(node: Any) -> bool:
+    return _is_many(node) and isinstance(node[1], Descriptor)
+
+
 def _has_members(node: Any) -> bool:
-    return node == "plain" or isinstance(node, Descriptor) or (isinstance(node, tuple) and node[0] != "pair")
+    return node == "plain" or isinstance(node, Descriptor) or _is_many(node)
 
 
 @st.composite
@@ -305,27 +331,27 @@ def mappings(draw, types: Descriptors) -> Drawn:
     """Draws a mapping of the first type, of up to two levels of elements."""
     root = Way("", (), types.descriptor(ROOT))
     levels, each = [root], []
-    for level in range(draw(st.integers(0, 2))):
-        of_each = draw(ways(levels[-1], lambda node: isinstance(node, tuple)))
-        if of_each is None or of_each.is_one:
+    for level in range(draw(st.sampled_from([0, 1, 1, 2, 2]))):
+        wanted = draw(st.sampled_from([_is_many, _is_many_messages, _is_many_messages]))
+        found = [way for way in _reachable(levels[-1]) if wanted(way.node) and not way.is_one]
+        if not found:
             break
+        of_each = draw(st.sampled_from(found))
         each.append(of_each)
         kind, item, *_ = of_each.node
         node = ("pair", item) if kind == "map" else item
         levels.append(Way(f"{of_each.text}[]", (), node, of_each.names, level + 1))
     last = levels[-1]
     entries = []
-    for number in range(draw(st.integers(1, 6))):
-        start, is_reading = draw(st.sampled_from(levels)), draw(st.booleans())
-        if draw(st.integers(0, 2)):
-            way = draw(ways(start, _is_number if is_reading else _is_text))
-            if way:
-                entries.append(Entry(f"e{number}", way, is_reading))
-        else:
-            way = draw(ways(start, _has_members) | st.just(start))
-            if way and way.text and _has_members(way.node):
+    for number in range(draw(st.sampled_from([3, 4, 5, 6, 7]))):
+        start, is_reading, is_star = draw(st.sampled_from(levels)), draw(st.booleans()), draw(st.booleans())
+        if is_star:
+            way = start if draw(st.booleans()) else draw(_ways(start, _has_members))
+            if way and _has_members(way.node):
                 entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans())))
-    skip = draw(ways(draw(st.sampled_from(levels)), lambda node: node == "bool"))
+        elif way := draw(_ways(start, _is_number if is_reading else _is_text)):
+            entries.append(Entry(f"e{number}", way, is_reading))
+    skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), _is_bool))
     lines = ['message = "random.M0"']
     if each:
         lines.append(f"each = '{last.text}'")
@@ -349,4 +375,5 @@ def mappings(draw, types: Descriptors) -> Drawn:
 def _line(entry: Entry) -> str:
     if entry.deep is None:
         return f"{entry.name} = '{entry.way.text}'"
-    return f"'{entry.name}*' = '{entry.way.text}.{'**' if entry.deep else '*'}'"
+    dot = "." if entry.way.text else ""
+    return f"'{entry.name}*' = '{entry.way.text}{dot}{'**' if entry.deep else '*'}'"
