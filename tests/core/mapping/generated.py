@@ -288,6 +288,8 @@ class Drawn(NamedTuple):
         skip: the way to a boolean that leaves out an element.
         claims: the names that stars leave out.
         last: the innermost element.
+        rounds: whether it rounds inexact integers.
+        is_null: whether readings that are no numbers count as not set.
     """
 
     text: str
@@ -296,6 +298,8 @@ class Drawn(NamedTuple):
     skip: Way | None
     claims: frozenset[tuple[str, ...]]
     last: Way
+    rounds: bool
+    is_null: bool
 
 
 NUMBERS = ("double", "float", "int", "bool", "enum", "duration", "plain")
@@ -352,7 +356,9 @@ def mappings(draw, types: Descriptors) -> Drawn:
         elif way := draw(_ways(start, _is_number if is_reading else _is_text)):
             entries.append(Entry(f"e{number}", way, is_reading))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), _is_bool))
+    rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
     lines = ['message = "random.M0"']
+    lines += ['inexact_integers = "round"'] * rounds + ['invalid = "null"'] * is_null
     if each:
         lines.append(f"each = '{last.text}'")
     if skip:
@@ -369,7 +375,7 @@ def mappings(draw, types: Descriptors) -> Drawn:
         lines.append(f"[{table}]")
         lines += [_line(entry) for entry in entries if entry.is_reading == is_reading]
     claims = frozenset(way.names for way in claimed if not way.is_one)
-    return Drawn("\n".join(lines), tuple(each), tuple(entries), skip, claims, last)
+    return Drawn("\n".join(lines), tuple(each), tuple(entries), skip, claims, last, rounds, is_null)
 
 
 def _line(entry: Entry) -> str:

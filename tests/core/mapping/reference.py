@@ -81,16 +81,25 @@ class Expected:
             self._events[key] = known[0] | readings, known[1] | metadata
 
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
-        convert = number if entry.is_reading else text
+        for label, kind, value in self._found(entry, element):
+            if not entry.is_reading:
+                yield entry.name + label, text(kind, value)
+                continue
+            reading = number(kind, value, rounds=self._drawn.rounds)
+            if reading is not None:
+                yield entry.name + label, reading
+            elif not self._drawn.is_null:
+                raise Refused({Reason.NOT_A_NUMBER})
+
+    def _found(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any, Any]]:
         way = entry.way
-        if entry.deep is None:
-            value = _at(element, way)
-            if value is not None and not (way.node in ("text", "blob") and not value):
-                yield entry.name, convert(way.node, value)
-            return
-        for label, kind, value in self._star(_at(element, way), way.node, entry.deep, way.names):
-            if is_number(kind, value) if entry.is_reading else is_text(kind, value):
-                yield entry.name + label, convert(kind, value)
+        value = _at(element, way)
+        if entry.deep is not None:
+            is_wanted = is_number if entry.is_reading else is_text
+            found = self._star(value, way.node, entry.deep, way.names)
+            yield from (item for item in found if is_wanted(item[1], item[2]))
+        elif value is not None and not (way.node in ("text", "blob") and not value):
+            yield "", way.node, value
 
     def _star(self, value: Any, node: Any, deep: bool, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
         """Yields a label, a kind and a value."""
@@ -173,8 +182,8 @@ def _elements(value: Any, way: Way) -> list[Any]:
     return found or []
 
 
-def number(kind: str, value: Any) -> float:
-    """Returns the reading of a value of the JSON form. Raises Refused."""
+def number(kind: str, value: Any, *, rounds: bool) -> float | None:
+    """Returns the reading of a value of the JSON form; None if it is not a number. Raises Refused."""
     match kind:
         case "double":
             return float(value)
@@ -184,20 +193,9 @@ def number(kind: str, value: Any) -> float:
             return float(ENUM.get(value, value))
         case "duration":
             return float(Fraction(value[:-1]))
-        case "int":
-            return _exact(int(value))
-    if isinstance(value, str):
-        try:
-            return _exact(int(value))
-        except ValueError:
-            pass
-    if isinstance(value, (str, dict, list)):
-        raise Refused({Reason.NOT_A_NUMBER})
-    return float(value)
-
-
-def _exact(value: int) -> float:
-    if Fraction(float(value)) != value:
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and not value.lstrip("-").isdecimal()):
+        return None
+    if isinstance(value, str) and Fraction(float(value)) != int(value) and not rounds:
         raise Refused({Reason.INEXACT_INTEGER})
     return float(value)
 
@@ -207,7 +205,7 @@ def text(kind: str, value: Any) -> str:
     if kind in ("bytes", "blob"):
         return base64.b64decode(value).hex()
     if kind in ("double", "float"):
-        return repr(number(kind, value)).removesuffix(".0")
+        return repr(number(kind, value, rounds=True)).removesuffix(".0")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events import BadData
@@ -68,7 +68,7 @@ def test_events_equal_those_of_the_json_form(data):
 
 
 @pytest.mark.exhaustive
-@settings(_slow, max_examples=3000)
+@settings(_slow, max_examples=1500, phases=[Phase.generate])
 @given(st.data())
 def test_events_equal_those_of_the_json_form_at_length(data):
     _check_equal(data)
