@@ -106,13 +106,19 @@ def _make_map(draw, message: Any, field: Any) -> None:
 
 _integers = st.integers(-5, 5) | st.sampled_from([1 << 53, (1 << 53) + 1, -(1 << 53) - 1, 1 << 62, (1 << 63) - 1])
 _doubles = st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.inf, -math.inf, math.nan, 0.1])
-_plain = st.recursive(
+plain_values = st.recursive(
     st.none() | st.booleans() | st.floats(-1e6, 1e6) | _TEXTS,
     lambda inner: (
         st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b", "a.b", "0"]), inner, max_size=2)
     ),
-    max_leaves=5,
+    max_leaves=8,
 )
+
+_names = st.sampled_from(["a", "b", "a.b", "0"])
+json_documents = st.dictionaries(_names, plain_values | st.integers(-3, 3), min_size=2) | st.lists(
+    st.dictionaries(_names, plain_values | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3
+)
+"""Objects, or arrays of them."""
 
 
 @st.composite
@@ -156,10 +162,10 @@ def _fill_message(draw, message: Any) -> None:
     elif name in ("Timestamp", "Duration"):
         message.seconds, message.nanos = draw(st.integers(0, 2_000_000_000)), draw(st.integers(0, 999_999_999))
     elif name == "Struct":
-        message.update(draw(st.dictionaries(st.sampled_from(["a", "b", "a.b"]), _plain, max_size=3)))
+        message.update(draw(st.dictionaries(st.sampled_from(["a", "b", "a.b"]), plain_values, max_size=3)))
     elif name == "Value":
         holder = type(message)().struct_value  # what converts Python's values
-        holder.update({"v": draw(_plain)})
+        holder.update({"v": draw(plain_values)})
         message.CopyFrom(holder.fields["v"])
     else:
         message.value = draw(_scalar(message.DESCRIPTOR.fields[0]))
@@ -263,6 +269,7 @@ def _following(at: Way) -> Iterator[Way]:
         case "plain":
             for key in ("a", "a.b", "0"):
                 yield _step(at, f'{dot}"{key}"', key, "plain")
+            yield _step(at, "[-1]", -1, "plain")._replace(names=at.names, is_one=True)
 
 
 def _step(at: Way, text: str, step: Any, node: Any) -> Way:
@@ -326,25 +333,33 @@ def _is_many_messages(node: Any) -> bool:
     return _is_many(node) and isinstance(node[1], Descriptor)
 
 
+def _has_elements(node: Any) -> bool:
+    return node == "plain" or _is_many(node)
+
+
+def _element_of(node: Any) -> Any:
+    if node == "plain":
+        return node
+    return ("pair", node[1]) if node[0] == "map" else node[1]
+
+
 def _has_members(node: Any) -> bool:
     return node == "plain" or isinstance(node, Descriptor) or _is_many(node)
 
 
 @st.composite
-def mappings(draw, types: Descriptors) -> Drawn:
-    """Draws a mapping of the first type, of up to two levels of elements."""
-    root = Way("", (), types.descriptor(ROOT))
+def mappings(draw, node: Any) -> Drawn:
+    """Draws a mapping of up to two levels of elements, for messages of a type, or if ``node`` is "plain", for JSON."""
+    root = Way("", (), node)
     levels, each = [root], []
     for level in range(draw(st.sampled_from([0, 1, 1, 2, 2]))):
-        wanted = draw(st.sampled_from([_is_many, _is_many_messages, _is_many_messages]))
+        wanted = draw(st.sampled_from([_has_elements, _is_many_messages, _is_many_messages]))
         found = [way for way in _reachable(levels[-1]) if wanted(way.node) and not way.is_one]
         if not found:
             break
         of_each = draw(st.sampled_from(found))
         each.append(of_each)
-        kind, item, *_ = of_each.node
-        node = ("pair", item) if kind == "map" else item
-        levels.append(Way(f"{of_each.text}[]", (), node, of_each.names, level + 1))
+        levels.append(Way(f"{of_each.text}[]", (), _element_of(of_each.node), of_each.names, level + 1))
     last = levels[-1]
     entries = []
     for number in range(draw(st.sampled_from([3, 4, 5, 6, 7]))):
@@ -357,7 +372,7 @@ def mappings(draw, types: Descriptors) -> Drawn:
             entries.append(Entry(f"e{number}", way, is_reading))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), _is_bool))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
-    lines = ['message = "random.M0"']
+    lines = [f'message = "{"json" if node == "plain" else ROOT}"']
     lines += ['inexact_integers = "round"'] * rounds + ['invalid = "null"'] * is_null
     if each:
         lines.append(f"each = '{last.text}'")

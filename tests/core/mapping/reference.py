@@ -22,13 +22,13 @@ class Refused(Exception):
 class Expected:
     """What a mapping makes of a message: events, the reasons of each element that is refused, and what is skipped."""
 
-    def __init__(self, drawn: Drawn, message: Any, published_us: int, pool: Any) -> None:
+    def __init__(self, drawn: Drawn, document: Any, published_us: int) -> None:
         self._drawn = drawn
         self._published_us = published_us
         self._events: dict[tuple[str, int], Any] = {}
         self.problems: list[set[Reason]] = []
         self.skipped = 0
-        self._go(document_of(message, pool), 0, {}, {})
+        self._go(document, 0, {}, {})
         self.events = [(*key, *event) for key, event in self._events.items() if event is not None]
         if drawn.each:
             self.skipped += sum(not readings for _, _, readings, _ in self.events)
@@ -179,6 +179,8 @@ def _elements(value: Any, way: Way) -> list[Any]:
     found = _at(value, way)
     if isinstance(found, dict):
         return [{"key": key, "value": member} for key, member in found.items()]
+    if way.node == "plain" and not isinstance(found, list) and found is not None:
+        raise Refused({Reason.UNPARSEABLE})
     return found or []
 
 

@@ -1,5 +1,6 @@
 """Random messages of random types through random mappings, against a slow reading of their JSON form."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.events import BadData
 from pipeline.core.mapping.document import MappingError, parse_mapping
 from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.plain import parse_plain
 from pipeline.core.messages import Message
 from tests.core.mapping import generated, reference
 
@@ -22,21 +24,21 @@ _slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_t
 
 def _check_equal(data):
     types = data.draw(generated.types())
-    drawn = data.draw(generated.mappings(types))
+    drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
     try:
         mapper = Mapper(parse_mapping(drawn.text), types)
     except MappingError as error:
         assert "stands for nothing" in str(error)  # noqa: PT017
         return
     for _ in range(3):
-        message = data.draw(generated.messages(types))
-        _compare(mapper, drawn, mapper.message_class.FromString(message.SerializeToString()), types)
+        message = mapper.message_class.FromString(data.draw(generated.messages(types)).SerializeToString())
+        _compare(mapper, drawn, message, reference.document_of(message, types.pool))
 
 
-def _compare(mapper, drawn, message, types):
+def _compare(mapper, drawn, message, document):
     expected, reasons = None, None
     try:
-        expected = reference.Expected(drawn, message, PUBLISHED_US, types.pool)
+        expected = reference.Expected(drawn, document, PUBLISHED_US)
     except reference.Refused as refused:
         reasons = refused.args[0]
     try:
@@ -67,8 +69,29 @@ def test_events_equal_those_of_the_json_form(data):
     _check_equal(data)
 
 
+def _check_json_equal(data):
+    drawn = data.draw(generated.mappings("plain"))
+    mapper = Mapper(parse_mapping(drawn.text))
+    for _ in range(3):
+        text = json.dumps(data.draw(generated.json_documents))
+        _compare(mapper, drawn, parse_plain(text, "the message"), json.loads(text))
+
+
+@_slow
+@given(st.data())
+def test_events_of_json(data):
+    _check_json_equal(data)
+
+
 @pytest.mark.exhaustive
-@settings(_slow, max_examples=1500, phases=[Phase.generate])
+@settings(_slow, max_examples=500, phases=[Phase.generate])
+@given(st.data())
+def test_events_of_json_at_length(data):
+    _check_json_equal(data)
+
+
+@pytest.mark.exhaustive
+@settings(_slow, max_examples=500, phases=[Phase.generate])
 @given(st.data())
 def test_events_equal_those_of_the_json_form_at_length(data):
     _check_equal(data)
@@ -116,7 +139,7 @@ def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
 @given(st.data(), st.binary(max_size=100))
 def test_any_bytes_are_events_or_bad_data(data, payload):
     types = data.draw(generated.types())
-    drawn = data.draw(generated.mappings(types))
+    drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
     try:
         mapper = Mapper(parse_mapping(drawn.text), types)
         message = mapper.message_class.FromString(payload)
