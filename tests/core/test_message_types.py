@@ -69,6 +69,20 @@ def test_conditions_go_first():
     assert name_of(types, source="other") == EVENT_TYPE
 
 
+def test_a_message_that_its_attributes_place_is_refused_by_its_type():
+    """Conditions on attributes alone don't need the payload: what can't be parsed is UNPARSEABLE, not of no type."""
+    matched = with_keys(JSON, 'match = { path = "@source", is = "gateway" }')
+    message = Message(b"no JSON", {"source": "gateway"})
+    found = MessageTypes([matched]).of(message)
+    assert found is matched
+    with pytest.raises(BadData) as raised:
+        found.decode(message, 2 * T, ())
+    assert raised.value.reason is Reason.UNPARSEABLE
+    by_content = with_keys(JSON, 'match = [{ path = "@source", is = "gateway" }, { path = "kind", is = "report" }]')
+    assert not by_content.matches(message)
+    assert by_content.matches(message._replace(data=b'{"kind": "report"}'))
+
+
 def test_a_mapping_of_a_built_in_type():
     """It replaces the built-in reader."""
     mapped = Mapped("e.toml", JSON.text.replace('"json"', f'"{EVENT_TYPE}"'), b"")
