@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import json_format
 
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.model import JSON
 from pipeline.core.message_types import Decoded, Mapped
 from pipeline.core.messages import Message
 from pipeline.core.times import format_time, parse_time

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping import document, paths, plan, resolve
 from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.message_types import Mapped, Schema
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
 from tests.core.mapping.protos import descriptor_set
 

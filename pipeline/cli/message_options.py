@@ -47,7 +47,7 @@ def message_options(command: Command) -> Command:
 @contextmanager
 def mapping_problems() -> Iterator[None]:
     """Turns a MappingError in the block into the one line that the command ends with."""
-    from pipeline.core.mapping.document import MappingError
+    from pipeline.core.mapping.model import MappingError
 
     try:
         yield

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pipeline.core.dead_letters import (
     DETAIL,
     ORDERING_KEY,
+    PUBLISH_TIME,
     REASON,
     RENAMED_ENCODING,
     STEP,
@@ -17,10 +18,11 @@ from pipeline.core.dead_letters import (
     replay_of,
     replays_of,
 )
-from pipeline.core.events import LATEST_US, BadData, Reason, decode, sensor_event
+from pipeline.core.events import LATEST_US, decode, sensor_event
 from pipeline.core.json_events import parse_json
 from pipeline.core.messages import ENCODING, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time, from_datetime, parse_time
@@ -204,15 +206,16 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     object's, and the number of replays is increased by one.
 
     Raises:
-        BadData: the payload cannot be decoded.
+        BadData: the payload cannot be decoded, and no mapping decoded it when it was shown.
         ValueError: the object is not a dead letter, an event in it is not one, or it is a refused table row.
     """
     if document.get("reason") == ROW_REFUSED:
         raise ValueError("a table row that Bigtable refused, not a message")
     attributes = document.get("attributes") or {}
-    key = document.get("ordering_key") or ""
-    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in (key, *attributes.values())):
-        raise ValueError("attributes and ordering_key must be text")
+    key, published = document.get("ordering_key") or "", document.get("publish_time") or ""
+    texts = key, published, *(attributes.values() if isinstance(attributes, dict) else ())
+    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("attributes, ordering_key and publish_time must be text")
     original = Message(_payload(document.get("data") or ""), attributes)
     events, problem = _decoded(original)
     listed = document.get("events") or []
@@ -221,9 +224,11 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
         made = message_of(events)
         kept = {name: text for name, text in attributes.items() if name not in (ENCODING, RENAMED_ENCODING)}
         original = Message(made.data, {**kept, **made.attributes})
-    elif problem is not None:
+    elif problem is not None and not document.get("mapped"):
         raise problem
-    attributes = {**original.attributes, **({ORDERING_KEY: key} if key else {})}
+    # As a dead letter has them.
+    own = {ORDERING_KEY: key, PUBLISH_TIME: published}
+    attributes = {**original.attributes, **{name: text for name, text in own.items() if text}}
     return Replay(replay_of(original._replace(attributes=attributes)), events)
 
 

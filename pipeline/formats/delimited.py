@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
-from pipeline.core.events import BadData, Reason
+from pipeline.core.reasons import BadData, Reason
 from pipeline.formats.lines import UNREADABLE, Record, Refusal, UnreadableFile, parse_or_refuse, too_long
 from pipeline.formats.values import EventMaker, InvalidEvent
 from pipeline.proto.sensor_event_pb2 import SensorEvent

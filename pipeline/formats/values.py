@@ -13,11 +13,11 @@ from pipeline.core.events import (
     MAX_METADATA,
     MAX_METADATA_BYTES,
     MAX_READINGS,
-    BadData,
     sensor_event,
     shown,
     validate,
 )
+from pipeline.core.reasons import BadData
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

@@ -57,7 +57,7 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     left out. FILE is local or in a bucket (gs://…).
     """
     from pipeline.cloud.message_files import check_distinct, load_descriptors
-    from pipeline.core.mapping.document import MappingError
+    from pipeline.core.mapping.model import MappingError
     from pipeline.mapping.checking import checked
 
     with mapping_problems():
@@ -187,7 +187,8 @@ def _pulled(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]
                 original = original_of(message) if REASON in message.attributes else message
                 found.append((f"message {original.message_id}", original))
         if not found and not stopped():
-            click.echo(f"no message from {subscription} within {format_duration(wait)}", err=True)
+            waited = f"within {format_duration(wait)}" if wait else "at once"
+            click.echo(f"no message from {subscription} {waited}", err=True)
         yield _Pulled(found, stopped)
 
 

@@ -114,13 +114,13 @@ def _event_lines(event: Event) -> Iterator[Text]:
 
 
 def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
-    listed = [[plain(cell) for cell in row] for row in rows]
-    if not listed:
+    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    if not columns:
         return
     _print(Text(f"  {heading}:"))
-    table = Table.grid(*(Column(overflow="fold") for _ in listed[0]), padding=(0, 3, 0, 0))
-    for row in listed:
-        table.add_row(*map(Text, row))
+    table = Table.grid(*(Column(overflow="fold") for _ in columns), padding=(0, 3, 0, 0))
+    for row in zip(*columns, strict=True):
+        table.add_row(*(Text(plain(cell)) for cell in row))
     _print(_indented(table, 4))
 
 

@@ -18,10 +18,13 @@ from pipeline.core.dead_letter_records import (
     replay_of_json,
 )
 from pipeline.core.dead_letters import REPLAYS, dead_letter, replay_of
-from pipeline.core.events import BadData, Reason, decode, sensor_event
+from pipeline.core.events import decode, sensor_event
+from pipeline.core.message_types import Mapped
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.text import json_line
 from pipeline.core.times import from_datetime
+from pipeline.core.trials import Trials
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 
 NOW = datetime(2026, 2, 17, 10, 30, tzinfo=UTC)
@@ -52,6 +55,33 @@ def test_one_that_cannot_be_decoded():
     """A dead letter that cannot be decoded has no events and no sensor."""
     letter = letter_of(Message(b"\xff", {}))
     assert (letter.events, letter.sensor_id) == ((), "")
+
+
+def test_mapped_messages():
+    """With a mapping, a letter has the events that the mapping makes now, or the reason why it makes none."""
+    mapping = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "t"'
+    trials = Trials([Mapped("any.toml", mapping)])
+
+    def mapped(data):
+        message = Message(data, {MESSAGE_TYPE: "json"}, "4711")
+        return DeadLetter.of(dead_letter(message, BadData(Reason.UNKNOWN_MESSAGE_TYPE, "x"), "s", NOW), trials)
+
+    good = mapped(b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1}')
+    assert (good.events, good.sensor_id) == ((sensor_event("a", NOW_US, {"t": 1.0}, {}),), "a")
+    assert good in Selection(sensors=frozenset("a"))
+    document = letter_json(good)
+    assert (document["events"], document["mapped"]["events"][0]["sensor_id"]) == ([], "a")
+    assert again(good) == (replay_of(good.message), ())
+    bad = mapped(b'{"id": "a", "t": 1}')
+    assert (bad.events, letter_json(bad)["mapped"]["refused"][0]["reason"]) == ((), "MISSING_EVENT_TIME")
+
+
+def test_mappings_leave_other_types_alone():
+    """A message of the built-in type is decoded as ever, and so is one of no known type."""
+    trials = Trials([Mapped("any.toml", 'message = "json"\nsensor = "i"\ntime = "a"\nreadings = {}')])
+    for attributes in ({MESSAGE_TYPE: EVENT_TYPE}, {MESSAGE_TYPE: "acme.Unknown"}):
+        letter = letter_of(Message(EVENT.SerializeToString(), attributes))
+        assert DeadLetter.of(letter.message, trials) == letter
 
 
 def test_json_is_decoded_as_json():
@@ -197,7 +227,7 @@ def test_an_edited_payload_or_attribute():
     [
         ({"data": "%"}, "data is not base64"),
         ({"data": 7}, "data is not base64"),
-        ({"attributes": {"site": 1}}, "attributes and ordering_key must be text"),
+        ({"attributes": {"site": 1}}, "attributes, ordering_key and publish_time must be text"),
         ({"events": [{"sensor": "a"}]}, "there is no field 'sensor'"),
         ({"events": [{"readings": {"x": "inf"}}]}, "'x' is 'inf', not a number"),
         ({"reason": "ROW_REFUSED"}, "a table row that Bigtable refused, not a message"),

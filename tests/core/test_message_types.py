@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from pipeline.core.events import BadData, Reason, sensor_event
+from pipeline.core.events import sensor_event
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.message_types import DecoderFunction, Mapped, MessageTypes
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.core.mapping.protos import descriptor_set
 
@@ -67,6 +68,20 @@ def test_conditions_go_first():
     types = MessageTypes([matched])
     assert name_of(types, source="gateway", message_type=EVENT_TYPE) == "json"
     assert name_of(types, source="other") == EVENT_TYPE
+
+
+def test_a_message_that_its_attributes_place_is_refused_by_its_type():
+    """Conditions on attributes alone don't need the payload: what can't be parsed is UNPARSEABLE, not of no type."""
+    matched = with_keys(JSON, 'match = { path = "@source", is = "gateway" }')
+    message = Message(b"no JSON", {"source": "gateway"})
+    found = MessageTypes([matched]).of(message)
+    assert found is matched
+    with pytest.raises(BadData) as raised:
+        found.decode(message, 2 * T, ())
+    assert raised.value.reason is Reason.UNPARSEABLE
+    by_content = with_keys(JSON, 'match = [{ path = "@source", is = "gateway" }, { path = "kind", is = "report" }]')
+    assert not by_content.matches(message)
+    assert by_content.matches(message._replace(data=b'{"kind": "report"}'))
 
 
 def test_a_mapping_of_a_built_in_type():

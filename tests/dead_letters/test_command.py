@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -16,8 +17,10 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main
 from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.events import Reason, sensor_event
+from pipeline.core.dead_letters import dead_letter
+from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from tests.cloud.pubsub import Inbox
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
 from tests.waiting import eventually
@@ -134,6 +137,36 @@ def test_show_dumps_what_it_cannot_decode(inbox: Inbox, data: bytes, shown: str)
     """Prints the beginning, as text if it is text, otherwise in hexadecimal."""
     publish(inbox, refused(Message(data, {"message_type": "other"})))
     assert f"\n  bytes         {shown}\n" in command("show", inbox).stdout
+
+
+def test_show_decodes_by_mappings(inbox: Inbox, tmp_path: Path) -> None:
+    """With a mapping, letters of its type have the events that it makes now, or the reason for none."""
+    mapping = tmp_path / "any.toml"
+    mapping.write_text('message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "t"\n')
+    unknown = BadData(Reason.UNKNOWN_MESSAGE_TYPE, "x")
+    for data in (b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1}', b'{"id": "a"}'):
+        publish(inbox, [dead_letter(Message(data, {"message_type": "json"}, data.hex(), NOW), unknown, "s", NOW)])
+    shown = lines(command("show", inbox, f"--message-mapping={mapping}", "--json"))
+    assert sorted((letter["mapped"]["events"] for letter in shown), key=len) == [
+        [],
+        [{"sensor_id": "a", "event_time": "2026-02-17T10:30:00Z", "readings": {"t": 1}, "metadata": {}}],
+    ]
+    assert len(lines(command("show", inbox, f"--message-mapping={mapping}", "--sensor=a", "--json"))) == 1
+    text = command("show", inbox, f"--message-mapping={mapping}").stdout
+    assert "  mapped        json: 1 event\n" in text
+    assert "  event time    2026-02-17T10:30:00Z\n" in text
+    assert "  mapped        json: refused: MISSING_EVENT_TIME: the mapping finds no time" in text
+    assert "mapped" not in lines(command("show", inbox, "--json"))[0]
+    table = command("show", inbox, f"--message-mapping={mapping}", "--output=csv").stdout
+    assert next(csv.reader(io.StringIO(table)))[-1] == "mapped"
+
+
+def test_a_mapping_that_does_not_hold(inbox: Inbox, tmp_path: Path) -> None:
+    """A mapping that does not hold is one line, before anything is read."""
+    path = tmp_path / "bad.toml"
+    path.write_text("sensor = 1")
+    result = command("show", inbox, f"--message-mapping={path}")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {path}: message: it is missing\n")
 
 
 def test_show_takes_no_more_than_the_limit(inbox: Inbox) -> None:

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipeline.core.events import BadData, Reason, shown
+from pipeline.core.events import shown
 from pipeline.core.mapping.branches import Branch
-from pipeline.core.mapping.document import Mapping
+from pipeline.core.mapping.model import Mapping
 from pipeline.core.mapping.paths import Current, Field, Step
 from pipeline.core.mapping.scope import ROOT, Scope, ScopeGetter
 from pipeline.core.mapping.writers import Writer
+from pipeline.core.reasons import BadData, Reason
 
 MAX_ELEMENTS = 100_000
 """More elements of one message refuse it."""

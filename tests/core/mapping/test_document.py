@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.mapping.document import MAX_MAPPING_BYTES, Condition, CsvFormat, MappingError, parse_mapping
+from pipeline.core.mapping.document import MAX_MAPPING_BYTES, parse_mapping
+from pipeline.core.mapping.model import Condition, CsvFormat, MappingError
 from pipeline.core.mapping.paths import parse_path
 
 TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'

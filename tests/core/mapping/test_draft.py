@@ -37,7 +37,8 @@ def test_a_flat_message():
         enum Mode { OFF = 0; ON = 1; }
         message Report {
           uint64 sequence = 1; string serialNumber = 2; fixed64 timestamp_us = 3; optional float celsius = 4;
-          google.protobuf.BoolValue door_open = 5; Mode mode = 6; string firmware = 7; bytes raw = 8; int32 uptime_s = 9;
+          google.protobuf.BoolValue door_open = 5; Mode mode = 6; string firmware = 7; bytes raw = 8;
+          int32 uptime_s = 9;
         }
         """
     ) == {
@@ -114,7 +115,9 @@ def test_elements_of_a_name_and_a_value():
     """Elements that name their reading are readings under that name, whichever type the value has."""
     document = drafted(
         """
-        message Metric { string name = 1; uint64 timestamp = 2; oneof value { double double_value = 3; int64 int_value = 4; } }
+        message Metric {
+          string name = 1; uint64 timestamp = 2; oneof value { double double_value = 3; int64 int_value = 4; }
+        }
         message Group { repeated Metric metrics = 1; string station_id = 2; }
         message Report { repeated Group groups = 1; }
         """
