@@ -85,9 +85,9 @@ def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
 
 
 def test_every_mapping_of_the_page_is_tried():
-    """The tests below try the seven mappings of these sections."""
+    """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
-        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1,
+        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1, "Files": 1,
     }  # fmt: skip
 
 
@@ -147,6 +147,18 @@ def test_conditions():
     message = {"site": "roof", "at": NOW, "probes": probes}
     assert read(mapping, message) == Result([event("a", T, {"level": 1})], [], [], 5)
     assert read(mapping, message | {"site": "lab-2"}) == Result([], [], [], 1)
+
+
+def test_files():
+    """Cells are text: numbers as Germans write them; one that is no number refuses its row, or is no reading."""
+    (mapping,) = blocks("toml", SECTIONS["Files"])
+    row = {"Gerät": "s", "Zeit": "17.02.2026 11:30", "Temperatur in °C": "-1.207,5", "Leistung": "aus"}
+    assert read(mapping, row).events == [event("s", T, {"temperature": -1207.5})]
+    assert read(mapping, row | {"Temperatur in °C": "warm"}).reasons == [Reason.NOT_A_NUMBER]
+    layout = document.parse_mapping(mapping).csv
+    assert (layout.delimiter, "Gerät °C".encode(layout.encoding)) == (";", b"Ger\xe4t \xb0C")
+    star = HEAD + 'readings."*" = "*"'
+    assert read(star, {"a": "1"}).reasons == [Reason.NO_READINGS]
 
 
 def test_several_types():
