@@ -239,7 +239,8 @@ class Resolver:
         """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
-            yield Items(plain_items(deep, rest_of, names, leaves_out, prefix), Plain(), names)
+            get = plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
+            yield Items(get, Plain(), names)
             return
         if isinstance(node, Record):
             for field in node.type.fields:
@@ -283,7 +284,7 @@ class Resolver:
                 except PathError:  # another field of the message may have what follows the star
                     continue
                 yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
-            elif isinstance(at.to, Leaf):
+            elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
                 yield Items(named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
@@ -308,12 +309,13 @@ class Resolver:
                 yield Items(named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
             yield Items(named("", nodes.itself), item, names)
+        elif isinstance(item, Plain):
+            get = plain_items(True, None, names, leaves_out, (), itself=True) if deep else named("", nodes.itself)
+            yield Items(get, item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
             yield from self._all(item, True, after, names, leaves_out, (), _deeper(within, item))
-        elif isinstance(item, Plain):
-            yield Items(named("", nodes.itself), item, names)
 
 
 def _single(node: Node) -> Node:

@@ -91,12 +91,30 @@ def each_named(
 
 
 def plain_items(
-    deep: bool, rest_of: Getter | None, names: Names, leaves_out: Callable[[Names], bool], prefix: Names
+    deep: bool,
+    rest_of: Getter | None,
+    names: Names,
+    leaves_out: Callable[[Names], bool],
+    prefix: Names,
+    *,
+    itself: bool,
 ) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    """Returns the getter of what a star stands for in JSON; ``deep`` goes through all levels."""
+    """Returns the getter of what a star stands for in JSON.
+
+    Args:
+        deep: whether it goes through all levels.
+        rest_of: the steps after the star.
+        names: that lead to the value, from the message.
+        leaves_out: whether the star leaves out a field, by the names that lead to it.
+        prefix: the names since the star began.
+        itself: whether the value, if it is neither an array nor an object, is itself one that the star stands for.
+    """
     before = "".join(f"{name}." for name in prefix)
 
     def items(value: Any) -> Iterator[tuple[str, Any]]:
+        if itself and type(value) not in (dict, list):
+            yield before[:-1], value
+            return
         todo: list[tuple[str, Names, Any]] = [(before, names, value)]
         while todo:
             name, at, value = todo.pop()
