@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.core.mapping.branches import Branch, branches_of
 from pipeline.core.mapping.compiler import Compiler
+from pipeline.core.mapping.contents import check_contents
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.model import JSON, Mapping, MappingError
 from pipeline.core.mapping.nodes import Node, Plain, Record
@@ -45,6 +46,8 @@ class Mapper:
         self.pool = types.pool
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
+        if strict and self.message_class:
+            check_contents(mapping.types, self.message_class.DESCRIPTOR, types)
         resolver = Resolver(types, mapping.types)
         self.branches = branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
