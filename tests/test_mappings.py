@@ -14,6 +14,7 @@ from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.message_types import Mapped, Schema
 from pipeline.core.messages import Message
 from pipeline.core.times import parse_time
+from pipeline.formats.files import FileColumns, open_records
 from tests.core.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mappings.md").read_text()
@@ -85,9 +86,9 @@ def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
 
 
 def test_every_mapping_of_the_page_is_tried():
-    """The tests below try the seven mappings of these sections."""
+    """The tests below try the six mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
-        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1,
+        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1, "Files": 1,
     }  # fmt: skip
 
 
@@ -110,6 +111,20 @@ def test_the_first_mapping_of_protobuf(report):
             event("roof/00000001", T, {"temperature": 0, "humidity": 0}),
         ], [], [], 0,
     )  # fmt: skip
+
+
+def test_a_spreadsheet(tmp_path):
+    """The German export becomes events as it is."""
+    (mapping,) = blocks("toml", SECTIONS["Files"])
+    row = "N-1;17.02.2026 11:30;-1.234,5;kaputt;Hauptstraße\r\nN-1;17.02.2026 11:31;-;2;\r\n"
+    (tmp_path / "a.csv").write_bytes(f"Messstelle;Zeit;Temp. °C;Durchfluss;Straße\r\n{row}".encode("cp1252"))
+    with open_records(tmp_path / "a.csv", FileColumns(), mapped=[Mapped("page.toml", mapping)]) as records:
+        found = [(one.event_time.ToMicroseconds(), dict(one.readings), dict(one.metadata)) for one in records]
+    minute = 60_000_000
+    assert found == [
+        (T * 1_000_000, {"temperature": -1234.5}, {"street": "Hauptstraße"}),
+        (T * 1_000_000 + minute, {"flow": 2.0}, {}),
+    ]
 
 
 def test_names():

@@ -275,6 +275,9 @@ def test_a_file_that_no_mapping_is_for(tmp_path: Path) -> None:
     protobuf, plain = Mapped("p.toml", PROBE_MAPPING, PROBES), csv_mapping('readings = { v = "v" }')
     with pytest.raises(UnreadableFile, match="no mapping is for a protobuf type"):
         read(tmp_path, "a.pb", b"", plain)
+    another = Mapped("q.toml", PROBE_MAPPING.replace("Probe", "Other"), PROBES)
+    with pytest.raises(UnreadableFile, match=r"don't say their type, and p.toml has no match"):
+        read(tmp_path, "a.pb", b"", protobuf, another)
     for name in ("a.ndjson", "a.csv"):
         with pytest.raises(UnreadableFile, match='only a mapping with message = "json" reads it'):
             read(tmp_path, name, b"{}", protobuf)

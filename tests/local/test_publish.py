@@ -128,6 +128,7 @@ def test_events_are_batched_in_their_order(
         "topic": inbox.topic,
         "events": count,
         "messages": len(expected),
+        "skipped": 0,
         "refused": 0,
         "interrupted": False,
     }
@@ -435,7 +436,8 @@ def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path:
     """Lines of JSON as they are; rows of CSV as events, in batches. The summary counts what the mapping skips."""
     mapping = tmp_path / "m.toml"
     mapping.write_text(
-        'message = "json"\nsensor = "id"\ntime = "at"\nreadings = { n = "n" }\nskip_if = { path = "n", is = [0, "0"] }\n'
+        'message = "json"\nsensor = "id"\ntime = "at"\n'
+        'skip_if = { path = "n", is = [0, "0"] }\nreadings = { n = "n" }\n'
     )
     (tmp_path / "a.ndjson").write_text(
         "".join(f'{{"id": "a", "at": "2024-05-01T08:00:0{n}Z", "n": {n}}}\n' for n in range(3)) + '{"id": "a"}\n'
@@ -444,11 +446,9 @@ def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path:
     lines = publish(tmp_path / "a.ndjson", inbox.topic, "--message-mapping", str(mapping), "--json")
     summary = json.loads(lines.stdout)
     assert (lines.exit_code, summary["events"], summary["skipped"], summary["refused"]) == (1, 2, 1, 1)
-    assert (
-        lines.stderr
-        == f"{tmp_path}/a.ndjson:4: MISSING_EVENT_TIME: the mapping finds no time: none of its paths is set\n"
-    )
-    messages = inbox.receive(2)
+    problem = "MISSING_EVENT_TIME: the mapping finds no time: none of its paths is set"
+    assert lines.stderr == f"{tmp_path}/a.ndjson:4: {problem}\n"
+    messages = inbox.take(2)
     assert sorted((json.loads(one.data)["n"], one.attributes["message_type"]) for one in messages) == [
         (1, "json"),
         (2, "json"),
@@ -457,4 +457,4 @@ def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path:
     assert (rows.exit_code, rows.stderr) == (0, "")
     assert "2 events in 1 message published" in rows.stdout
     assert "1 skipped by the mapping" in rows.stdout
-    assert numbers(inbox.receive(1)) == [[1, 2]]
+    assert numbers(inbox.take(1)) == [[1, 2]]
