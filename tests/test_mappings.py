@@ -14,6 +14,7 @@ from pipeline.core.message_types import Mapped, Schema
 from pipeline.core.messages import Message
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
+from pipeline.formats.files import FileColumns, open_records
 from tests.core.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mappings.md").read_text()
@@ -112,6 +113,20 @@ def test_the_first_mapping_of_protobuf(report):
     )  # fmt: skip
 
 
+def test_a_spreadsheet(tmp_path):
+    """The German export becomes events as it is."""
+    (mapping,) = blocks("toml", SECTIONS["Files"])
+    row = "N-1;17.02.2026 11:30;-1.234,5;kaputt;Hauptstraße\r\nN-1;17.02.2026 11:31;-;2;\r\n"
+    (tmp_path / "a.csv").write_bytes(f"Messstelle;Zeit;Temp. °C;Durchfluss;Straße\r\n{row}".encode("cp1252"))
+    with open_records(tmp_path / "a.csv", FileColumns(), mapped=[Mapped("page.toml", mapping)]) as records:
+        found = [(one.event_time.ToMicroseconds(), dict(one.readings), dict(one.metadata)) for one in records]
+    minute = 60_000_000
+    assert found == [
+        (T * 1_000_000, {"temperature": -1234.5}, {"street": "Hauptstraße"}),
+        (T * 1_000_000 + minute, {"flow": 2.0}, {}),
+    ]
+
+
 def test_names():
     """Stars take numbers or text, but not what other entries name; names are rewritten; collisions refuse."""
     (mapping,) = blocks("toml", SECTIONS["Names"])
@@ -147,18 +162,6 @@ def test_conditions():
     message = {"site": "roof", "at": NOW, "probes": probes}
     assert read(mapping, message) == Result([event("a", T, {"level": 1})], [], [], 5)
     assert read(mapping, message | {"site": "lab-2"}) == Result([], [], [], 1)
-
-
-def test_files():
-    """Cells are text: numbers as Germans write them; one that is no number refuses its row, or is no reading."""
-    (mapping,) = blocks("toml", SECTIONS["Files"])
-    row = {"Gerät": "s", "Zeit": "17.02.2026 11:30", "Temperatur in °C": "-1.207,5", "Leistung": "aus"}
-    assert read(mapping, row).events == [event("s", T, {"temperature": -1207.5})]
-    assert read(mapping, row | {"Temperatur in °C": "warm"}).reasons == [Reason.NOT_A_NUMBER]
-    layout = document.parse_mapping(mapping).csv
-    assert (layout.delimiter, "Gerät °C".encode(layout.encoding)) == (";", b"Ger\xe4t \xb0C")
-    star = HEAD + 'readings."*" = "*"'
-    assert read(star, {"a": "1"}).reasons == [Reason.NO_READINGS]
 
 
 def test_several_types():

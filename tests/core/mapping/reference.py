@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
-from pipeline.core.events import Reason
+from pipeline.core.reasons import Reason
 from tests.core.mapping.generated import Drawn, Entry, Way, kind_of
 
 ENUM = {"ZERO": 0, "ONE": 1, "BIG": 77}
