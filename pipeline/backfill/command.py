@@ -1,7 +1,7 @@
 """``tidetable backfill``: writes readings from files to a table, as if they had been streamed."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ import click
 
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
+from pipeline.cli.message_options import message_options
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud import tables
@@ -25,11 +26,12 @@ from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
-from pipeline.formats.files import EventMaker, FileColumns
+from pipeline.formats.files import EventMaker, FileColumns, Maker, MappedMaker
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.run import Backfill, Outcome
+    from pipeline.core.message_types import Mapped
 
 _DURATION = Parsed("duration", parse_duration)
 _BEAM_FLAGS = "tidetable.beam_flags"
@@ -52,6 +54,7 @@ class BeamCommand(click.Command):
 @table_options
 @schema_options
 @column_options
+@message_options
 @max_record_bytes_option
 @accept_expired_option
 @click.option(
@@ -84,6 +87,7 @@ def backfill(
     table: TableName,
     declared: DeclaredSchema,
     columns: FileColumns,
+    mapped: Sequence["Mapped"],
     max_record_bytes: int,
     accept_expired: bool,
     allowed_lateness: timedelta,
@@ -97,6 +101,9 @@ def backfill(
     INPUT is a file or a glob, local or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (length-delimited
     SensorEvent messages), plain or as .gz; .avro or .parquet. Reads records like publish. A field of Avro or Parquet
     is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration is a reading in seconds.
+
+    With --message-mapping, a record becomes events as a message of the job does: delimited messages of another type,
+    or with message = "json", lines of NDJSON and the columns of CSV, Avro and Parquet.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
     replaces the aggregate row. Running the same files again changes nothing.
@@ -119,7 +126,9 @@ def backfill(
     from pipeline.job.settings import BadFlag, Target
 
     started = time.monotonic()
-    maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
+    maker: Maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
+    if mapped:
+        maker = MappedMaker(mapped, max_record_bytes)
     flags = ctx.meta[_BEAM_FLAGS]
     try:
         options = bounded.beam_options(flags, table.project)

@@ -25,7 +25,8 @@ from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
 from pipeline.core.reasons import BadData, Reason
 from pipeline.formats.files import (
-    EventMaker,
+    Maker,
+    MappedRecord,
     Record,
     Refusal,
     Remark,
@@ -135,7 +136,7 @@ def identity(path: str) -> Hashable:
     return found.st_dev, found.st_ino
 
 
-def check_file(path: str, maker: EventMaker) -> None:
+def check_file(path: str, maker: Maker) -> None:
     """Opens the file and reads its first record or header.
 
     Raises:
@@ -152,14 +153,15 @@ class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
     One worker reads a file; several share an Avro or Parquet file. A message contains many events of one file. An event
-    that breaks a rule of the contract gets a message of its own, with its line; the decoder refuses it.
+    that breaks a rule of the contract gets a message of its own, with its line; the decoder refuses it. So does a
+    record that a mapping is for; the decoder reads it.
 
     Args:
         paths: the files, as :func:`find_files` returns them.
-        maker: makes events of records.
+        maker: makes events of records, or messages for mappings.
     """
 
-    def __init__(self, paths: Sequence[str], maker: EventMaker) -> None:
+    def __init__(self, paths: Sequence[str], maker: Maker) -> None:
         super().__init__()
         self._paths = paths
         self._maker = maker
@@ -200,7 +202,7 @@ def _ranges(path: str) -> Iterator[_Range]:
 class _ReadRangeFn(beam.DoFn):
     """Reads the records of ranges: packs events into messages, makes dead letters of refusals, and counts both."""
 
-    def __init__(self, step: str, maker: EventMaker) -> None:
+    def __init__(self, step: str, maker: Maker) -> None:
         self._step = step
         self._maker = maker
         self._records = metrics.counter(metrics.BACKFILL_RECORDS)
@@ -223,7 +225,10 @@ class _ReadRangeFn(beam.DoFn):
                 for number, record in enumerate(records):
                     if number % _MOST_EVENTS == 0 and is_metered(path):
                         METER.note(path, file.tell())
-                    if isinstance(record, Remark):
+                    if isinstance(record, MappedRecord):
+                        self._records.inc()
+                        yield _message_of(path, record)
+                    elif isinstance(record, Remark):
                         yield TaggedOutput(_REMARKS, (path, record.line, record.text))
                     else:
                         yield from self._add(path, record)
@@ -262,8 +267,13 @@ class _ReadRangeFn(beam.DoFn):
         return TaggedOutput(_REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
 
 
+def _message_of(file: str, record: MappedRecord) -> PubsubMessage:
+    message = record.message
+    return PubsubMessage(message.data, {**message.attributes, FILE: file, LINE: str(record.line)})
+
+
 def _records(
-    path: str, file: Any, maker: EventMaker, start: int = 0, stop: int = sys.maxsize
+    path: str, file: Any, maker: Maker, start: int = 0, stop: int = sys.maxsize
 ) -> AbstractContextManager[Iterator[Record]]:
     if blocks := block_file(path, file, maker):
         return nullcontext(blocks.records(start, stop))

@@ -50,7 +50,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.dead_letters import DETAIL, REASON, STEP
 from pipeline.core.messages import Message
 from pipeline.core.schema.expiry import Expiry
-from pipeline.formats.files import EventMaker, UnreadableFile
+from pipeline.formats.files import Maker, MappedMaker, UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
@@ -81,7 +81,7 @@ class Backfill:
 
     Args:
         paths: the files.
-        maker: makes events of their records.
+        maker: makes events of their records, or messages for mappings.
         target: the table.
         expiry: how long the table keeps readings.
         max_future: the furthest ahead of now that an event may be.
@@ -93,7 +93,7 @@ class Backfill:
     """
 
     paths: Sequence[str]
-    maker: EventMaker
+    maker: Maker
     target: Target
     expiry: Expiry
     max_future: timedelta
@@ -117,14 +117,14 @@ class Outcome(NamedTuple):
 
 
 def find_inputs(
-    patterns: Sequence[str], dead_letters: str | None, maker: EventMaker, options: PipelineOptions
+    patterns: Sequence[str], dead_letters: str | None, maker: Maker, options: PipelineOptions
 ) -> dict[str, int]:
     """Returns the files that the patterns match, with their sizes in bytes. Checks that each file can be read.
 
     Args:
         patterns: paths and globs, local or in buckets.
         dead_letters: the file for refused records, if any.
-        maker: has the names of the columns.
+        maker: has the names of the columns, or the mappings.
         options: Beam's options.
 
     Raises:
@@ -210,7 +210,9 @@ def _read(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> tuple[PCol
     messages = read.messages
     if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
         messages = messages | "SpreadMessages" >> beam.Reshuffle()
-    decoded = messages | "DecodeMessages" >> DecodeMessages(backfill.max_future, [backfill.target.schema])
+    types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
+    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=types)
+    decoded = messages | "DecodeMessages" >> decode
     refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
     noted = (
         refused | "TellRefused" >> beam.Map(_note_of),

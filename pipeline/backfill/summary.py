@@ -18,6 +18,8 @@ from pipeline.transforms import metrics
 if TYPE_CHECKING:
     from pipeline.backfill.run import Outcome
 
+_SKIPPED = metrics.TYPE_COUNTERS[2]
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -47,6 +49,7 @@ class Summary:
             "files": self.files,
             "records": self._of(metrics.BACKFILL_RECORDS),
             "events": self._of(metrics.EVENTS),
+            "skipped": self._skipped,
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
@@ -70,6 +73,8 @@ class Summary:
             reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
             click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
+        if skipped := self._skipped:
+            click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
                 f"{counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
@@ -86,6 +91,10 @@ class Summary:
             click.echo(
                 f"{counted(expired, 'event')} older than the table keeps readings: Bigtable will collect them soon"
             )
+
+    @property
+    def _skipped(self) -> int:
+        return sum(number for name, number in self.totals.items() if name.startswith(metrics.of_type(_SKIPPED, "")))
 
     def _of(self, name: str) -> int:
         return self.totals.get(name, 0)

@@ -4,6 +4,7 @@ The attribute ``message_type`` names the type of a message, unless a mapping dec
 """
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -16,7 +17,7 @@ from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
 from pipeline.core.events import Event, encoding_of, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import parse_mapping
-from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.mapper import Mapper, envelope_conditions
 from pipeline.core.mapping.model import MappingError
 from pipeline.core.mapping.plain import parse_plain
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
@@ -148,6 +149,10 @@ class Mapped:
     def __post_init__(self) -> None:
         self.mapping = parse_mapping(self.text)
         self.name = self.mapping.message
+        self._on_envelope, self._only_envelope = envelope_conditions(self.mapping)
+        self._last: tuple[Message, tuple[Any, Mapper]] | None = (
+            None  # what a message was parsed to, to match and to map
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Mapped, (self.file, self.text, self.descriptors)
@@ -169,6 +174,11 @@ class Mapped:
         if self.mapping.match is None:
             message_type = message.attributes.get(MESSAGE_TYPE)
             return message_type == self.name or (self.mapping.unmarked and not message_type)
+        # What its attributes say it is, it is, even if it can't be parsed: then it is refused as such.
+        if not all(holds([message, None]) for holds in self._on_envelope):
+            return False
+        if self._only_envelope:
+            return True
         try:
             root, mapper = self.parse(message)
             return mapper.matches([message, root])
@@ -195,8 +205,10 @@ class Mapped:
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
         """Returns what the payload of a message contains, and what maps it. Raises BadData."""
-        mapper = self._mapper(message)
-        return _parsed(mapper, message), mapper
+        if self._last is None or self._last[0] is not message:
+            mapper = self._mapper(message)
+            self._last = message, (_parsed(mapper, message), mapper)
+        return self._last[1]
 
     def _mapper(self, message: Message) -> Mapper:
         if not isinstance(self.descriptors, Schema):
@@ -366,3 +378,19 @@ class MessageTypes:
                 f"the attribute message_type is missing, and no type is the default: {known}",
             )
         return BadData(Reason.UNKNOWN_MESSAGE_TYPE, f"message_type is {shown(name)}, none of {known}")
+
+
+class RecordTypes(MessageTypes):
+    """The types of records in files, which have no attributes but ``message_type``.
+
+    A mapping that is the only one of its type reads all records of that type, whatever its ``match`` says.
+    """
+
+    def __init__(self, mapped: Sequence[Mapped]) -> None:
+        super().__init__(mapped, default=None)
+        names = Counter(one.name for one in mapped)
+        self._only = {one.name: one for one in mapped if names[one.name] == 1}
+
+    def of(self, message: Message) -> MessageType:
+        """See :meth:`MessageTypes.of`."""
+        return self._only.get(message.attributes.get(MESSAGE_TYPE, "")) or super().of(message)

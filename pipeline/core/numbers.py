@@ -2,7 +2,8 @@
 
 import math
 
-_EXACT = 1 << 53
+MAX_EXACT = 1 << 53
+"""A double can hold every integer up to this magnitude."""
 _MAX_DIGITS = 400  # a double has at most 309
 
 
@@ -15,7 +16,7 @@ def exact_float_of(digits: str) -> float | None:
 
 def exact_float(value: int) -> float | None:
     """Returns the integer as a float if a float can hold it exactly; infinity beyond the range; otherwise None."""
-    if -_EXACT <= value <= _EXACT:
+    if -MAX_EXACT <= value <= MAX_EXACT:
         return float(value)
     try:
         number = float(value)

@@ -19,9 +19,19 @@ from fastavro.schema import SchemaParseException
 
 from pipeline.core.events import shown
 from pipeline.formats.avro_types import with_own_decoders
-from pipeline.formats.lines import Record, Refusal, UnreadableFile, check_columns, one_line, parse_or_refuse, too_long
+from pipeline.formats.lines import (
+    MappedRecord,
+    Record,
+    Refusal,
+    UnreadableFile,
+    check_columns,
+    one_line,
+    parse_or_refuse,
+    too_long,
+)
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import event_of
-from pipeline.formats.values import EventMaker, Malformed, check_utf8
+from pipeline.formats.values import EventMaker, Malformed, check_encoding
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_HEADER = 1 << 20  # bytes
@@ -64,7 +74,7 @@ class AvroFile:
         UnreadableFile: the header is not that of an Avro file, or lacks the columns.
     """
 
-    def __init__(self, file: BinaryIO, maker: EventMaker) -> None:
+    def __init__(self, file: BinaryIO, maker: EventMaker | MappedMaker) -> None:
         self._file = file
         self._maker = maker
         self._types: dict[str, Any] = {}
@@ -81,7 +91,11 @@ class AvroFile:
         if codec not in _CODECS:
             raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
         fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
-        check_columns([field["name"] for field in fields], maker.columns)
+        names = [field["name"] for field in fields]
+        if isinstance(maker, MappedMaker):
+            maker.check_columns(names)
+        else:
+            check_columns(names, maker.columns)
         self._decompress = _CODECS[codec]
         self._sync = header["sync"]
         self._first_block = head.tell()
@@ -111,16 +125,18 @@ class AvroFile:
                 raise UnreadableFile(f"can't be read beyond record {number_in_file():,}: {one_line(error)}") from error
             number += 1
             parsed = Refusal(0, too_long(limit)) if record is None else parse_or_refuse(0, self._event, record)
-            yield parsed._replace(line=number_in_file()) if isinstance(parsed, Refusal) else parsed
+            yield parsed._replace(line=number_in_file()) if isinstance(parsed, (Refusal, MappedRecord)) else parsed
 
-    def _event(self, record: Mapping[str, Any]) -> SensorEvent:
+    def _event(self, record: Mapping[str, Any]) -> SensorEvent | MappedRecord:
         try:
+            if isinstance(self._maker, MappedMaker):
+                return self._maker.of_object(record)
             return event_of(record, self._maker)
         except Malformed:
             for name, value in record.items():  # bytes that are not UTF-8 were decoded as surrogates
                 if isinstance(value, str):
                     try:
-                        check_utf8(value)
+                        check_encoding(value)
                     except Malformed as problem:
                         raise Malformed(f"{shown(name)} is {problem}") from None
             raise

@@ -8,6 +8,7 @@ from pipeline.core.event_columns import EVENT_ID, METADATA, READING
 from pipeline.core.events import shown
 from pipeline.formats.lines import (
     Lines,
+    MappedRecord,
     Record,
     Refusal,
     Remark,
@@ -16,7 +17,8 @@ from pipeline.formats.lines import (
     check_columns,
     parse_or_refuse,
 )
-from pipeline.formats.values import EventMaker, Malformed, check_utf8, is_missing, parse_number
+from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import EventMaker, Malformed, check_encoding, is_missing, parse_number, parse_reading
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
@@ -26,13 +28,13 @@ _FIELD_OVERHEAD = 64  # bytes of memory
 _Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
-def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+def csv_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Record]:
     """Returns the records below the header.
 
     Raises:
         UnreadableFile: the file is empty, or the header is unreadable or lacks the maker's columns.
     """
-    rows = _csv_rows(lines)
+    rows = _csv_rows(lines, maker.csv.delimiter if isinstance(maker, MappedMaker) else ",")
     header = next(rows, None)
     if header is None:
         lines.raise_failure()
@@ -40,11 +42,13 @@ def csv_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
     _, _, names = header
+    if isinstance(maker, MappedMaker):
+        return _mapped(rows, names, maker)
     return _below_header(rows, _RowParser(names, maker), _SAMPLE_FACTOR * maker.max_record_bytes)
 
 
-def _csv_rows(lines: Lines) -> Iterator[_Row | Refusal]:
-    reader = csv.reader(lines, strict=True)
+def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     while True:
         lines.begin_record()
         try:
@@ -82,6 +86,33 @@ def _below_header(rows: Iterator[_Row | Refusal], parser: "_RowParser", max_byte
         yield _spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
+def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
+    """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping."""
+    names = [name.strip() for name in header]
+    _check_header(names, maker.csv.encoding)
+
+    def record(fields: Sequence[str]) -> MappedRecord:
+        if len(fields) != len(names):
+            raise Malformed(f"{len(fields)} fields, but the header has {len(names)}")
+        cells = {name: text if text.strip() else None for name, text in zip(names, fields, strict=True) if name}
+        try:
+            return maker.of_object(cells)
+        except Malformed:
+            check_encoding("".join(fields), maker.csv.encoding)
+            raise
+
+    def records() -> Iterator[Record]:
+        for row in rows:
+            if isinstance(row, Refusal):
+                yield row
+                continue
+            first_line, last_line, fields = row
+            found = parse_or_refuse(first_line, record, fields)
+            yield _spanning(found, last_line) if isinstance(found, Refusal) else found._replace(line=first_line)
+
+    return chain(maker.check_columns(names), records())
+
+
 def _spanning(refusal: Refusal, last_line: int) -> Refusal:
     """Returns the refusal; if the record has several lines, the reason also names the last one."""
     if last_line == refusal.line:
@@ -94,10 +125,7 @@ class _RowParser:
 
     def __init__(self, header: Sequence[str], maker: EventMaker) -> None:
         self._names = [name.strip() for name in header]
-        try:
-            check_utf8("".join(self._names))
-        except Malformed as problem:
-            raise UnreadableFile(f"the header is {problem}") from None
+        _check_header(self._names)
         check_columns(self._names, maker.columns)
         self._maker = maker
         self._sensor = self._names.index(maker.columns.sensor)
@@ -139,10 +167,10 @@ class _RowParser:
     def event(self, fields: Sequence[str]) -> SensorEvent:
         if len(fields) != len(self._names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(self._names)}")
-        check_utf8("".join(fields))
+        check_encoding("".join(fields))
         readings = {}
         for index, name in self._readings:
-            value = parse_number(fields[index])
+            value = parse_reading(name, fields[index])
             if value is not None:
                 readings[name] = value
             elif not is_missing(fields[index]):
@@ -152,6 +180,13 @@ class _RowParser:
         sensor, time = _blank_if_missing(fields[self._sensor]), _blank_if_missing(fields[self._time])
         event_id = "" if self._event_id is None else _blank_if_missing(fields[self._event_id])
         return self._maker.event(sensor, time, readings, metadata, event_id)
+
+
+def _check_header(names: Sequence[str], encoding: str = "utf-8") -> None:
+    try:
+        check_encoding("".join(names), encoding)
+    except Malformed as problem:
+        raise UnreadableFile(f"the header is {problem}") from None
 
 
 def _blank_if_missing(text: str) -> str:

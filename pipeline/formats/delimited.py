@@ -1,4 +1,6 @@
-"""Reads events from length-delimited protobuf: ``SensorEvent`` messages, each after its length as a varint.
+"""Reads events from length-delimited protobuf: ``SensorEvent`` messages, or others that a mapping is for.
+
+Each message follows its length as a varint.
 
 ``writeDelimitedTo`` in Java, ``google.protobuf.proto.serialize_length_prefixed`` in Python and
 ``SerializeDelimitedToOstream`` in C++ write this format.
@@ -9,24 +11,55 @@ from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
+from pipeline.core.messages import Message
 from pipeline.core.reasons import BadData, Reason
-from pipeline.formats.lines import UNREADABLE, Record, Refusal, UnreadableFile, parse_or_refuse, too_long
+from pipeline.formats.lines import (
+    UNREADABLE,
+    MappedRecord,
+    Record,
+    Refusal,
+    UnreadableFile,
+    parse_or_refuse,
+    too_long,
+)
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, InvalidEvent
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _CHUNK = 1 << 16  # bytes to skip at a time
 
 
-def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
-    """Yields every record, valid or not. Raises UnreadableFile if the rest can't be divided into records."""
+def delimited_records(content: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns every record, valid or not.
 
+    The iterator raises UnreadableFile if the rest can't be divided into records.
+
+    Raises:
+        UnreadableFile: no mapping is for the messages.
+    """
+    if isinstance(maker, MappedMaker):
+        return _mapped(content, maker.protobuf_attributes(), maker.max_record_bytes)
+    return _events(content, maker)
+
+
+def _events(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
     def event(data: bytes) -> SensorEvent:
         try:
             return maker.checked(SensorEvent.FromString(data))
         except DecodeError as error:
             raise InvalidEvent(BadData(Reason.UNPARSEABLE, f"not a SensorEvent: {error}"), data) from error
 
-    number, limit = 0, maker.max_record_bytes
+    for number, data in _payloads(content, maker.max_record_bytes):
+        yield data if isinstance(data, Refusal) else parse_or_refuse(number, event, data)
+
+
+def _mapped(content: BinaryIO, attributes: dict[str, str], limit: int) -> Iterator[Record]:
+    for number, data in _payloads(content, limit):
+        yield data if isinstance(data, Refusal) else MappedRecord(number, Message(data, attributes))
+
+
+def _payloads(content: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Refusal]]:
+    number = 0
     while True:
         try:
             size = _read_size(content)
@@ -38,7 +71,7 @@ def delimited_records(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
         except UNREADABLE as failure:
             raise UnreadableFile(f"can't be read beyond record {number}: {failure}") from failure
         number += 1
-        yield Refusal(number, too_long(limit)) if data is None else parse_or_refuse(number, event, data)
+        yield number, Refusal(number, too_long(limit)) if data is None else data
 
 
 def _read_exactly(content: BinaryIO, size: int) -> bytes:

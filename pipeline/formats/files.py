@@ -10,25 +10,30 @@ A record is what one sensor measured at one time. The file's suffix determines i
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 - ``.avro``, ``.parquet``: never gzipped.
 
+Or mappings turn the records of a file into events: see :mod:`pipeline.formats.mapped`.
+
 In all but protobuf, the caller names the columns of the sensor and the time. ``event_id`` is the event's id. In the
 other columns, numbers are readings and all else is metadata, unless the column's name says what it is: see
 :mod:`pipeline.core.event_columns`. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch,
 truncated to the microsecond.
 """
 
+import codecs
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from pipeline.core.message_types import Mapped
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
-from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, UnreadableFile
+from pipeline.formats.mapped import MappedMaker, Original, Skipped, published
 from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
+from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
 
 if TYPE_CHECKING:  # slow to import
     from pipeline.formats.avro_records import AvroFile
@@ -39,16 +44,26 @@ __all__ = [
     "TIME_UNITS",
     "EventMaker",
     "FileColumns",
+    "Maker",
+    "MappedMaker",
+    "MappedRecord",
+    "Original",
     "Record",
     "RecordFile",
     "Refusal",
     "Remark",
+    "Skipped",
     "UnreadableFile",
     "block_file",
     "is_block_format",
     "open_records",
     "records_of",
 ]
+
+Maker = EventMaker | MappedMaker
+"""What makes the events of records, or the messages that mappings read."""
+
+ToPublish = Record | Original | Skipped
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
@@ -59,7 +74,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
+def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
     """Reads the records of an open file lazily, and closes it. Skips blank lines.
 
     The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
@@ -83,7 +98,9 @@ def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = Fa
             yield delimited_records(content, maker)
             return
         # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
-        text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        encoding = maker.csv.encoding if suffix == ".csv" and isinstance(maker, MappedMaker) else "utf-8"
+        encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding  # without a byte-order mark
+        text = io.TextIOWrapper(content, encoding=encoding, errors="surrogateescape", newline="")
         lines = Lines(stack.enter_context(text), maker.max_record_bytes)
         yield _to_the_end(_OF_LINES[suffix](lines, maker), lines)
 
@@ -91,11 +108,11 @@ def records_of(name: str, file: BinaryIO, maker: EventMaker, *, sniff: bool = Fa
 class RecordFile:
     """The records of an open file, to be iterated over once."""
 
-    def __init__(self, file: io.FileIO, records: Iterator[Record]) -> None:
+    def __init__(self, file: io.FileIO, records: Iterator[ToPublish]) -> None:
         self._file = file
         self._records = records
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[ToPublish]:
         return self._records
 
     @property
@@ -111,26 +128,37 @@ class RecordFile:
 
 @contextmanager
 def open_records(
-    path: Path, columns: FileColumns, now_us: Callable[[], int] = clock_us, max_record_bytes: int = MAX_RECORD_BYTES
+    path: Path,
+    columns: FileColumns,
+    now_us: Callable[[], int] = clock_us,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    mapped: Sequence[Mapped] = (),
 ) -> Iterator[RecordFile]:
-    """Opens a file to read its records; see :func:`records_of`.
+    """Opens a file to publish its records; see :func:`records_of`.
 
     Args:
         path: its suffix determines the format.
         columns: the columns of the sensor and the time.
         now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
         max_record_bytes: longer records are refused.
+        mapped: turns records into events; the columns then don't matter.
     """
-    maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
+    maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
+    if mapped:
+        maker = MappedMaker(mapped, max_record_bytes)
+
+    def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
+        return published(records, maker, now_us() + MAX_FUTURE_US) if isinstance(maker, MappedMaker) else records
+
     with path.open("rb", buffering=0) as file:
         if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            yield RecordFile(file, blocks.records())
+            yield RecordFile(file, to_publish(blocks.records()))
             return
         with records_of(path.name, cast(BinaryIO, file), maker) as records:
-            yield RecordFile(file, records)
+            yield RecordFile(file, to_publish(records))
 
 
-def block_file(name: str, file: BinaryIO, maker: EventMaker) -> "AvroFile | ParquetFile | None":
+def block_file(name: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFile | None":
     """Opens a file of blocks, which can be read in parts, and reads its header; None if it has another format.
 
     Raises:

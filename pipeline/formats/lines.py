@@ -7,11 +7,12 @@ from typing import NamedTuple, TextIO, TypeVar
 
 from pipeline.core.dead_letter_records import Replay
 from pipeline.core.events import shown
+from pipeline.core.messages import Message
 from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
-_Parsed = TypeVar("_Parsed", bound=SensorEvent | Replay)
+_Parsed = TypeVar("_Parsed", bound="SensorEvent | Replay | MappedRecord")
 
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
@@ -41,7 +42,21 @@ class Remark(NamedTuple):
     text: str
 
 
-Record = SensorEvent | Replay | Refusal | Remark
+class MappedRecord(NamedTuple):
+    """A record that a mapping turns into events.
+
+    Attributes:
+        line: as in a :class:`Refusal`.
+        message: of the mapping's type.
+        is_message: whether the record is this message; otherwise the message was made of the record's columns.
+    """
+
+    line: int
+    message: Message
+    is_message: bool = True
+
+
+Record = SensorEvent | Replay | MappedRecord | Refusal | Remark
 
 
 class UnreadableFile(Exception):
@@ -129,7 +144,7 @@ class Lines:
                         end = text.readline(_CHUNK)
                     cut = end.endswith("\r")
                     yield None
-        except UNREADABLE as failure:
+        except (*UNREADABLE, UnicodeError) as failure:  # the latter from encodings of several bytes
             self._failure = failure  # raised at the end, after the lines before it have been used
 
     def begin_record(self) -> None:

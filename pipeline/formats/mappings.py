@@ -9,8 +9,9 @@ from uuid import UUID
 
 from pipeline.core.event_columns import EVENT_ID, METADATA, READING
 from pipeline.core.events import shown
+from pipeline.core.numbers import exact_float
 from pipeline.core.times import to_datetime
-from pipeline.formats.values import EventMaker, Malformed
+from pipeline.formats.values import EventMaker, Malformed, inexact
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -144,10 +145,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def _number(name: str, value: int | float | Decimal | NumberText) -> float:
-    try:
-        number = float(value)
-    except OverflowError:  # only of integers; text becomes infinite
-        number = math.inf
+    whole = isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
+    number = exact_float(int(value)) if whole or isinstance(value, int) else float(value)
+    if number is None:
+        raise inexact(name, f"{value:f}" if isinstance(value, Decimal) else str(value))
     if math.isinf(number) and not isinstance(value, float):  # an infinite float is refused by the event's rules
         raise Malformed(f"{shown(name)} exceeds the range of a double")
     return number

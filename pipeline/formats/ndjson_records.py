@@ -3,25 +3,34 @@
 - A flat object: numbers are readings, strings and booleans are metadata.
 - One with an object ``readings`` is a ``SensorEvent`` in protobuf's JSON mapping, as ``tidetable read`` prints it.
 - One with an object ``attributes`` or an array ``events`` is a dead letter, as ``tidetable dead-letters`` exports it.
+
+With a mapping, each line is a message of any form.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
 from pipeline.core.dead_letter_records import Replay, replay_of_json
 from pipeline.core.json_events import parse_json
+from pipeline.core.mapping.model import JSON
+from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.reasons import BadData
-from pipeline.formats.lines import Lines, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import NumberText, event_of
-from pipeline.formats.values import EventMaker, InvalidEvent, Malformed, check_utf8
+from pipeline.formats.values import EventMaker, InvalidEvent, Malformed, check_encoding
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
-def ndjson_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
-    """Returns the records, one per line. Raises UnreadableFile if there is none."""
-    records = _ndjson_lines(lines, maker)
+def ndjson_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns the records, one per line. Raises UnreadableFile if there is none, or no mapping is for them."""
+    if isinstance(maker, MappedMaker):
+        maker.check_json()
+        records = _by_line(lines, _mapped)
+    else:
+        records = _by_line(lines, _parser(maker))
     first = next(records, None)
     if first is None:
         lines.raise_failure()
@@ -29,7 +38,7 @@ def ndjson_records(lines: Lines, maker: EventMaker) -> Iterator[Record]:
     return chain([first], records)
 
 
-def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
+def _parser(maker: EventMaker) -> Callable[[int, str], Record]:
     sensor, time = maker.columns.sensor, maker.columns.time
     exact = False  # set once a sensor or time is a number with decimals: a float would lose digits
 
@@ -50,11 +59,19 @@ def _ndjson_lines(lines: Lines, maker: EventMaker) -> Iterator[Record]:
             record = _json_object(line, _EXACT)
         return event_of(record, maker)
 
+    return lambda number, line: parse_or_refuse(number, parsed, line)
+
+
+def _mapped(number: int, line: str) -> MappedRecord:
+    return MappedRecord(number, Message(line.strip().encode(errors="surrogateescape"), {MESSAGE_TYPE: JSON}))
+
+
+def _by_line(lines: Lines, parse: Callable[[int, str], Record]) -> Iterator[Record]:
     while True:
         try:
             for line in lines:
                 if line.strip():
-                    yield parse_or_refuse(lines.last, parsed, line)
+                    yield parse(lines.last, line)
                 lines.begin_record()
             return
         except TooLong as problem:
@@ -84,7 +101,7 @@ def _replay(line: str, maker: EventMaker) -> Replay:
 
 
 def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:
-    check_utf8(line)
+    check_encoding(line)
     try:
         record = decoder.decode(line)
     except json.JSONDecodeError as error:

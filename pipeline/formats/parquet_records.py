@@ -11,7 +11,17 @@ import pyarrow.parquet
 from pyarrow import types
 
 from pipeline.core.events import shown
-from pipeline.formats.lines import Record, Refusal, UnreadableFile, check_columns, one_line, parse_or_refuse, too_long
+from pipeline.formats.lines import (
+    MappedRecord,
+    Record,
+    Refusal,
+    UnreadableFile,
+    check_columns,
+    one_line,
+    parse_or_refuse,
+    too_long,
+)
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import BYTES, NESTED, BadValue, event_of, time_of
 from pipeline.formats.values import EventMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -36,7 +46,7 @@ class ParquetFile:
         UnreadableFile: it is not a Parquet file, or lacks the columns.
     """
 
-    def __init__(self, file: BinaryIO, maker: EventMaker) -> None:
+    def __init__(self, file: BinaryIO, maker: EventMaker | MappedMaker) -> None:
         self._maker = maker
         self._size = file.seek(0, os.SEEK_END)
         try:
@@ -52,7 +62,10 @@ class ParquetFile:
             )
         except _DECODE_ERRORS as error:
             raise UnreadableFile(f"can't be read: {one_line(error)}") from error
-        check_columns(names, maker.columns)
+        if isinstance(maker, MappedMaker):
+            maker.check_columns(names)
+        else:
+            check_columns(names, maker.columns)
         if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
             column = oversized[0]
             raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
@@ -92,17 +105,20 @@ class ParquetFile:
                     failure.__cause__ = error
                     break
                 number += 1
-                yield parse_or_refuse(number, self._event, row)
+                parsed = parse_or_refuse(number, self._event, row)
+                yield parsed._replace(line=number) if isinstance(parsed, MappedRecord) else parsed
         if failure is not None:
             raise failure
 
-    def _event(self, row: Mapping[str, Any]) -> SensorEvent:
+    def _event(self, row: Mapping[str, Any]) -> SensorEvent | MappedRecord:
+        if isinstance(self._maker, MappedMaker):
+            return self._maker.of_object(row)
         return event_of(row, self._maker)
 
     def _rows(self, group: int) -> Iterator[dict[str, Any]]:
-        limit = self._maker.max_record_bytes
+        limit, whole = self._maker.max_record_bytes, isinstance(self._maker, MappedMaker)
         for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
-            columns = [_values(column, limit) for column in batch.columns]
+            columns = [_values(column, limit, whole=whole) for column in batch.columns]
             names = batch.schema.names
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
@@ -128,8 +144,14 @@ def _oversized_column(group: Any, most: int) -> str | None:
     return next(large, None)
 
 
-def _values(column: pyarrow.Array, limit: int) -> list[Any]:
-    """Returns a column's values for :func:`event_of`: a BadValue for each that is unreadable or exceeds the limit."""
+def _values(column: pyarrow.Array, limit: int, *, whole: bool) -> list[Any]:
+    """Returns a column's values: a BadValue for each that is unreadable or exceeds the limit.
+
+    Args:
+        column: the values.
+        limit: the most bytes of a text.
+        whole: whether bytes and nested values are returned too, for a mapping, instead of BadValues.
+    """
     if isinstance(column, pyarrow.ExtensionArray) and column.type != pyarrow.uuid():
         column = column.storage
     elif types.is_string_view(column.type):
@@ -137,11 +159,13 @@ def _values(column: pyarrow.Array, limit: int) -> list[Any]:
     kind = column.type
     if types.is_dictionary(kind):
         used = column.indices.unique().drop_null()
-        texts = dict(zip(used.to_pylist(), _values(column.dictionary.take(used), limit), strict=True))
+        texts = dict(zip(used.to_pylist(), _values(column.dictionary.take(used), limit, whole=whole), strict=True))
         return [texts.get(index) for index in column.indices.to_pylist()]
+    if types.is_nested(kind) and whole:
+        return [_value(value, maps_as_pydicts="strict") for value in column]
     if types.is_nested(kind):
         return _all_bad(column, NESTED)
-    if _is_bytes(kind):
+    if _is_bytes(kind) and not whole:
         return _all_bad(column, BYTES)
     if types.is_interval(kind):
         return _all_bad(column, BadValue(f"is a {kind}, neither a number nor text"))
@@ -171,9 +195,9 @@ def _text(value: pyarrow.Scalar, limit: int) -> Any:
     return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
 
 
-def _value(value: pyarrow.Scalar) -> Any:
+def _value(value: pyarrow.Scalar, **how: Any) -> Any:
     try:
-        return value.as_py()
+        return value.as_py(**how)
     except UnicodeDecodeError as error:
         return BadValue(f"is not UTF-8: invalid byte 0x{error.object[error.start]:02x}")
     except (ValueError, OverflowError):

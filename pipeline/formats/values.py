@@ -17,6 +17,7 @@ from pipeline.core.events import (
     shown,
     validate,
 )
+from pipeline.core.numbers import MAX_EXACT, exact_float_of
 from pipeline.core.reasons import BadData
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -25,6 +26,7 @@ MAX_RECORD_BYTES = 10_000_000
 """The default limit of a record in a file: the greatest size that Pub/Sub accepts."""
 
 _MAX_FUTURE = timedelta(hours=1)
+MAX_FUTURE_US = _MAX_FUTURE // timedelta(microseconds=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # By unit: its name, and the number of decimals to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
@@ -182,6 +184,21 @@ def parse_number(text: str) -> float | None:
     return value if math.isfinite(value) and _is_plain(text) else None
 
 
+def parse_reading(name: str, text: str) -> float | None:
+    """Returns what :func:`parse_number` does. Raises Malformed for an integer that a double can't hold exactly."""
+    value = parse_number(text)
+    if value is not None and abs(value) >= MAX_EXACT:
+        digits = text.strip()
+        if digits.lstrip("+-").isdecimal() and exact_float_of(digits) is None:
+            raise inexact(name, digits)
+    return value
+
+
+def inexact(name: str, digits: str) -> Malformed:
+    """Returns the reason to refuse an integer as a reading."""
+    return Malformed(f"{shown(name)} {shown(digits)} is an integer that a double can't hold exactly")
+
+
 def _is_plain(text: str) -> bool:
     """Whether other languages accept the number too: only Python takes ``1_000`` and the digits of any script."""
     return text.isascii() and "_" not in text
@@ -192,12 +209,12 @@ def is_missing(text: str) -> bool:
     return text.strip().lower() in _MISSING
 
 
-def check_utf8(text: str) -> None:
-    """Raises Malformed if ``surrogateescape`` decoded the text from bytes that are not UTF-8."""
+def check_encoding(text: str, encoding: str = "utf-8") -> None:
+    """Raises Malformed if ``surrogateescape`` decoded the text from bytes that are not in the encoding."""
     if text.isascii():  # does not scan the string, while encoding would copy it
         return
     try:
         text.encode()
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
-        raise Malformed(f"not UTF-8: invalid byte 0x{byte:02x}") from None
+        raise Malformed(f"not {encoding.upper()}: invalid byte 0x{byte:02x}") from None

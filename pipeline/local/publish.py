@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
+from pipeline.cli.message_options import message_options
 from pipeline.cli.options import Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
@@ -31,9 +33,22 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.text import counted, plain
 from pipeline.core.times import format_time
-from pipeline.formats.files import FileColumns, Record, RecordFile, Refusal, Remark, UnreadableFile, open_records
+from pipeline.formats.files import (
+    FileColumns,
+    Original,
+    RecordFile,
+    Refusal,
+    Remark,
+    Skipped,
+    ToPublish,
+    UnreadableFile,
+    open_records,
+)
 from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+if TYPE_CHECKING:
+    from pipeline.core.message_types import Mapped
 
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
@@ -49,6 +64,7 @@ class _Tally:
     events: int = 0
     messages: int = 0
     refused: int = 0
+    skipped: int = 0
     old: int = 0
     interrupted: bool = False
     problem: UnreadableFile | None = None
@@ -58,6 +74,7 @@ class _Tally:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
+@message_options
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
@@ -71,6 +88,7 @@ def publish(
     file: Path,
     topic: str,
     columns: FileColumns,
+    mapped: Sequence["Mapped"],
     max_record_bytes: int,
     batch: int,
     rate: float | None,
@@ -90,6 +108,10 @@ def publish(
     message with its attributes and ordering key, as in dead-letters replay. If its events were edited, they are
     published instead of its payload.
 
+    With --message-mapping, FILE contains messages of another type, delimited, or lines of JSON: they are published as
+    they are, marked with message_type. Or the mapping, with message = "json", is for the columns of CSV, Avro or
+    Parquet: then the events that it makes are published.
+
     Records that are not valid events are refused, and the reason is printed.
 
     Says before it starts if the first 1,000 records contain events more than a day old: a job may leave them out of its
@@ -106,7 +128,7 @@ def publish(
       130  Ctrl-C; messages already sent are published, the rest of the file is not
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
-    opened = partial(open_records, file, columns, max_record_bytes=max_record_bytes)
+    opened = partial(open_records, file, columns, max_record_bytes=max_record_bytes, mapped=mapped)
     try:
         if table is not None and not accept_expired:
             with opened() as records:
@@ -131,16 +153,16 @@ def publish(
 
 
 def batches(
-    records: Iterable[SensorEvent | Replay], size: int, max_bytes: int = _MAX_BYTES
-) -> Iterator[list[SensorEvent] | Replay]:
+    records: Iterable[SensorEvent | Replay | Original], size: int, max_bytes: int = _MAX_BYTES
+) -> Iterator[list[SensorEvent] | Replay | Original]:
     """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``.
 
-    Passes on messages to be replayed.
+    Passes on messages to be replayed, or to be published as they are.
     """
     batch: list[SensorEvent] = []
     batch_bytes = 0
     for event in records:
-        if isinstance(event, Replay):
+        if isinstance(event, Replay | Original):
             yield event
             continue
         event_bytes = event.ByteSize() + _BYTES_AROUND_EVENT
@@ -165,7 +187,7 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
     events = expired = 0
     now_us = clock_us()
     for record in records:
-        if isinstance(record, SensorEvent | Replay):
+        if isinstance(record, SensorEvent | Replay | Original):
             for event in _events_of(record):
                 events += 1
                 expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us)
@@ -182,7 +204,7 @@ def _note_old(file: Path, opened: Callable[[], AbstractContextManager[RecordFile
         times_us = []
         with suppress(UnreadableFile):  # whose events up to there are published all the same
             for record in islice(records, _LOOKED_AT):
-                if isinstance(record, SensorEvent | Replay):
+                if isinstance(record, SensorEvent | Replay | Original):
                     times_us += [event.event_time.ToMicroseconds() for event in _events_of(record)]
     if not times_us or not _is_old(oldest_us := min(times_us)):
         return False
@@ -219,7 +241,7 @@ def _publish(
                 if isinstance(outgoing, Replay):  # with attributes that send can't publish, or the topic refuses
                     publisher.send_batch([outgoing.message])
                 else:
-                    publisher.send(message_of(outgoing))
+                    publisher.send(outgoing.message if isinstance(outgoing, Original) else message_of(outgoing))
             except UnacceptableMessage as problem:
                 tally.refused += 1
                 click.echo(plain(f"{file}: {problem}"), err=True)
@@ -235,16 +257,16 @@ def _publish(
     return tally
 
 
-def _events_of(record: SensorEvent | Replay | list[SensorEvent]) -> Sequence[SensorEvent]:
-    if isinstance(record, Replay):
+def _events_of(record: SensorEvent | Replay | Original | list[SensorEvent]) -> Sequence[SensorEvent]:
+    if isinstance(record, Replay | Original):
         return record.events
     return record if isinstance(record, list) else [record]
 
 
 def _valid(
-    file: Path, records: Iterable[Record], tally: _Tally, stopped: Callable[[], bool]
-) -> Iterator[SensorEvent | Replay]:
-    """Yields valid events, and dead letters with valid events.
+    file: Path, records: Iterable[ToPublish], tally: _Tally, stopped: Callable[[], bool]
+) -> Iterator[SensorEvent | Replay | Original]:
+    """Yields valid events, and messages and dead letters with valid events.
 
     Prints and counts refusals; records an unreadable file in the tally.
     """
@@ -253,12 +275,14 @@ def _valid(
             if stopped():
                 return
             match record:
-                case SensorEvent() | Replay():
+                case SensorEvent() | Replay() | Original():
                     yield record
                 case Refusal(line, reason):
                     tally.refused += 1
                     if tally.refused <= _MAX_REPORTED:
                         _report(file, line, reason)
+                case Skipped(number):
+                    tally.skipped += number
                 case Remark(line, text):
                     _report(file, line, text)
     except UnreadableFile as problem:
@@ -277,6 +301,7 @@ def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) 
                 "topic": topic,
                 "events": tally.events,
                 "messages": tally.messages,
+                "skipped": tally.skipped,
                 "refused": tally.refused,
                 "seconds": round(seconds, 3),
                 "events_per_second": round(events_per_second, 1),
@@ -287,5 +312,6 @@ def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) 
     click.echo(
         f"{counted(tally.events, 'event')} in {counted(tally.messages, 'message')} published to {topic}, "
         f"{counted(tally.refused, 'line')} refused; "
+        f"{f'{tally.skipped:,} skipped by the mapping; ' if tally.skipped else ''}"
         f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )

@@ -1,3 +1,4 @@
+import base64
 import errno
 import gzip
 import json
@@ -27,7 +28,7 @@ from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.core.events import Event
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import format_time
+from pipeline.core.times import format_time, parse_time
 from tests.job.google_cloud import BUCKET, Storage, running_storage
 from tests.lasting import lasting
 from tests.records import write_delimited
@@ -92,6 +93,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "files": 1,
         "records": 3,
         "events": 1,
+        "skipped": 0,
         "refused": 2,
         "malformed": 2,
         "dead_letters": {},
@@ -399,3 +401,46 @@ def test_beam_is_not_imported_for_the_help() -> None:
     """It takes seconds."""
     code = "import sys, pipeline.backfill.command; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+GERMAN = """
+message = "json"
+skip_if = { path = "Art", is = "Test" }
+sensor = "Messstelle"
+time = { path = "Zeit", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }
+decimal = ","
+thousands = "."
+csv = { delimiter = ";", encoding = "cp1252" }
+readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "null" } }
+metadata = { street = "Straße" }
+"""
+
+
+def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path) -> None:
+    """Its rows are events, skipped, or dead letters that keep all cells."""
+    (tmp_path / "german.toml").write_text(GERMAN)
+    (tmp_path / "a.csv").write_bytes(
+        "Messstelle;Zeit;Art;Druck;Durchfluß;Straße\r\n"
+        "N-1;31.12.2024 23:59;;1.234,5;7,25;Hauptstraße\r\n"
+        "N-1;01.01.2025 00:30;Test;1;1;\r\n"
+        "N-1;01.01.2025 01:10;;1;kaputt;\r\n"
+        "N-1;01.01.2025 01:20;;kaputt;1;\r\n".encode("cp1252")
+    )
+    letters = tmp_path / "refused.ndjson"
+    mapping = tmp_path / "german.toml"
+    result = backfill(table, tmp_path / "a.csv", "--message-mapping", mapping, "--dead-letters", letters, "--json")
+    summary = json.loads(result.stdout)
+    counts = ("records", "events", "skipped", "refused", "malformed")
+    assert (result.exit_code, [summary[name] for name in counts]) == (1, [4, 2, 1, 1, 0])
+    assert result.stderr == f"{tmp_path}/a.csv:5: NOT_A_NUMBER: readings.pressure is 'kaputt', not a number\n"
+    [letter] = map(json.loads, letters.read_text().splitlines())
+    assert json.loads(base64.b64decode(letter["data"])) == {
+        "Messstelle": "N-1", "Zeit": "01.01.2025 01:20", "Art": None, "Druck": "kaputt", "Durchfluß": "1",
+        "Straße": None,
+    }  # fmt: skip
+    assert letter["attributes"] == {"file": f"{tmp_path}/a.csv", "line": "5", "message_type": "json"}
+    first, second = parse_time("2024-12-31T22:59:00Z"), parse_time("2025-01-01T00:10:00Z")
+    schema = TableSchema.default()
+    rows = [*schema.rows(Event("N-1", first, {"pressure": 1234.5, "flow": 7.25}, {"street": "Hauptstraße"}))]
+    rows += schema.rows(Event("N-1", second, {"pressure": 1.0}, {}))
+    assert {key for key in keys(table) if not key.startswith("agg#")} == {row.key.decode() for row in rows}

@@ -197,3 +197,12 @@ def test_fewer_long_records_decide_what_is_numeric() -> None:
     note = "z" * 900
     records = read(HEADER + f"A-1,{MORNING},1,{note}\n" * 50 + f"A-1,{MORNING},word,{note}\n", limit=1000)
     assert [refusal.line for refusal in refusals(records)] == [52]
+
+
+def test_an_integer_that_a_double_cannot_hold_refuses_its_record() -> None:
+    """It is neither rounded nor taken for text; in a column of metadata, it keeps its digits."""
+    big = (1 << 53) + 1
+    records = read(f"sensor_id,event_time,n,metadata.serial\nA-1,{MORNING},{big - 1},{big}\nA-1,{MORNING},{big},1\n")
+    [event] = events(records)
+    assert (event.readings, event.metadata) == ({"n": float(big - 1)}, {"serial": str(big)})
+    assert refusals(records) == [Refusal(3, f"'n' '{big}' is an integer that a double can't hold exactly")]

@@ -89,3 +89,12 @@ def test_a_value_that_is_not_finite_makes_the_event_invalid(value: float) -> Non
     with pytest.raises(InvalidEvent, match=r"^NON_FINITE_VALUE") as raised:
         event({"a": value})
     assert b"A-1" in raised.value.data
+
+
+@pytest.mark.parametrize("value", [(1 << 53) + 1, -(1 << 60) - 1, Decimal((1 << 53) + 1)])
+def test_an_integer_that_a_double_cannot_hold_is_refused(value: int | Decimal) -> None:
+    """Those beyond 2^53 that a double can hold are readings."""
+    with pytest.raises(Malformed, match=rf"'n' '{value}' is an integer that a double can't hold exactly"):
+        event({"n": value})
+    exact = value // 1024 * 1024
+    assert event({"n": exact}).readings == {"n": float(exact)}

@@ -46,7 +46,7 @@ def of(values: list[Any], kind: pyarrow.DataType, stored: pyarrow.DataType | Non
 def typed() -> Iterator[tuple[pyarrow.Array, float | str]]:
     """Yields a column with one value of each type, and the reading or metadata that it becomes."""
     yield of([7], pyarrow.int8()), 7.0
-    yield of([2**64 - 1], pyarrow.uint64()), 2.0**64
+    yield of([2**63], pyarrow.uint64()), 2.0**63
     yield of([1.5], pyarrow.float16()), 1.5
     yield of([Decimal("1.25")], pyarrow.decimal128(5, 2)), 1.25
     yield of([Decimal("1.25")], pyarrow.decimal256(50, 2)), 1.25
@@ -105,6 +105,11 @@ def test_each_type_is_a_number_or_text(column: pyarrow.Array, value: float | str
             "is not a time of day: a time64[us] of 1,152,921,504,606,846,976 µs since midnight",
         ),
         (texts(b"\xff\xfe"), "is not UTF-8: invalid byte 0xff"),
+        (of([2**64 - 1], pyarrow.uint64()), "'18446744073709551615' is an integer that a double can't hold exactly"),
+        (
+            of([Decimal((1 << 53) + 1)], pyarrow.decimal128(20)),
+            "'9007199254740993' is an integer that a double can't hold exactly",
+        ),
         (of([b"x"], pyarrow.binary()), "is bytes, neither a number nor text"),
         (of([b"x"], pyarrow.binary(1)), "is bytes, neither a number nor text"),
         (of([[1]], pyarrow.list_(pyarrow.int8())), "is nested"),

@@ -3,7 +3,7 @@ import pytest
 from pipeline.core.events import EARLIEST_US
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
-from pipeline.formats.values import Malformed, check_utf8, parse_number
+from pipeline.formats.values import Malformed, check_encoding, parse_number
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
 
 
@@ -171,6 +171,6 @@ def test_the_event_has_the_values_of_the_record() -> None:
 
 def test_bytes_that_were_not_utf8_are_malformed() -> None:
     """Valid UTF-8 passes; the message has the first invalid byte."""
-    check_utf8("küche \N{SNOWMAN}")
+    check_encoding("küche \N{SNOWMAN}")
     with pytest.raises(Malformed, match=r"^not UTF-8: invalid byte 0xfc$"):
-        check_utf8("küche".encode("latin-1").decode(errors="surrogateescape"))
+        check_encoding("küche".encode("latin-1").decode(errors="surrogateescape"))

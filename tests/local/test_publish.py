@@ -129,6 +129,7 @@ def test_events_are_batched_in_their_order(
         "topic": inbox.topic,
         "events": count,
         "messages": len(expected),
+        "skipped": 0,
         "refused": 0,
         "interrupted": False,
     }
@@ -430,3 +431,31 @@ def test_exported_dead_letters(pubsub: str, tmp_path: Path) -> None:
     assert f"{file}:3: still not readable: UNPARSEABLE" in result.stderr
     assert result.stdout.startswith(f"1 event in 1 message published to {inbox.topic}, 2 lines refused")
     assert inbox.take(1) == [Message(message.data, attributes | {REPLAYS: "1"}, ordering_key="key")]
+
+
+def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path: Path) -> None:
+    """Lines of JSON as they are; rows of CSV as events, in batches. The summary counts what the mapping skips."""
+    mapping = tmp_path / "m.toml"
+    mapping.write_text(
+        'message = "json"\nsensor = "id"\ntime = "at"\n'
+        'skip_if = { path = "n", is = [0, "0"] }\nreadings = { n = "n" }\n'
+    )
+    (tmp_path / "a.ndjson").write_text(
+        "".join(f'{{"id": "a", "at": "2024-05-01T08:00:0{n}Z", "n": {n}}}\n' for n in range(3)) + '{"id": "a"}\n'
+    )
+    (tmp_path / "a.csv").write_text("id,at,n\n" + "".join(f"a,2024-05-01T08:00:0{n}Z,{n}\n" for n in range(3)))
+    lines = publish(tmp_path / "a.ndjson", inbox.topic, "--message-mapping", str(mapping), "--json")
+    summary = json.loads(lines.stdout)
+    assert (lines.exit_code, summary["events"], summary["skipped"], summary["refused"]) == (1, 2, 1, 1)
+    problem = "MISSING_EVENT_TIME: the mapping finds no time: none of its paths is set"
+    assert lines.stderr == f"{tmp_path}/a.ndjson:4: {problem}\n"
+    messages = inbox.take(2)
+    assert sorted((json.loads(one.data)["n"], one.attributes["message_type"]) for one in messages) == [
+        (1, "json"),
+        (2, "json"),
+    ]
+    rows = publish(tmp_path / "a.csv", inbox.topic, "--message-mapping", str(mapping), "--batch", "10")
+    assert (rows.exit_code, rows.stderr) == (0, "")
+    assert "2 events in 1 message published" in rows.stdout
+    assert "1 skipped by the mapping" in rows.stdout
+    assert numbers(inbox.take(1)) == [[1, 2]]

@@ -80,7 +80,7 @@ class _Parser:
             raise MappingError("thousands", "it is the decimal sign too, so no number could be told from another")
         for key in ("message", "sensor", "time", "readings"):
             if key not in document:
-                raise MappingError(key, "it is missing")
+                raise MappingError(key, f"it is missing{_below(key, document)}")
         return Mapping(
             message=_of_type("message", document["message"], str, "a text"),
             sensor=self._value("sensor", document["sensor"], _TEXT_KEYS),
@@ -228,6 +228,12 @@ class _Parser:
         )
 
 
+def _below(key: str, document: Document[str, Any]) -> str:
+    """Returns the hint that a key, which is missing, is in a table: a common slip in TOML."""
+    inside = next((name for name, table in document.items() if isinstance(table, dict) and key in table), None)
+    return f"; the {key} below the line [{inside}] belongs to that table, so write it above" if inside else ""
+
+
 def _alternatives(key: str, table: dict[str, Any]) -> list[Any]:
     """Returns the sources of a table: itself, or those of its ``first``, for which its other keys are defaults."""
     shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
@@ -287,6 +293,8 @@ def _decimal(key: str, value: Any) -> Decimal | None:
 def _time_format(key: str, value: Any) -> str:
     text = _of_type(key, value, str, "a text")
     try:
+        if "%" not in text:
+            raise ValueError
         datetime.strptime(_SOME_TIME.strftime(text), text)
     except (ValueError, re.error):  # the latter for a directive that appears twice
         raise MappingError(key, f"{text!r} is not a format of times, like %d.%m.%Y %H:%M:%S") from None

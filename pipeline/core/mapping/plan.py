@@ -36,7 +36,7 @@ class Mapped(NamedTuple):
     Attributes:
         events: in the order of their first elements.
         problems: why elements were refused, each beginning with the element's position.
-        skipped: messages or elements that conditions left out, and elements without readings.
+        skipped: messages or elements that conditions left out, elements without readings, messages without elements.
     """
 
     events: list[Made]
@@ -92,7 +92,10 @@ class Run:
             events = with_readings
         problems = {(problem.reason, problem.detail): problem for problem in self.problems}
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
-        return Mapped(events, list(problems.values()), len(self.skipped) + absent + self.without_readings)
+        skipped = len(self.skipped) + absent + self.without_readings
+        if mapping.each and not self.elements:
+            skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
+        return Mapped(events, list(problems.values()), skipped)
 
     def _rewritten(self, events: list[Made]) -> Iterator[Made]:
         for event in events:

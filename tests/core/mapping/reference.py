@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
-from pipeline.core.events import Reason
+from pipeline.core.reasons import Reason
 from tests.core.mapping.generated import Drawn, Entry, Way, kind_of
 
 ENUM = {"ZERO": 0, "ONE": 1, "BIG": 77}
@@ -28,11 +28,14 @@ class Expected:
         self._events: dict[tuple[str, int], Any] = {}
         self.problems: list[set[Reason]] = []
         self.skipped = 0
+        self._has_elements = False
         self._go(document, 0, {}, {})
         self.events = [(*key, *event) for key, event in self._events.items() if event is not None]
         if drawn.each:
             self.skipped += sum(not readings for _, _, readings, _ in self.events)
             self.events = [event for event in self.events if event[2]]
+            if not self._has_elements:
+                self.skipped = max(self.skipped, 1)
 
     def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str]) -> None:
         skip = self._drawn.skip
@@ -56,6 +59,7 @@ class Expected:
             self._add(element, readings, metadata)
             return
         for inner in _elements(element, self._drawn.each[level]):
+            self._has_elements = True
             if inner is None:
                 self.skipped += 1
                 continue

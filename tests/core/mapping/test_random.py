@@ -8,11 +8,12 @@ from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.events import BadData
-from pipeline.core.mapping.document import MappingError, parse_mapping
+from pipeline.core.mapping.document import parse_mapping
 from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.mapping.plain import parse_plain
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData
 from tests.core.mapping import generated, reference
 
 PUBLISHED_US = 1_771_324_200_000_000

@@ -1,0 +1,191 @@
+"""Makes messages of the records of files, for mappings to read them as a job does.
+
+A length-delimited protobuf message and a line of NDJSON are messages themselves. A row of CSV and a record of Avro or
+Parquet become JSON objects of their columns: cells of CSV are text, or null if they are blank; bytes are text in
+hexadecimal; dates, times and UUIDs are text as in metadata; a duration is a number of seconds.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pipeline.core.events import sensor_event, shown
+from pipeline.core.mapping.model import JSON, CsvFormat, Value
+from pipeline.core.mapping.paths import Field, Root
+from pipeline.core.message_types import Mapped, RecordTypes
+from pipeline.core.messages import MESSAGE_TYPE, Message
+from pipeline.core.outgoing import identified
+from pipeline.core.reasons import BadData
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
+from pipeline.formats.mappings import BadValue
+from pipeline.formats.values import MAX_RECORD_BYTES, Malformed
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+
+
+class Original(NamedTuple):
+    """A message of a file, to be published as it is."""
+
+    message: Message
+    events: tuple[SensorEvent, ...]  # at least one, valid
+
+
+class Skipped(NamedTuple):
+    """How many messages or elements the conditions of a mapping left out."""
+
+    number: int
+
+
+class MappedMaker:
+    """Makes messages of records, whose types are those of mappings.
+
+    Args:
+        mapped: the types; at least one.
+        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
+
+    Attributes:
+        types: reads the messages.
+    """
+
+    def __init__(self, mapped: Sequence[Mapped], max_record_bytes: int = MAX_RECORD_BYTES) -> None:
+        self.types = RecordTypes(mapped)
+        self.max_record_bytes = max_record_bytes
+        self._json = [one for one in mapped if one.name == JSON]
+        self._protobuf = [one for one in mapped if one.name != JSON]
+
+    def protobuf_attributes(self) -> dict[str, str]:
+        """Returns the attributes of the messages in a file of protobuf messages.
+
+        Raises UnreadableFile unless a mapping is for them, or several, each with conditions.
+        """
+        if not self._protobuf:
+            raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
+        names = {one.name for one in self._protobuf}
+        if len(names) == 1:
+            return {MESSAGE_TYPE: names.pop()}
+        if unmatched := [one.file for one in self._protobuf if one.mapping.match is None]:
+            raise UnreadableFile(
+                f"its messages don't say their type, and {unmatched[0]} has no match; pass one mapping, or tell them "
+                "apart with match"
+            )
+        return {}
+
+    def check_json(self) -> None:
+        """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
+        if not self._json:
+            raise UnreadableFile('only a mapping with message = "json" reads it: records here are no protobuf messages')
+
+    @property
+    def csv(self) -> CsvFormat:
+        """How CSV files are written. Raises UnreadableFile if mappings disagree, or none is for CSV."""
+        self.check_json()
+        first = self._json[0]
+        for other in self._json:
+            if other.mapping.csv != first.mapping.csv:
+                raise UnreadableFile(f"the [csv] of {first.file} and that of {other.file} differ")
+        return first.mapping.csv
+
+    def of_object(self, record: Mapping[str, Any], line: int = 0) -> MappedRecord:
+        """Returns the message of a record's columns. Raises Malformed for values that JSON can't express."""
+        try:
+            data = json.dumps(record, ensure_ascii=False, default=_plain).encode()
+        except UnicodeEncodeError:
+            raise Malformed("a text is not UTF-8") from None
+        except TypeError as error:  # a key of a map
+            raise Malformed(f"it can't be written as JSON: {error}") from None
+        except RecursionError:
+            raise Malformed("it is nested too deeply") from None
+        if len(data) > self.max_record_bytes:
+            raise Malformed(too_long(self.max_record_bytes))
+        return MappedRecord(line, Message(data, {MESSAGE_TYPE: JSON}), is_message=False)
+
+    def check_columns(self, names: Sequence[str]) -> list[Remark]:
+        """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
+
+        Raises:
+            UnreadableFile: two columns have the same name, or none is the sensor or the time.
+        """
+        self.check_json()
+        found = ", ".join(map(shown, names))
+        named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
+        if len(set(named)) < len(named):
+            raise UnreadableFile(f"two columns have the same name; the columns are {found}")
+        if len(self._json) > 1:  # the records of each may have columns of their own
+            return []
+        mapping = self._json[0].mapping
+        for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
+            if missing := _missing(value, names):
+                raise UnreadableFile(
+                    f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {found}"
+                )
+        return [
+            Remark(1, f"no column {shown(missing)}, which {table}.{entry.name} names")
+            for table, entries in (("readings", mapping.readings), ("metadata", mapping.metadata))
+            for entry in entries
+            if (missing := _missing(entry.value, names))
+        ]
+
+
+def published(records: Iterable[Record], maker: MappedMaker, latest_us: int) -> Iterator[Record | Original | Skipped]:
+    """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
+
+    Refuses a record as a whole if an element of it is refused.
+
+    Args:
+        records: of a file.
+        maker: which made them.
+        latest_us: the latest event time allowed, inclusive.
+    """
+    for record in records:
+        if not isinstance(record, MappedRecord):
+            yield record
+            continue
+        line, message, is_message = record
+        try:
+            decoded = maker.types.of(message).decode(message, latest_us, ())
+            for _, problem in decoded.refused:
+                raise problem
+        except BadData as problem:
+            yield Refusal(line, str(problem))
+            continue
+        if decoded.skipped:
+            yield Skipped(decoded.skipped)
+        events = tuple(sensor_event(*event[:5]) for event in decoded.events)
+        if is_message and events:
+            yield Original(identified(message, events), events)
+        elif not is_message:
+            yield from events
+
+
+def _missing(value: Value, names: Sequence[str]) -> str | None:
+    """Returns the first column that a value is read from if all its sources are columns, and the file has none."""
+    columns = []
+    for source in value:
+        paths = source.paths
+        if not paths:
+            return None
+        first = paths[0]
+        if first.root is not Root.MESSAGE or not isinstance(first.steps[0], Field):
+            return None
+        columns.append(first.steps[0].name)
+    return columns[0] if columns and not set(columns) & set(names) else None
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case BadValue():
+            raise Malformed(f"a value {value.problem}")
+        case datetime():
+            return value.isoformat(timespec="microseconds")
+        case date() | time():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case _:
+            raise TypeError(f"a {type(value).__name__} is no value of JSON")
