@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
-from pipeline.core.events import Event, encoding_of, parse, shown, valid_event, validate
+from pipeline.core.events import Event, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import parse_mapping
 from pipeline.core.mapping.mapper import Mapper, envelope_conditions
 from pipeline.core.mapping.model import MappingError
-from pipeline.core.mapping.plain import parse_plain
+from pipeline.core.mapping.payloads import parse_payload
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refusals import RefusedMessage
@@ -207,7 +205,7 @@ class Mapped:
         """Returns what the payload of a message contains, and what maps it. Raises BadData."""
         if self._last is None or self._last[0] is not message:
             mapper = self._mapper(message)
-            self._last = message, (_parsed(mapper, message), mapper)
+            self._last = message, (parse_payload(mapper, message), mapper)
         return self._last[1]
 
     def _mapper(self, message: Message) -> Mapper:
@@ -241,22 +239,6 @@ class Mapped:
         mapper = Mapper(self.mapping, Descriptors(descriptors), strict=strict)
         self._mappers[revision] = mapper
         return mapper
-
-
-def _parsed(mapper: Mapper, message: Message) -> Any:
-    """Returns what the payload contains. Raises BadData."""
-    if mapper.message_class is None:
-        return parse_plain(message.data, "the message")
-    parsed = mapper.message_class()
-    name = parsed.DESCRIPTOR.full_name
-    try:
-        if encoding_of(message) == "JSON":
-            json_format.Parse(message.data, parsed, descriptor_pool=mapper.pool)
-        else:
-            parsed.ParseFromString(message.data)
-    except (DecodeError, json_format.ParseError, UnicodeDecodeError) as error:
-        raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
-    return parsed
 
 
 def _first_of(problems: Sequence[BadData]) -> BadData:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.events import shown
+from pipeline.core.numbers import exact_float
 from pipeline.core.reasons import BadData, Reason
 
 _MAX_DEPTH = 100  # of a Struct
@@ -40,11 +41,30 @@ def plain_value(value: Any, depth: int = 0) -> Any:
             return getattr(value, kind)
 
 
-def parse_plain(data: str | bytes, where: str) -> Any:
-    """Parses JSON to Python's values, integers exactly. Raises BadData."""
+class ExactInteger(int):
+    """An integer that raises BadData if it would be rounded to become a double."""
+
+    def __float__(self) -> float:
+        number = exact_float(int(self))
+        if number is None:
+            raise BadData(Reason.INEXACT_INTEGER, f"{shown(str(self))} is an integer that a double can't hold exactly")
+        return number
+
+
+def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
+    """Parses JSON to Python's values, integers exactly.
+
+    Args:
+        data: in UTF-8.
+        where: it is, for messages.
+        exact: whether integers are :class:`ExactInteger`.
+
+    Raises:
+        BadData: it is not JSON.
+    """
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = _JSON.decode(text)
+        value = (_EXACT_JSON if exact else _JSON).decode(text)
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -75,7 +95,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+def _exact_integer(text: str) -> int | float:
+    number = _integer(text)
+    return ExactInteger(number) if isinstance(number, int) else number
+
+
 _JSON = json.JSONDecoder(parse_int=_integer, parse_constant=_constant, object_pairs_hook=_members)
+_EXACT_JSON = json.JSONDecoder(parse_int=_exact_integer, parse_constant=_constant, object_pairs_hook=_members)
 
 
 def member(name: str) -> Getter:
