@@ -14,6 +14,7 @@ from pipeline.core.events import (
     MAX_METADATA_BYTES,
     MAX_READINGS,
     BadData,
+    Reason,
     sensor_event,
     shown,
     validate,
@@ -45,7 +46,11 @@ class FileColumns(NamedTuple):
 
 
 class Malformed(Exception):
-    """A record that can't be read. ``str()`` is the reason."""
+    """A record that can't be read. ``str()`` is the problem, ``reason`` that of its dead letter."""
+
+    def __init__(self, problem: str, reason: Reason = Reason.UNPARSEABLE) -> None:
+        super().__init__(problem)
+        self.reason = reason
 
 
 class InvalidEvent(BadData):
@@ -196,7 +201,8 @@ def parse_reading(name: str, text: str) -> float | None:
 
 def inexact(name: str, digits: str) -> Malformed:
     """Returns the reason to refuse an integer as a reading."""
-    return Malformed(f"{shown(name)} {shown(digits)} is an integer that a double can't hold exactly")
+    problem = f"{shown(name)} {shown(digits)} is an integer that a double can't hold exactly"
+    return Malformed(problem, Reason.INEXACT_INTEGER)
 
 
 def _is_plain(text: str) -> bool:

@@ -44,6 +44,7 @@ time = "at"
 readings = { "*" = "data.*" }
 metadata = { line = "line" }
 """
+SOURCE = {"source": "gateway"}
 SCHEMA = parse_schema("key = '{metadata.line}#{sensor_id}#{reverse_us}'\nlayout = 'wide'\n")
 
 
@@ -57,10 +58,8 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(b"".join(bytes([len(payload)]) + payload for payload in payloads))
     (tmp_path / "b.ndjson").write_bytes(b"\n".join(lines))
     messages = [PubsubMessage(payload, {"message_type": report.name}) for payload in payloads]
-    # Without the match, by which a job would take all JSON: a line that is no JSON would be of an unknown type.
-    as_json = Mapped("gateway.toml", "".join(line for line in GATEWAY.splitlines(True) if "match" not in line))
-    messages += [PubsubMessage(line, {"message_type": "json"}) for line in lines]
-    decoder = Decoder("DecodeMessages", HOUR, [SCHEMA], MessageTypes([report, as_json]))
+    messages += [PubsubMessage(line, SOURCE | {"message_type": "json"}) for line in lines]
+    decoder = Decoder("DecodeMessages", HOUR, [SCHEMA], MessageTypes([report, gateway]))
     decoder.start()
     events, letters = [], []
     for message in messages:
@@ -71,9 +70,9 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     expected = sorted(row for event in events for row in SCHEMA.rows(event))
     expected_letters = sorted((one.data, one.attributes["dead_letter_reason"]) for one in letters)
     assert [reason for _, reason in expected_letters] == [
-        "MISSING_KEY_FIELD", "UNPARSEABLE", "MISSING_KEY_FIELD", "INVALID_KEY_FIELD"]  # fmt: skip
+        "MISSING_KEY_FIELD", "UNKNOWN_MESSAGE_TYPE", "MISSING_KEY_FIELD", "INVALID_KEY_FIELD"]  # fmt: skip
 
-    maker = MappedMaker([report, gateway])  # Beam pickles it
+    maker = MappedMaker([report, gateway], attributes=SOURCE)  # Beam pickles it
     with TestPipeline() as pipeline:
         read = pipeline | ReadFiles([str(tmp_path / "a.pb"), str(tmp_path / "b.ndjson")], maker)
         decode = DecodeMessages(HOUR, [SCHEMA], lambda: NOW_US / 1e6, maker.types)
