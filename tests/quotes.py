@@ -6,17 +6,21 @@ A page marks such a block with ``<!-- quoted: NAME -->`` and ``<!-- end -->``.
 import re
 import textwrap
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.events import sensor_event
+from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.outgoing import message_of
 from pipeline.core.times import parse_time
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
+from tests.core.mapping.protos import descriptor_set
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("templates/*.md")])
@@ -43,8 +47,29 @@ def _message() -> str:
     return _fenced("\n".join([*attributes, data]))
 
 
+def _mapping_try() -> str:
+    """Returns what ``mapping try`` prints for a message of the page's protobuf type."""
+    page = (ROOT / "docs/mappings.md").read_text()
+    (definition,) = re.findall(r"^```proto\n.*?\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    mapping = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[1]
+    types = descriptor_set(definition)
+    probes = [{"serial": 0xBEEF, "at": 1_771_324_201, "centi_celsius": -705}, {"serial": 1, "humidity": 61}]
+    message = Descriptors(types).message_class("acme.v1.Report")(
+        site="roof", sent={"seconds": 1_771_324_200}, probes=probes
+    )
+    with TemporaryDirectory() as folder, chdir(folder):
+        for name, content in (
+            ("types.binpb", types), ("report.toml", mapping.encode()), ("payload.bin", message.SerializeToString()),
+        ):  # fmt: skip
+            Path(name).write_bytes(content)
+        arguments = ["payload.bin", "--message-mapping", "report.toml", "--message-descriptors", "types.binpb"]
+        output = CliRunner().invoke(main, ["mapping", "try", *arguments]).stdout
+    return _fenced("\n".join(line.rstrip() for line in output.strip().splitlines()))
+
+
 QUOTES: dict[str, Callable[[], str]] = {
     "commands": _commands,
+    "mapping_try": _mapping_try,
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
     "sizes": lambda: _fenced("\n".join(sizes.lines())),

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import json_format
 
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.model import JSON
 from pipeline.core.message_types import Decoded, Mapped
 from pipeline.core.messages import Message
 from pipeline.core.times import format_time, parse_time
@@ -172,6 +172,6 @@ def test_the_rows_of_the_export():
     (table,) = blocks(CSV, "csv")
     data, layout = table.encode("cp1252"), mapped.mapping.csv
     rows = list(csv.DictReader(io.StringIO(data.decode(layout.encoding)), delimiter=layout.delimiter))
-    results = [decoded(mapped, encoded(mapped, row)) for row in rows]
+    results = [decoded(mapped, encoded(mapped, {name: cell or None for name, cell in row.items()})) for row in rows]
     assert [event for result in results for event in events_of(result)] == listed(blocks(CSV, "json")[0])
     assert [result.skipped for result in results] == [0, 1, 0]

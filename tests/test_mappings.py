@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping import document, paths, plan, resolve
 from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.message_types import Mapped, Schema
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
 from pipeline.formats.files import FileColumns, open_records
 from tests.core.mapping.protos import descriptor_set
@@ -86,7 +86,7 @@ def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
 
 
 def test_every_mapping_of_the_page_is_tried():
-    """The tests below try the six mappings of these sections."""
+    """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
         "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1, "Files": 1,
     }  # fmt: skip
@@ -413,6 +413,7 @@ def test_elements_of_one_event():
     message["currents"].append({"i": 4})
     assert read(text, message).reasons == [Reason.NAME_COLLISION]
     assert read(text, {"voltages": [{}]}) == Result([], [], [], 1)
+    assert read(text, {"voltages": []}).events == []
     text = f'each = "{levels[1]}"\n{HEAD}readings."*" = {{ path = ".v", name = "resources[].metrics[].name" }}'
     points = {"resources": [{"metrics": [{"name": "a", "points": [{"v": 1}]}, {"name": "b", "points": [{"v": 2}]}]}]}
     assert read(text, points).events == [event("s", T, {"a": 1, "b": 2})]
@@ -435,6 +436,7 @@ def test_reasons():
     """Each reason of the table has its cause."""
     simple = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\n'
     point = {"id": "s", "at": NOW, "v": 1}
+    in_ms = simple.replace('"at"', '{ path = "at", unit = "ms" }') + 'v = "v"'
     local = simple.replace('"at"', '{ path = "at", time_zone = "Europe/Amsterdam" }')
     schema = Schema("projects/p/schemas/s", {"r1": descriptor_set("message M { int32 v = 1; }")}, lambda _: None)
     of_schema = 'message = "M"\nsensor = { constant = "s" }\ntime = "$publish_time"\nreadings.v = "v"'
@@ -447,6 +449,8 @@ def test_reasons():
         ("INVALID_EVENT_TIME", read(simple + 'v = "v"', point | {"at": "noon"})),
         ("INVALID_EVENT_TIME", read(simple + 'v = "v"', point | {"at": 1})),
         ("INVALID_EVENT_TIME", read(local + 'v = "v"', point | {"at": "2026-03-29 02:30"})),
+        ("EVENT_TIME_TOO_EARLY", read(in_ms, point | {"at": T})),
+        ("EVENT_TIME_IN_FUTURE", read(in_ms, point | {"at": T * 1_000_000})),
         ("NOT_A_NUMBER", read(simple + 'v = "v"', point | {"v": "warm"})),
         ("NOT_A_NUMBER", read(simple + 'v = { path = "v", signed = 8 }', point | {"v": 300})),
         ("INEXACT_INTEGER", read(simple + 'v = "v"', point | {"v": (1 << 53) + 1})),
@@ -478,6 +482,7 @@ def test_limits():
         (document.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
         (plan.MAX_ELEMENTS, "elements"),
+        (plan.MAX_VALUES, "values"),
         (paths.MAX_PATH, "characters"),
         (paths.MAX_STEPS, "steps"),
         (resolve.MAX_WAYS, "fields of `oneof`s"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.events import BadData, Reason
 from pipeline.core.message_types import Decoded, DecoderFunction
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
 from tests.templates.dockerfile import DOCKERFILE, ROOT
 

@@ -18,8 +18,9 @@ from pipeline.cloud.publisher import Publisher
 from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import BadData, Event, Reason, decode, sensor_event
+from pipeline.core.events import Event, decode, sensor_event
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import from_datetime, parse_time
 from tests.cloud.test_reader import write

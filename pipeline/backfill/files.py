@@ -21,9 +21,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.cloud.errors import ServerProblem
 from pipeline.core.dead_letter_records import Replay
 from pipeline.core.dead_letters import dead_letter
-from pipeline.core.events import BadData
 from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.reasons import BadData
 from pipeline.formats.files import (
     Maker,
     MappedRecord,

@@ -75,7 +75,7 @@ def check_attributes(attributes: dict[str, str], mapped: Sequence["Mapped"]) -> 
 @contextmanager
 def mapping_problems() -> Iterator[None]:
     """Turns a MappingError in the block into the one line that the command ends with."""
-    from pipeline.core.mapping.document import MappingError
+    from pipeline.core.mapping.model import MappingError
 
     try:
         yield

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from pipeline.cloud.names import is_schema_path
 from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
-from pipeline.core.mapping.document import JSON, MAX_MAPPING_BYTES, MappingError
+from pipeline.core.mapping.document import MAX_MAPPING_BYTES
+from pipeline.core.mapping.model import JSON, MappingError
 from pipeline.core.message_types import Mapped, Schema
 
 _OBJECT = re.compile(r"gs://([^/\s]+)/(\S.*)")

@@ -14,7 +14,7 @@ from google.pubsub_v1.types import Schema as Revision
 from google.pubsub_v1.types import SchemaView
 
 from pipeline.cloud.errors import explained
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.message_types import Schema
 
 # Whoever publishes decides on the attribute of a message that was replayed, so what it names may be anything.

@@ -18,10 +18,11 @@ from pipeline.core.dead_letters import (
     replay_of,
     replays_of,
 )
-from pipeline.core.events import LATEST_US, BadData, Reason, decode, sensor_event
+from pipeline.core.events import LATEST_US, decode, sensor_event
 from pipeline.core.json_events import parse_json
 from pipeline.core.messages import ENCODING, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refused_rows import ROW_REFUSED
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time, from_datetime, parse_time

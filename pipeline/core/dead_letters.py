@@ -25,7 +25,6 @@ import re
 from collections.abc import Callable, Mapping, Set
 from datetime import datetime
 
-from pipeline.core.events import BadData
 from pipeline.core.messages import (
     ENCODING,
     EVENT_ID,
@@ -36,6 +35,7 @@ from pipeline.core.messages import (
     Message,
 )
 from pipeline.core.outgoing import event_time_of
+from pipeline.core.reasons import BadData
 from pipeline.core.times import format_time, from_datetime, parse_time, to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

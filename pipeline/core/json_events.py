@@ -55,7 +55,8 @@ def parse_json(data: bytes, into: SensorEvent | SensorEventBatch) -> None:
             try:
                 _fill_event(into.events.add(), event)
             except ValueError as error:
-                raise type(error)(f"{name}[{index}]: {error}") from None
+                raised = InexactInteger if isinstance(error, InexactInteger) else ValueError
+                raise raised(f"{name}[{index}]: {error}") from None
 
 
 def _fill_event(event: SensorEvent, document: Any) -> None:
@@ -106,6 +107,8 @@ def _number(value: Any, name: str) -> float:
         if not _NUMBER.fullmatch(value):
             raise ValueError(f"{shown(name)} is {shown(value)}, not a number")
         value = _integer(value) if value.lstrip("-").isdecimal() else float(value)
+    if type(value) is _Inexact:
+        raise InexactInteger(f"{shown(name)} is {shown(value)}, an integer that a double can't hold exactly")
     if type(value) is not float:
         raise _wrong_type(name, value, "a number")
     if math.isinf(value):
@@ -131,14 +134,19 @@ def _fill_time(timestamp: Timestamp, text: str) -> None:
 
 
 def _wrong_type(name: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{shown(name)} is {_KINDS.get(type(value), 'null')}, not {expected}")
+    kind = "a number" if type(value) is _Inexact else _KINDS.get(type(value), "null")
+    return ValueError(f"{shown(name)} is {kind}, not {expected}")
 
 
-def _integer(text: str) -> float:
+class _Inexact(str):
+    """The digits of an integer that a double cannot hold exactly."""
+
+    __slots__ = ()
+
+
+def _integer(text: str) -> "float | _Inexact":
     number = exact_float_of(text)
-    if number is None:
-        raise InexactInteger(f"{shown(text)} is an integer that a double can't hold exactly")
-    return number
+    return _Inexact(text) if number is None else number
 
 
 def _refuse_constant(text: str) -> NoReturn:

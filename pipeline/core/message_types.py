@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pipeline.core.dead_letters import RENAMED_REVISION, event_alone
-from pipeline.core.events import BadData, Event, Reason, encoding_of, parse, shown, valid_event, validate
+from pipeline.core.events import Event, parse, shown, valid_event, validate
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import MappingError, parse_mapping
-from pipeline.core.mapping.mapper import Mapper
-from pipeline.core.mapping.nodes import parse_plain
+from pipeline.core.mapping.document import parse_mapping
+from pipeline.core.mapping.mapper import Mapper, envelope_conditions
+from pipeline.core.mapping.model import MappingError
+from pipeline.core.mapping.payloads import parse_payload
 from pipeline.core.messages import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refusals import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
@@ -146,6 +146,10 @@ class Mapped:
     def __post_init__(self) -> None:
         self.mapping = parse_mapping(self.text)
         self.name = self.mapping.message
+        self._on_envelope, self._only_envelope = envelope_conditions(self.mapping)
+        self._last: tuple[Message, tuple[Any, Mapper]] | None = (
+            None  # what a message was parsed to, to match and to map
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Mapped, (self.file, self.text, self.descriptors)
@@ -167,6 +171,11 @@ class Mapped:
         if self.mapping.match is None:
             message_type = message.attributes.get(MESSAGE_TYPE)
             return message_type == self.name or (self.mapping.unmarked and not message_type)
+        # What its attributes say it is, it is, even if it can't be parsed: then it is refused as such.
+        if not all(holds([message, None]) for holds in self._on_envelope):
+            return False
+        if self._only_envelope:
+            return True
         try:
             root, mapper = self.parse(message)
             return mapper.matches([message, root])
@@ -193,8 +202,10 @@ class Mapped:
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
         """Returns what the payload of a message contains, and what maps it. Raises BadData."""
-        mapper = self._mapper(message)
-        return _parsed(mapper, message), mapper
+        if self._last is None or self._last[0] is not message:
+            mapper = self._mapper(message)
+            self._last = message, (parse_payload(mapper, message), mapper)
+        return self._last[1]
 
     def _mapper(self, message: Message) -> Mapper:
         if not isinstance(self.descriptors, Schema):
@@ -227,22 +238,6 @@ class Mapped:
         mapper = Mapper(self.mapping, Descriptors(descriptors), strict=strict)
         self._mappers[revision] = mapper
         return mapper
-
-
-def _parsed(mapper: Mapper, message: Message) -> Any:
-    """Returns what the payload contains. Raises BadData."""
-    if mapper.message_class is None:
-        return parse_plain(message.data, "the message")
-    parsed = mapper.message_class()
-    name = parsed.DESCRIPTOR.full_name
-    try:
-        if encoding_of(message) == "JSON":
-            json_format.Parse(message.data, parsed, descriptor_pool=mapper.pool)
-        else:
-            parsed.ParseFromString(message.data)
-    except (DecodeError, json_format.ParseError, UnicodeDecodeError) as error:
-        raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
-    return parsed
 
 
 def _first_of(problems: Sequence[BadData]) -> BadData:

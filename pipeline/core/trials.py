@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from pipeline.core.events import BadData, Event, parse
+from pipeline.core.events import Event, parse
 from pipeline.core.message_types import Mapped, MessageType, MessageTypes
 from pipeline.core.messages import MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData
 from pipeline.core.times import format_time
 
 

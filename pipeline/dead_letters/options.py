@@ -16,7 +16,7 @@ from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.names import subscription_path
 from pipeline.core.dead_letter_records import DeadLetter, Selection
 from pipeline.core.durations import format_duration, parse_duration
-from pipeline.core.events import Reason
+from pipeline.core.reasons import Reason
 from pipeline.core.trials import Trials
 
 _PAGE = 1000

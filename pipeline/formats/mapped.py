@@ -16,12 +16,13 @@ from uuid import UUID
 
 from pipeline.core.dead_letter_records import Replay
 from pipeline.core.dead_letters import REPLAYS
-from pipeline.core.events import BadData, sensor_event, shown
-from pipeline.core.mapping.document import JSON, CsvFormat, Value
+from pipeline.core.events import sensor_event, shown
+from pipeline.core.mapping.model import JSON, CsvFormat, Value
 from pipeline.core.mapping.paths import Field, Root
 from pipeline.core.message_types import Mapped, MessageTypes
 from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.outgoing import identified
+from pipeline.core.reasons import BadData
 from pipeline.core.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
 from pipeline.formats.mappings import BadValue

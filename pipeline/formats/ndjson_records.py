@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from pipeline.core.dead_letter_records import LETTER_COLUMNS, Replay, replay_of_json
-from pipeline.core.events import BadData
 from pipeline.core.json_events import parse_json
+from pipeline.core.reasons import BadData
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import NumberText, event_of

@@ -13,13 +13,12 @@ from pipeline.core.events import (
     MAX_METADATA,
     MAX_METADATA_BYTES,
     MAX_READINGS,
-    BadData,
-    Reason,
     sensor_event,
     shown,
     validate,
 )
 from pipeline.core.numbers import MAX_EXACT, exact_float_of
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

@@ -16,7 +16,7 @@ from pipeline.cloud.message_files import load_message_types
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_job, record_losses, retention_of
 from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.message_types import DecoderFunction, MessageTypes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import Policy, format_policy, same_policy

@@ -13,15 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.dead_letters import RENAMED_ENCODING
-from pipeline.core.events import (
-    MAX_METADATA,
-    MAX_METADATA_BYTES,
-    MAX_READINGS,
-    Reason,
-    sensor_event,
-)
+from pipeline.core.events import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, sensor_event
 from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.reasons import Reason
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_SENSORS = 100_000  # 5 KiB each, and each has an event in transit

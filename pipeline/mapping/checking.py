@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pipeline.cloud.message_files import DescriptorFile, parse_mapping_file, with_type
 from pipeline.core.mapping.check import Report, check
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON, MappingError
+from pipeline.core.mapping.model import JSON, MappingError
 from pipeline.core.message_types import Mapped
 
 

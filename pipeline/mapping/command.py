@@ -57,7 +57,7 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     left out. FILE is local or in a bucket (gs://…).
     """
     from pipeline.cloud.message_files import check_distinct, load_descriptors
-    from pipeline.core.mapping.document import MappingError
+    from pipeline.core.mapping.model import MappingError
     from pipeline.mapping.checking import checked
 
     with mapping_problems():

@@ -15,7 +15,8 @@ from pipeline.core.aggregates import (
     parse_statistic,
     split_qualifier,
 )
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, sensor_event, shown, validate
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, Event, sensor_event, shown, validate
+from pipeline.core.reasons import BadData
 from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, KeyRange, Row, after_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier

@@ -14,9 +14,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.dead_letters import dead_letter, replays_of, returns_too_often
-from pipeline.core.events import BadData, Event, Reason, shown
+from pipeline.core.events import Event, shown
 from pipeline.core.message_types import Decoded, MessageTypes
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.times import to_datetime
 from pipeline.transforms import metrics

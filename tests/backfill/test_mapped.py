@@ -70,7 +70,7 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     expected = sorted(row for event in events for row in SCHEMA.rows(event))
     expected_letters = sorted((one.data, one.attributes["dead_letter_reason"]) for one in letters)
     assert [reason for _, reason in expected_letters] == [
-        "MISSING_KEY_FIELD", "UNKNOWN_MESSAGE_TYPE", "MISSING_KEY_FIELD", "INVALID_KEY_FIELD"]  # fmt: skip
+        "MISSING_KEY_FIELD", "UNPARSEABLE", "MISSING_KEY_FIELD", "INVALID_KEY_FIELD"]  # fmt: skip
 
     maker = MappedMaker([report, gateway], attributes=SOURCE)  # Beam pickles it
     with TestPipeline() as pipeline:

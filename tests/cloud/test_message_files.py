@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.message_files import load_message_types
 from pipeline.cloud.problems import ServerProblem
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from tests.core.mapping.protos import descriptor_set
 from tests.job.google_cloud import BUCKET, running_storage
 

@@ -14,11 +14,11 @@ from pipeline.cloud.message_files import load_message_types
 from pipeline.cloud.message_schemas import RevisionFetcher, compiled, load_schema
 from pipeline.cloud.names import is_schema_path
 from pipeline.cloud.problems import ServerProblem
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.message_types import Mapped
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from tests.cloud.schemas import PATH, serving_schemas
 
 FIRST = """

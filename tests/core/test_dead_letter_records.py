@@ -18,9 +18,10 @@ from pipeline.core.dead_letter_records import (
     replay_of_json,
 )
 from pipeline.core.dead_letters import REPLAYS, dead_letter, replay_of
-from pipeline.core.events import BadData, Reason, decode, sensor_event
+from pipeline.core.events import decode, sensor_event
 from pipeline.core.message_types import Mapped
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.text import json_line
 from pipeline.core.times import from_datetime
 from pipeline.core.trials import Trials

@@ -24,8 +24,9 @@ from pipeline.core.dead_letters import (
     replays_of,
     returns_too_often,
 )
-from pipeline.core.events import BadData, Reason, decode, sensor_event
+from pipeline.core.events import decode, sensor_event
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.refused_rows import RefusedRow, refused_row_letter
 from pipeline.core.times import format_time, from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch

@@ -16,9 +16,7 @@ from pipeline.core import events
 from pipeline.core.events import (
     EARLIEST_US,
     LATEST_US,
-    BadData,
     Event,
-    Reason,
     checked_sensor_id,
     decode,
     deserialized,
@@ -27,6 +25,7 @@ from pipeline.core.events import (
     validate,
 )
 from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 NOW_US = 1_771_324_200_000_000

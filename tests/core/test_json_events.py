@@ -10,9 +10,10 @@ from google.protobuf import json_format
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.events import BadData, Reason, decode, sensor_event, validate
+from pipeline.core.events import decode, sensor_event, validate
 from pipeline.core.json_events import parse_json
 from pipeline.core.messages import BATCH_TYPE, ENCODING, MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 FAR = 2**62

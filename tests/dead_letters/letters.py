@@ -10,8 +10,9 @@ from pipeline.cli.root import main
 from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.publisher import Publisher
 from pipeline.core.dead_letters import dead_letter, event_alone
-from pipeline.core.events import BadData, Reason, decode, sensor_event, validate
+from pipeline.core.events import decode, sensor_event, validate
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
 from tests.cloud.pubsub import Inbox
 

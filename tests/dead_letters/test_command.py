@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from pipeline.cli.root import main
 from pipeline.cloud.subscriber import subscriber_client
 from pipeline.core.dead_letters import dead_letter
-from pipeline.core.events import BadData, Reason, sensor_event
+from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from tests.cloud.pubsub import Inbox
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
 from tests.waiting import eventually

@@ -18,9 +18,10 @@ from pipeline.cli.root import main
 from pipeline.cloud.backlog import Backlog
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.events import Reason, decode, sensor_event
+from pipeline.core.events import decode, sensor_event
 from pipeline.core.messages import ENCODING, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.reasons import Reason
 from tests.cloud.pubsub import Inbox
 from tests.dead_letters.letters import T, command, of_sensor, publish, refused, waiting
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.dead_letter_records import DeadLetter, letter_json
 from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.message_types import Mapped
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
 from pipeline.core.trials import Trials

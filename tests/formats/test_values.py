@@ -1,6 +1,7 @@
 import pytest
 
-from pipeline.core.events import EARLIEST_US, BadData, Reason
+from pipeline.core.events import EARLIEST_US
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import parse_time
 from pipeline.formats.values import Malformed, check_encoding, parse_number
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker

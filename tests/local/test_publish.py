@@ -22,8 +22,9 @@ from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.core.dead_letter_records import DeadLetter, letter_json
 from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import BadData, Event, Reason, decode, sensor_event, validate
+from pipeline.core.events import Event, decode, sensor_event, validate
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
 from pipeline.core.times import format_time, parse_time

@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 from pipeline.cli.root import main
 from pipeline.cloud.publisher import Publisher
 from pipeline.core.dead_letters import dead_letter
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.messages import ENCODING, MESSAGE_TYPE, Message
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import to_datetime
 from tests.cloud.pubsub import Inbox
 from tests.core.mapping.protos import descriptor_set

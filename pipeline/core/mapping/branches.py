@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.core.mapping.document import Mapping, MappingError
+from pipeline.core.mapping.model import Mapping, MappingError
 from pipeline.core.mapping.nodes import Getter, Node
 from pipeline.core.mapping.paths import Current, Path, PathError, Root, Step
-from pipeline.core.mapping.resolve import Names, Resolver
+from pipeline.core.mapping.resolve import Resolver
+from pipeline.core.mapping.stars import Names
 
 
 class Branch(NamedTuple):

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from pipeline.core.mapping.compiler import Use
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON, Entry, Mapping, Source, Value
 from pipeline.core.mapping.leaves import ENTRY, MANY, Place, places
 from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.model import JSON, Entry, Mapping, Source, Value
 from pipeline.core.mapping.nodes import KeyAndValue, Plain
 from pipeline.core.mapping.paths import Current, Field, Path, Placeholder, Root, Star
-from pipeline.core.mapping.resolve import Names
+from pipeline.core.mapping.stars import Names
 
 _CONDITIONS = ("match", "skip_if", "skip_unless")
 

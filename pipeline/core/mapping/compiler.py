@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from pipeline.core.mapping import nodes
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
-from pipeline.core.mapping.document import Condition, Entry, Mapping, MappingError, Source, Value
+from pipeline.core.mapping.model import Condition, Entry, Mapping, MappingError, Source, Value
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, Record
 from pipeline.core.mapping.paths import Extreme, Field, Index, Lookup, Path, PathError, Root, Star, Step
 from pipeline.core.mapping.plan import Plan, written
-from pipeline.core.mapping.resolve import Items, Names, Resolver, leaves_out_none
+from pipeline.core.mapping.resolve import Resolver
 from pipeline.core.mapping.scope import (
     ENVELOPE,
     ROOT,
@@ -27,14 +27,10 @@ from pipeline.core.mapping.scope import (
     negated,
     publish_time,
 )
-from pipeline.core.mapping.values import (
-    formatted,
-    number_of,
-    star_number_of,
-    star_text_of,
-    text_of,
-    time_of,
-)
+from pipeline.core.mapping.stars import Items, Names, leaves_out_none
+from pipeline.core.mapping.text_values import formatted, star_text_of, text_of
+from pipeline.core.mapping.times import time_of
+from pipeline.core.mapping.values import number_of, star_number_of
 from pipeline.core.mapping.writers import fixed, labelled, starred, whole
 from pipeline.core.messages import Message
 

@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.mapping.document import Condition, MappingError
+from pipeline.core.mapping.model import Condition, MappingError
 from pipeline.core.mapping.nodes import Leaf, Node, Plain
-from pipeline.core.mapping.values import as_in, leaf_text, plainly
+from pipeline.core.mapping.nulls import as_in
+from pipeline.core.mapping.texts import leaf_text, plainly
 
 
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:

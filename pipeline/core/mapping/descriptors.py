@@ -18,7 +18,7 @@ from google.protobuf import (
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 
 MAX_DESCRIPTOR_BYTES = 16 << 20
 

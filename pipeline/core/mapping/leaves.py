@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.model import JSON
 from pipeline.core.mapping.nodes import Entries, Many, Node, Plain, Record, node_of
 
 MANY, ENTRY = "[]", "{}"

@@ -10,12 +10,15 @@ from typing import Any
 
 from pipeline.core.mapping.branches import Branch, branches_of
 from pipeline.core.mapping.compiler import Compiler
+from pipeline.core.mapping.contents import check_contents
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON, Mapping, MappingError
+from pipeline.core.mapping.model import JSON, Mapping, MappingError
 from pipeline.core.mapping.nodes import Node, Plain, Record
+from pipeline.core.mapping.paths import Root
 from pipeline.core.mapping.plan import Mapped, Run
-from pipeline.core.mapping.resolve import Names, Resolver
-from pipeline.core.mapping.scope import Scope
+from pipeline.core.mapping.resolve import Resolver
+from pipeline.core.mapping.scope import Scope, ScopeGetter
+from pipeline.core.mapping.stars import Names
 from pipeline.core.messages import Message
 
 
@@ -43,6 +46,8 @@ class Mapper:
         self.pool = types.pool
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
+        if strict and self.message_class:
+            check_contents(mapping.types, self.message_class.DESCRIPTOR, types)
         resolver = Resolver(types, mapping.types)
         self.branches = branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
@@ -80,6 +85,14 @@ class Mapper:
         for plan in self._plans:
             plan.run(run, [message, root])
         return run.result(self.mapping, self._branches)
+
+
+def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:
+    """Returns the conditions of ``match`` on what Pub/Sub adds to a message, and whether there are no others."""
+    conditions = [one for one in mapping.match or () if one.path.root in (Root.ATTRIBUTE, Root.ENVELOPE)]
+    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([Plain()], [], ()), ())
+    found = compiler.conditions_of("match", conditions, strict=True)
+    return found, len(conditions) == len(mapping.match or ())
 
 
 def _compiled(mapping: Mapping, resolver: Resolver, branch: Branch, named: frozenset[Names]) -> Compiler:

@@ -4,9 +4,6 @@ A getter takes a value and returns what a step leads to, or None if that is not 
 merged: an unset message reads as an empty one, so only the last message of a path needs to be asked whether it is set.
 """
 
-import json
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter, itemgetter
@@ -16,9 +13,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from pipeline.core.events import BadData, Reason, shown
-
-Getter = Callable[[Any], Any]
+from pipeline.core.mapping.plain import Getter as Getter
+from pipeline.core.mapping.plain import parse_plain, plain_list, plain_struct, plain_value
+from pipeline.core.reasons import BadData, Reason
 
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: 32,
@@ -31,7 +28,6 @@ _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
 )
-_MAX_DEPTH = 100  # of a Struct
 
 
 @dataclass(frozen=True)
@@ -257,11 +253,11 @@ def _content(message: Descriptor | None) -> Getter:
         return attrgetter("value")
     match message.full_name:
         case "google.protobuf.Struct":
-            return _of_last(_plain_struct)
+            return _of_last(plain_struct)
         case "google.protobuf.Value":
-            return _of_last(_plain_value)
+            return _of_last(plain_value)
         case "google.protobuf.ListValue":
-            return _of_last(_plain_list)
+            return _of_last(plain_list)
     return itself
 
 
@@ -275,29 +271,6 @@ def _of_last(convert: Getter) -> Getter:
         return last[1]
 
     return get
-
-
-def _plain_struct(struct: Any, depth: int = 0) -> dict[str, Any]:
-    return {key: _plain_value(value, depth) for key, value in struct.fields.items()}
-
-
-def _plain_list(values: Any, depth: int = 0) -> list[Any]:
-    return [_plain_value(value, depth) for value in values.values]
-
-
-def _plain_value(value: Any, depth: int = 0) -> Any:
-    if depth > _MAX_DEPTH:
-        raise BadData(Reason.UNPARSEABLE, f"a Struct is nested more than {_MAX_DEPTH} levels deep")
-    kind = value.WhichOneof("kind")
-    match kind:
-        case None | "null_value":
-            return None
-        case "struct_value":
-            return _plain_struct(value.struct_value, depth + 1)
-        case "list_value":
-            return _plain_list(value.list_value, depth + 1)
-        case _:
-            return getattr(value, kind)
 
 
 def embedded(message: type[Message], where: str) -> Getter:
@@ -346,56 +319,6 @@ def _of_equal(convert: Getter) -> Getter:
     return get
 
 
-def parse_plain(data: str | bytes, where: str) -> Any:
-    """Parses JSON to Python's values, integers exactly. Raises BadData."""
-    try:
-        text = data if isinstance(data, str) else data.decode()
-        value = _JSON.decode(text)
-        if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except RecursionError:
-        raise BadData(Reason.UNPARSEABLE, f"{where} is nested too deeply") from None
-    except ValueError as error:  # also of text that is not UTF-8
-        raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {' '.join(str(error).split())}") from None
-
-
-def _integer(text: str) -> int | float:
-    # Python refuses integers of thousands of digits; none of them fits a double.
-    return int(text) if len(text) < 400 else float(text)
-
-
-def _constant(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{shown(twice)} appears twice")
-    return members
-
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_JSON = json.JSONDecoder(parse_int=_integer, parse_constant=_constant, object_pairs_hook=_members)
-
-
-def member(name: str) -> Getter:
-    """Returns the getter of a key of an object, or of an element of an array by its number."""
-    number = int(name) if name.isascii() and name.isdecimal() and len(name) < 7 else None
-
-    def get(value: Any) -> Any:
-        if type(value) is dict:
-            return value.get(name)
-        if type(value) is list and number is not None and number < len(value):
-            return value[number]
-        return None
-
-    return get
-
-
 def entry(key: Any, content: Getter) -> Getter:
     """Returns the getter of an entry of a map. Reading a missing entry of a map of messages would create it."""
     return lambda container: content(container[key]) if key in container else None
@@ -412,25 +335,6 @@ def entries(container: Any) -> list[tuple[Any, Any]]:
 def element(position: int, content: Getter) -> Getter:
     """Returns the getter of an element of a repeated field by its position."""
     return lambda items: content(items[position]) if -len(items) <= position < len(items) else None
-
-
-def plain_element(position: int) -> Getter:
-    """Returns the getter of an element of an array by its position; None for what is not an array."""
-    return lambda items: items[position] if type(items) is list and -len(items) <= position < len(items) else None
-
-
-def plain_elements(value: Any) -> list[Any]:
-    """Returns the elements of an array, or the members of an object as objects with ``key`` and ``value``.
-
-    Null has none. Raises BadData for anything else.
-    """
-    if value is None:
-        return []
-    if type(value) is list:
-        return value
-    if type(value) is dict:
-        return [{"key": key, "value": member} for key, member in value.items()]
-    raise BadData(Reason.UNPARSEABLE, f"{shown(str(value))} is neither an array nor an object")
 
 
 KEY, VALUE = itemgetter(0), itemgetter(1)

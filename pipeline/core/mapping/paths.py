@@ -26,6 +26,7 @@ _BARE = re.compile(r"\w+(?:-+\w+)*|\*\*|\*")
 _INDEX = re.compile(r"-?[0-9]{1,6}")
 _SELECTOR = re.compile(r'\[((?:[^\[\]"]|"[^"]*"|\[[^\[\]]*\])*)\]')
 _EXTREME = re.compile(r"(max|min)\s+(.+)", re.DOTALL)
+_QUOTES = 'put a name with other characters into quotes: "a name"'
 _ENVELOPE = ("publish_time", "message_id", "ordering_key")
 
 
@@ -121,7 +122,8 @@ def parse_path(text: str) -> Path:
         return _attribute(text)
     if text.startswith("$"):
         if text[1:] not in _ENVELOPE:
-            raise PathError(f"{text!r} is none of {', '.join(f'${name}' for name in _ENVELOPE)}")
+            known = ", ".join(f"${name}" for name in _ENVELOPE)
+            raise PathError(f"{text!r} is none of {known}; paths in the message have no $")
         return Path(Root.ENVELOPE, (Field(text[1:]),), text)
     root = Root.ELEMENT if text.startswith(".") else Root.MESSAGE
     steps = _steps(text, 1 if root is Root.ELEMENT else 0)
@@ -165,7 +167,9 @@ def _steps(text: str, position: int) -> list[Step]:
             position = found.end()
         if position < len(text):
             if text[position] != ".":
-                raise PathError(f"{text!r} is not a path: {text[position:]!r} does not begin with a dot or a bracket")
+                raise PathError(
+                    f"{text!r} is not a path: {text[position:]!r} does not begin with a dot or a bracket; {_QUOTES}"
+                )
             position += 1
             if position == len(text):
                 raise PathError(f"{text!r} ends with a dot")
@@ -182,7 +186,7 @@ def _name(text: str, position: int) -> tuple[str, int]:
     found = _BARE.match(text, position)
     if not found:
         rest = text[position:]
-        hint = '; put a name with other characters into quotes: "a name"' if rest else ""
+        hint = f"; {_QUOTES}" if rest else ""
         raise PathError(f"{text!r} is not a path: no name begins at {rest!r}{hint}")
     return found[0], found.end()
 
@@ -199,7 +203,8 @@ def _selector(inside: str, text: str) -> Step:
         value = value.strip()
         return Lookup(_inner(name.strip(), text), value[1:-1] if value[:1] == value[-1:] == '"' and value else value)
     raise PathError(
-        f"{text!r} has the selector [{inside}], which is none of [], [0], [max field], [min field], [key=text]"
+        f"{text!r} has the selector [{inside}], which is none of [], [0], [max field], [min field], [key=text]; "
+        "keys of maps follow a dot"
     )
 
 

@@ -5,15 +5,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipeline.core.events import BadData, Reason, shown
+from pipeline.core.events import MAX_READINGS, shown
 from pipeline.core.mapping.branches import Branch
-from pipeline.core.mapping.document import Mapping
+from pipeline.core.mapping.model import Mapping
 from pipeline.core.mapping.paths import Current, Field, Step
 from pipeline.core.mapping.scope import ROOT, Scope, ScopeGetter
 from pipeline.core.mapping.writers import Writer
+from pipeline.core.reasons import BadData, Reason
 
 MAX_ELEMENTS = 100_000
 """More elements of one message refuse it."""
+MAX_VALUES = 2_000_000
+"""More values of all its elements refuse it, too: each element has those of the message."""
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
@@ -35,7 +38,7 @@ class Mapped(NamedTuple):
     Attributes:
         events: in the order of their first elements.
         problems: why elements were refused, each beginning with the element's position.
-        skipped: messages or elements that conditions left out, and elements without readings.
+        skipped: messages or elements that conditions left out, elements without readings, messages without elements.
     """
 
     events: list[Made]
@@ -55,12 +58,17 @@ class Run:
         self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
         self.without_readings = 0
         self.elements = 0
+        self.values = 0
 
     def add(self, made: Made) -> None:
         """Adds an event, or the values of an element to the event of its sensor and time.
 
-        Raises BadData if a name has two values: then the event as a whole is refused.
+        Raises BadData if a name has two values: then the event as a whole is refused. Also if the message has too many
+        values, of which those above the elements count for each element.
         """
+        self.values += len(made.readings) + len(made.metadata)
+        if self.values > MAX_VALUES:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the elements of the message have more than {MAX_VALUES:,} values")
         key = made[0], made[1]
         if key not in self.events:
             self.events[key] = made
@@ -69,11 +77,11 @@ class Run:
         if known is None:
             return
         self.events[key] = None
-        self.events[key] = known._replace(
-            readings=_merged(known.readings, made.readings, "reading"),
-            metadata=_merged(known.metadata, made.metadata, "metadata"),
-            event_id=known.event_id or made.event_id,
-        )
+        _merge(known.readings, made.readings, "reading")
+        _merge(known.metadata, made.metadata, "metadata")
+        if len(known.readings) > MAX_READINGS:  # now, as the event would grow with each element
+            raise BadData(Reason.TOO_MANY_READINGS, f"an event has more than {MAX_READINGS:,} readings")
+        self.events[key] = known._replace(event_id=known.event_id or made.event_id)
 
     def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> Mapped:
         """Returns what was made. Events of elements without a reading count as skipped.
@@ -91,7 +99,10 @@ class Run:
             events = with_readings
         problems = {(problem.reason, problem.detail): problem for problem in self.problems}
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
-        return Mapped(events, list(problems.values()), len(self.skipped) + absent + self.without_readings)
+        skipped = len(self.skipped) + absent + self.without_readings
+        if mapping.each and not self.elements:
+            skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
+        return Mapped(events, list(problems.values()), skipped)
 
     def _rewritten(self, events: list[Made]) -> Iterator[Made]:
         for event in events:
@@ -197,14 +208,15 @@ class Plan:
         run.add(Made(sensor, time_us, readings, metadata, event_id or ""))
 
 
-def _merged(known: dict[str, Any], new: dict[str, Any], what: str) -> dict[str, Any]:
-    for name in known.keys() & new.keys():
-        if known[name] != new[name]:
+def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:
+    for name, value in new.items():
+        if name not in into:
+            into[name] = value
+        elif into[name] != value:
             raise BadData(
                 Reason.NAME_COLLISION,
-                f"{what} {name} is {shown(str(known[name]))} and {shown(str(new[name]))} for one sensor and time",
+                f"{what} {name} is {shown(str(into[name]))} and {shown(str(value))} for one sensor and time",
             )
-    return known | new
 
 
 def _located(problem: BadData, path: str, at: tuple[int, ...]) -> BadData:

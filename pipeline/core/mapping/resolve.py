@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pipeline.core.events import BadData, Reason
-from pipeline.core.mapping import nodes
+from pipeline.core.mapping import nodes, plain
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import JSON
+from pipeline.core.mapping.model import JSON
 from pipeline.core.mapping.nodes import Entries, Getter, KeyAndValue, Leaf, Many, Node, Plain, Record, Steps
 from pipeline.core.mapping.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
-from pipeline.core.mapping.values import leaf_text, plainly
-
-Names = tuple[str, ...]
+from pipeline.core.mapping.stars import Items, Names, contents, each_named, items_after, named, plain_items, whole_map
+from pipeline.core.mapping.texts import leaf_text, plainly
+from pipeline.core.reasons import BadData, Reason
 
 MAX_WAYS = 1000
 """A path that leads through more members of oneofs, and a star that stands for more fields, are refused."""
@@ -38,19 +37,6 @@ class Resolved(NamedTuple):
     get: Getter
     node: Node
     names: Names
-
-
-class Items(NamedTuple):
-    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
-
-    ``names`` lead to the values, from the message; ``*`` for an element of a repeated field or an entry of a map.
-    ``whole`` returns all values by name at once, where that is faster; None elsewhere.
-    """
-
-    get: Callable[[Any], Iterable[tuple[str, Any]]]
-    node: Node
-    names: Names
-    whole: Callable[[Any], dict[str, Any]] | None = None
 
 
 class Resolver:
@@ -99,7 +85,7 @@ class Resolver:
         for end in self._walk(Steps(start, names=names), steps[:at]):
             of_end = self._all(end.to, deep, after, end.names, leaves_out, (), ())
             try:
-                items += [_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
+                items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
             except _UnboundedError:
                 raise
             except PathError as error:  # another member of a oneof, or another type in an Any, may have values
@@ -139,11 +125,11 @@ class Resolver:
             case KeyAndValue() as entry, Field(name="value"):
                 return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
             case Plain(), Field():
-                return self._opened(at.then(nodes.member(step.name), Plain(), step.name))
+                return self._opened(at.then(plain.member(step.name), Plain(), step.name))
             case Many() as many, Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
             case Plain(), Index():
-                return [at.then(nodes.plain_element(step.position), Plain())]
+                return [at.then(plain.plain_element(step.position), Plain())]
             case Many() | Plain(), Extreme():
                 return [self._extreme(at, step)]
             case Many() | Plain(), Lookup():
@@ -195,7 +181,7 @@ class Resolver:
         if isinstance(node, Many):
             content = node.content
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
-        return Plain(), nodes.plain_elements
+        return Plain(), plain.plain_elements
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
@@ -228,14 +214,14 @@ class Resolver:
         for steps_to in self._walk(Steps(start, names=names), steps):
             match steps_to.to:
                 case Many() as many:
-                    get = nodes.composed(steps_to.getter, _contents(many.content))
+                    get = nodes.composed(steps_to.getter, contents(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(nodes.entries, entries)
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain(), steps_to.names))
+                    found.append(Resolved(steps_to.then(plain.plain_elements, Plain()).getter, Plain(), steps_to.names))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -253,7 +239,8 @@ class Resolver:
         """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
-            yield Items(_plain_items(deep, rest_of, names, leaves_out, prefix), Plain(), names)
+            get = plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
+            yield Items(get, Plain(), names)
             return
         if isinstance(node, Record):
             for field in node.type.fields:
@@ -271,8 +258,8 @@ class Resolver:
         else:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, deep, after, (*names, "*"), leaves_out, within):
-            get = _each_named(pairs, content, of_item.get, prefix, names, leaves_out)
-            yield Items(get, of_item.node, of_item.names, _whole_map(node, prefix, after, leaves_out))
+            get = each_named(pairs, content, of_item.get, prefix, names, leaves_out)
+            yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, leaves_out))
 
     def _of_field(
         self,
@@ -296,14 +283,14 @@ class Resolver:
                     raise
                 except PathError:  # another field of the message may have what follows the star
                     continue
-                yield from (Items(_named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
-            elif isinstance(at.to, Leaf):
-                yield Items(_named(".".join(prefix), at.getter), at.to, names)
+                yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
+            elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
+                yield Items(named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
                     _check_not_within(at.to, within)
                 yield from (
-                    _after(at.getter, items)
+                    items_after(at.getter, items)
                     for items in self._all(at.to, True, after, names, leaves_out, prefix, _deeper(within, at.to))
                 )
 
@@ -319,39 +306,20 @@ class Resolver:
         """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
         if after:
             for end in self._walk(Steps(item, names=names), after):
-                yield Items(_named("", end.getter), end.to, end.names)
+                yield Items(named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
-            yield Items(_named("", nodes.itself), item, names)
+            yield Items(named("", nodes.itself), item, names)
+        elif isinstance(item, Plain):
+            get = plain_items(True, None, names, leaves_out, (), itself=True) if deep else named("", nodes.itself)
+            yield Items(get, item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
             yield from self._all(item, True, after, names, leaves_out, (), _deeper(within, item))
-        elif isinstance(item, Plain):
-            yield Items(_named("", nodes.itself), item, names)
-
-
-def _whole_map(
-    node: Node, prefix: Names, after: tuple[Step, ...], leaves_out: Callable[[Names], bool]
-) -> Callable[[Any], dict[str, Any]] | None:
-    if prefix or after or leaves_out is not leaves_out_none or not isinstance(node, Entries):
-        return None
-    if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
-        return None
-    # A comprehension costs half as much as dict() or items() of a protobuf map.
-    return lambda container: {name: container[name] for name in container}
-
-
-def leaves_out_none(names: Names) -> bool:  # noqa: ARG001 (the signature of what leaves out)
-    """Leaves out nothing."""
-    return False
 
 
 def _single(node: Node) -> Node:
     return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
-
-
-def _contents(content: Getter) -> Getter:
-    return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
 
 
 def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
@@ -363,74 +331,6 @@ def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
         raise _UnboundedError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
     if record.type.full_name in within:
         raise _UnboundedError(f"** goes through {record}, which contains itself; name its fields")
-
-
-def _named(name: str, get: Getter) -> Callable[[Any], Iterable[tuple[str, Any]]]:
-    def items(value: Any) -> Iterable[tuple[str, Any]]:
-        found = get(value)
-        return () if found is None else ((name, found),)
-
-    return items
-
-
-def _after(get: Getter, items: Items) -> Items:
-    if get is nodes.itself:
-        return items
-    of = items.get
-
-    def get_items(value: Any) -> Iterable[tuple[str, Any]]:
-        value = get(value)
-        return () if value is None else of(value)
-
-    whole = items.whole
-    return Items(get_items, items.node, items.names, whole and nodes.composed(get, whole))
-
-
-def _each_named(
-    pairs: Callable[[Any], Iterable[tuple[str, Any]]],
-    content: Getter,
-    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
-    prefix: Names,
-    names: Names,
-    leaves_out: Callable[[Names], bool],
-) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    before = "".join(f"{name}." for name in prefix)
-
-    def items(container: Any) -> Iterator[tuple[str, Any]]:
-        for name, value in pairs(container):
-            value = None if leaves_out((*names, name)) else content(value)
-            if value is not None:
-                for rest, item in items_of(value):
-                    yield f"{before}{name}.{rest}" if rest else before + name, item
-
-    return items
-
-
-def _plain_items(
-    deep: bool, rest_of: Getter | None, names: Names, leaves_out: Callable[[Names], bool], prefix: Names
-) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    before = "".join(f"{name}." for name in prefix)
-
-    def items(value: Any) -> Iterator[tuple[str, Any]]:
-        todo: list[tuple[str, Names, Any]] = [(before, names, value)]
-        while todo:
-            name, at, value = todo.pop()
-            members = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
-            found = []
-            for key, member in members:
-                inner = (*at, str(key))
-                if member is None or leaves_out(inner):
-                    continue
-                if type(member) in (dict, list) and deep:
-                    found.append((f"{name}{key}.", inner, member))
-                elif rest_of:
-                    if (end := rest_of(member)) is not None:
-                        yield f"{name}{key}", end
-                elif type(member) not in (dict, list):
-                    yield f"{name}{key}", member
-            todo.extend(reversed(found))
-
-    return items
 
 
 def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:

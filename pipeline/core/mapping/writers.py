@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.events import MAX_READINGS, BadData, Reason, shown
+from pipeline.core.events import MAX_READINGS, shown
 from pipeline.core.mapping.nodes import Getter
 from pipeline.core.mapping.scope import Scope, ScopeGetter
-from pipeline.core.mapping.values import (
-    Inexact,
-)
+from pipeline.core.mapping.texts import Inexact
+from pipeline.core.reasons import BadData, Reason
 
 Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""

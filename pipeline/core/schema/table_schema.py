@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipeline.core.durations import format_interval
-from pipeline.core.events import BadData, Event, Reason, serialized, shown
+from pipeline.core.events import Event, serialized, shown
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity

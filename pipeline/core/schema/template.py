@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, Reason, shown
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, Event, shown
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.tokens import (
     HOUR_US,
     SPREADING_TOKENS,

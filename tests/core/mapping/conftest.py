@@ -11,7 +11,7 @@ from grpc_tools import protoc
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.mapping.document import parse_mapping
 from pipeline.core.mapping.mapper import Mapper
-from pipeline.core.mapping.nodes import parse_plain
+from pipeline.core.mapping.plain import parse_plain
 from pipeline.core.mapping.plan import Mapped
 from pipeline.core.messages import Message
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 
 
 def _set(*files):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.mapping.document import MAX_MAPPING_BYTES, Condition, CsvFormat, MappingError, parse_mapping
+from pipeline.core.mapping.document import MAX_MAPPING_BYTES, parse_mapping
+from pipeline.core.mapping.model import Condition, CsvFormat, MappingError
 from pipeline.core.mapping.paths import parse_path
 
 TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'
@@ -83,6 +84,9 @@ def test_paths_and_attributes_of_everything():
         ("a = " + "1" * 5000, "", "not TOML"),
         ("", "message", "missing"),
         ('message = "m.M"\nsensor = "a"\ntime = "t"', "readings", "missing"),
+        ('message = "json"\n[readings]\nsensor = "a"\ntime = "t"', "sensor", "below the line [readings] belongs"),
+        ('message = "json"\nsensor = "a"\ntime = { path = "t", format = "YYYY-MM-DD" }\nreadings = {}',
+         "time.format", "not a format of times"),
         ("mesage = 1\n" + SMALLEST, "mesage", "did you mean message?"),
         ("xyz = 1\n" + SMALLEST, "xyz", "there are message"),
         ("message = 1\n" + SMALLEST.split("\n", 1)[1], "message", "not a text"),

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.core.events import BadData, Reason
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
 from pipeline.core.mapping.plan import Made
+from pipeline.core.reasons import BadData, Reason
 
 T = 1_771_324_200  # 2026-02-17T10:30:00Z
 T_US = T * 1_000_000
@@ -506,6 +506,23 @@ def test_more_elements_than_a_message_may_have(mapped):
     with pytest.raises(BadData, match="more than 100,000 elements") as error:
         mapped(text, json.dumps(document))
     assert error.value.reason is Reason.TOO_MANY_ELEMENTS
+
+
+def test_more_values_than_a_message_may_have(mapped):
+    """Each element has those of the message, so a message of a megabyte could become events of gigabytes."""
+    text = JSON + 'each = "e[]"\n[readings]\n"*" = "o.*"\n[metadata]\nx = "."\n'
+    text = text.replace('time = { path = "t", unit = "s" }', 'time = { path = ".", unit = "s" }')
+    document = {"id": "s", "o": {f"n{index}": 1 for index in range(1000)}, "e": list(range(1, 2001))}
+    with pytest.raises(BadData, match="more than 2,000,000 values") as error:
+        mapped(text, json.dumps(document))
+    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
+
+
+def test_more_readings_than_an_event_of_several_elements_may_have(mapped):
+    text = JSON + 'each = "e[]"\n[readings]\n"n*" = { path = ".", name = "." }\n'
+    result = mapped(text, json.dumps({"id": "s", "t": T, "e": list(range(50_000))}))
+    assert not result.events
+    assert [problem.reason for problem in result.problems] == [Reason.TOO_MANY_READINGS]
 
 
 @pytest.mark.parametrize(

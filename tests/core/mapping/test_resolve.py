@@ -3,10 +3,11 @@
 import pytest
 from google.protobuf import descriptor_pb2
 
-from pipeline.core.events import BadData, Reason
 from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.document import MappingError, parse_mapping
+from pipeline.core.mapping.document import parse_mapping
 from pipeline.core.mapping.mapper import Mapper
+from pipeline.core.mapping.model import MappingError
+from pipeline.core.reasons import BadData, Reason
 
 T = 1_771_324_200
 UPLINK = 'message = "lorawan.Uplink"\nsensor = { constant = "s" }\ntime = "time"\n'

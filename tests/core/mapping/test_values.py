@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.core.events import BadData, Reason
-from pipeline.core.mapping.document import MappingError
+from pipeline.core.mapping.model import MappingError
+from pipeline.core.reasons import BadData, Reason
 
 T = 1_771_324_200  # 2026-02-17T10:30:00Z
 T_US = T * 1_000_000

@@ -6,7 +6,8 @@ from apache_beam.internal import pickler
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.events import BadData, Event, Reason, sensor_event, serialized, validate
+from pipeline.core.events import Event, sensor_event, serialized, validate
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, BadData, Event, Reason
+from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, Event
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.template import KeyTemplate, RawKey, first_segment
 from pipeline.core.schema.tokens import (
     DAY_US,

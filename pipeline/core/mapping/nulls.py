@@ -1,0 +1,57 @@
+"""Values that count as not set, as a mapping says."""
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from pipeline.core.mapping.model import Scalar, Source
+from pipeline.core.mapping.nodes import Getter, Leaf, Node
+from pipeline.core.mapping.texts import Inexact
+from pipeline.core.reasons import BadData
+
+
+def without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
+    """Returns a conversion for which the null values of a source count as not set."""
+    null = as_in(node, source.null)
+    if not null:
+        return convert
+
+    def get(value: Any) -> Any:
+        try:
+            if value in null:
+                return None
+        except TypeError:  # an array or an object
+            pass
+        return convert(value)
+
+    return get
+
+
+def or_null(convert: Getter, source: Source) -> Getter:
+    """Returns a conversion for which an invalid value counts as not set, if the source says so."""
+    if source.invalid == "refuse":
+        return convert
+
+    def get(value: Any) -> Any:
+        try:
+            return convert(value)
+        except Inexact:
+            raise
+        except BadData:
+            return None
+
+    return get
+
+
+def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
+    """Returns the values as a node holds them: a field of type float holds no 0.1, but the float that is next to it."""
+    if node == Leaf("float"):
+        return frozenset(_nearest_float(value) if isinstance(value, float) else value for value in values)
+    return frozenset(values)
+
+
+def _nearest_float(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return value
