@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
-from pipeline.cli.message_options import message_options
+from pipeline.cli.message_options import attribute_option, check_attributes, message_options
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud import tables
@@ -26,6 +27,7 @@ from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
+from pipeline.core.trials import Trials
 from pipeline.formats.files import EventMaker, FileColumns, Maker, MappedMaker
 from pipeline.transforms import metrics
 
@@ -55,6 +57,7 @@ class BeamCommand(click.Command):
 @schema_options
 @column_options
 @message_options
+@attribute_option
 @max_record_bytes_option
 @accept_expired_option
 @click.option(
@@ -88,6 +91,7 @@ def backfill(
     declared: DeclaredSchema,
     columns: FileColumns,
     mapped: Sequence["Mapped"],
+    attributes: dict[str, str],
     max_record_bytes: int,
     accept_expired: bool,
     allowed_lateness: timedelta,
@@ -126,9 +130,10 @@ def backfill(
     from pipeline.job.settings import BadFlag, Target
 
     started = time.monotonic()
+    check_attributes(attributes, mapped)
     maker: Maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
     if mapped:
-        maker = MappedMaker(mapped, max_record_bytes)
+        maker = MappedMaker(mapped, max_record_bytes, attributes)
     flags = ctx.meta[_BEAM_FLAGS]
     try:
         options = bounded.beam_options(flags, table.project)
@@ -147,7 +152,7 @@ def backfill(
             allowed_lateness,
             late_firing,
             dead_letters,
-            _letter_line,
+            partial(_letter_line, Trials(mapped) if mapped else None),
             flags,
         )
         total = job.bytes_of(files, options)
@@ -205,5 +210,5 @@ def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, 
         )
 
 
-def _letter_line(letter: Message) -> str:
-    return json_line(letter_json(DeadLetter.of(letter)))
+def _letter_line(trials: Trials | None, letter: Message) -> str:
+    return json_line(letter_json(DeadLetter.of(letter, trials)))

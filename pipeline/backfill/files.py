@@ -23,7 +23,7 @@ from pipeline.core.dead_letter_records import Replay
 from pipeline.core.dead_letters import dead_letter
 from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.outgoing import message_of
-from pipeline.core.reasons import BadData, Reason
+from pipeline.core.reasons import BadData
 from pipeline.formats.files import (
     Maker,
     MappedRecord,
@@ -244,6 +244,8 @@ class _ReadRangeFn(beam.DoFn):
         if isinstance(record, Refusal):
             yield self._refuse(file, record)
             return
+        if isinstance(record, Replay) and not record.events:  # of a type that only a mapping can read
+            yield _message_of(file, MappedRecord(0, record.message))
         for event in record.events if isinstance(record, Replay) else (record,):
             size = event.ByteSize()
             if file != self._file or len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
@@ -263,13 +265,13 @@ class _ReadRangeFn(beam.DoFn):
         if refusal.data is not None:  # an event, which the decoder refuses with a reason
             return PubsubMessage(refusal.data, {MESSAGE_TYPE: EVENT_TYPE, **attributes})
         self._refused.inc()
-        problem = BadData(Reason.UNPARSEABLE, refusal.reason)
+        problem = BadData(refusal.code, refusal.reason)
         return TaggedOutput(_REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
 
 
 def _message_of(file: str, record: MappedRecord) -> PubsubMessage:
-    message = record.message
-    return PubsubMessage(message.data, {**message.attributes, FILE: file, LINE: str(record.line)})
+    message, line = record.message, {LINE: str(record.line)} if record.line else {}
+    return PubsubMessage(message.data, {**message.attributes, FILE: file, **line})
 
 
 def _records(

@@ -1,14 +1,17 @@
 """``--message-mapping`` and ``--message-descriptors``: how commands read messages of other types."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli.options import Command
 from pipeline.core.text import plain
+
+if TYPE_CHECKING:
+    from pipeline.core.message_types import Mapped
 
 _FILE = "a file, local or in a bucket (gs://…)"
 
@@ -42,6 +45,31 @@ def message_options(command: Command) -> Command:
         return command(*args, mapped=mapped, **kwargs)
 
     return with_mapped
+
+
+def _attributes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
+    attributes = {}
+    for text in texts:
+        name, equals, attributes[name] = text.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--attribute {text!r} is not NAME=VALUE")
+    return attributes
+
+
+attribute_option = click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_attributes,
+    help="An attribute of every message that a mapping reads from a file. Repeatable.",
+)
+
+
+def check_attributes(attributes: dict[str, str], mapped: Sequence["Mapped"]) -> None:
+    """Raises UsageError for attributes without a mapping."""
+    if attributes and not mapped:
+        raise click.UsageError("--attribute is for messages that a mapping reads: pass --message-mapping too")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ The attribute ``message_type`` names the type of a message, unless a mapping dec
 """
 
 import importlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -360,19 +359,3 @@ class MessageTypes:
                 f"the attribute message_type is missing, and no type is the default: {known}",
             )
         return BadData(Reason.UNKNOWN_MESSAGE_TYPE, f"message_type is {shown(name)}, none of {known}")
-
-
-class RecordTypes(MessageTypes):
-    """The types of records in files, which have no attributes but ``message_type``.
-
-    A mapping that is the only one of its type reads all records of that type, whatever its ``match`` says.
-    """
-
-    def __init__(self, mapped: Sequence[Mapped]) -> None:
-        super().__init__(mapped, default=None)
-        names = Counter(one.name for one in mapped)
-        self._only = {one.name: one for one in mapped if names[one.name] == 1}
-
-    def of(self, message: Message) -> MessageType:
-        """See :meth:`MessageTypes.of`."""
-        return self._only.get(message.attributes.get(MESSAGE_TYPE, "")) or super().of(message)

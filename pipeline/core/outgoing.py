@@ -28,10 +28,10 @@ def message_of(events: Sequence[SensorEvent]) -> Message:
 
 def identified(message: Message, events: Sequence[SensorEvent]) -> Message:
     """Returns a message of another type, which contains these events, with the attributes that say when and which."""
-    attributes = {**message.attributes, EVENT_ID: blake2b(message.data, digest_size=16).hexdigest()}
+    attributes = {EVENT_ID: blake2b(message.data, digest_size=16).hexdigest()}
     if event_time := event_time_of(min(events, key=_instant)):
         attributes[EVENT_TIME] = event_time
-    return message._replace(attributes=attributes)
+    return message._replace(attributes={**attributes, **message.attributes})
 
 
 def _instant(event: SensorEvent) -> tuple[int, int]:

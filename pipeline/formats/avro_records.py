@@ -23,6 +23,7 @@ from pipeline.formats.lines import (
     MappedRecord,
     Record,
     Refusal,
+    Remark,
     UnreadableFile,
     check_columns,
     one_line,
@@ -92,8 +93,9 @@ class AvroFile:
             raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
         fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
         names = [field["name"] for field in fields]
+        self._remarks: list[Remark] = []
         if isinstance(maker, MappedMaker):
-            maker.check_columns(names)
+            self._remarks = maker.check_columns(names)
         else:
             check_columns(names, maker.columns)
         self._decompress = _CODECS[codec]
@@ -105,6 +107,8 @@ class AvroFile:
 
         A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
         """
+        if start == 0:
+            yield from self._remarks
         limit = self._maker.max_record_bytes
         begin = self._find_block(start)
         before: int | None = None

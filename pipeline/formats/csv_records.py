@@ -156,7 +156,9 @@ class _RowParser:
             (self._metadata if texts else self._readings).append((index, name))
             if 0 < len(texts) < len(values):
                 line, text = texts[0]
-                remarks.append(Remark(line, f"{shown(name)} is metadata because {shown(text)} is not a number"))
+                remarks.append(
+                    Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
+                )
         for columns in (self._readings, self._metadata + self._texts):
             if len({name for _, name in columns}) < len(columns):
                 raise UnreadableFile(

@@ -22,7 +22,7 @@ import codecs
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -33,7 +33,7 @@ from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker, Original, Skipped, published
 from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
+from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
 
 if TYPE_CHECKING:  # slow to import
     from pipeline.formats.avro_records import AvroFile
@@ -133,6 +133,7 @@ def open_records(
     now_us: Callable[[], int] = clock_us,
     max_record_bytes: int = MAX_RECORD_BYTES,
     mapped: Sequence[Mapped] = (),
+    attributes: Mapping[str, str] | None = None,
 ) -> Iterator[RecordFile]:
     """Opens a file to publish its records; see :func:`records_of`.
 
@@ -142,13 +143,14 @@ def open_records(
         now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
         max_record_bytes: longer records are refused.
         mapped: turns records into events; the columns then don't matter.
+        attributes: of messages for mappings.
     """
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
     if mapped:
-        maker = MappedMaker(mapped, max_record_bytes)
+        maker = MappedMaker(mapped, max_record_bytes, attributes)
 
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
-        return published(records, maker, now_us() + MAX_FUTURE_US) if isinstance(maker, MappedMaker) else records
+        return published(records, maker, now_us) if isinstance(maker, MappedMaker) else records
 
     with path.open("rb", buffering=0) as file:
         if blocks := block_file(path.name, cast(BinaryIO, file), maker):

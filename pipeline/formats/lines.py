@@ -8,6 +8,7 @@ from typing import NamedTuple, TextIO, TypeVar
 from pipeline.core.dead_letter_records import Replay
 from pipeline.core.events import shown
 from pipeline.core.messages import Message
+from pipeline.core.reasons import Reason
 from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -28,11 +29,13 @@ class Refusal(NamedTuple):
         line: the record's first line, counted from 1; in a file without lines, the number of the record.
         reason: the problem.
         data: the serialized event, if the record is an invalid event; else None.
+        code: the reason of its dead letter, if the record is no event.
     """
 
     line: int
     reason: str
     data: bytes | None = None
+    code: Reason = Reason.UNPARSEABLE
 
 
 class Remark(NamedTuple):
@@ -70,7 +73,7 @@ def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _
     except InvalidEvent as problem:
         return Refusal(line, str(problem), problem.data)
     except Malformed as problem:
-        return Refusal(line, str(problem))
+        return Refusal(line, str(problem), code=problem.reason)
 
 
 def check_columns(names: Sequence[str], columns: FileColumns) -> None:

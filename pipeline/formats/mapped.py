@@ -2,26 +2,31 @@
 
 A length-delimited protobuf message and a line of NDJSON are messages themselves. A row of CSV and a record of Avro or
 Parquet become JSON objects of their columns: cells of CSV are text, or null if they are blank; bytes are text in
-hexadecimal; dates, times and UUIDs are text as in metadata; a duration is a number of seconds.
+hexadecimal; dates, times and UUIDs are text as in metadata; a duration is a number of seconds; what is no finite number
+is text, as in protobuf's JSON. Values that can't be read refuse the record only if the mapping may read their column.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pipeline.core.dead_letter_records import Replay
+from pipeline.core.dead_letters import REPLAYS
 from pipeline.core.events import sensor_event, shown
 from pipeline.core.mapping.model import JSON, CsvFormat, Value
 from pipeline.core.mapping.paths import Field, Root
-from pipeline.core.message_types import Mapped, RecordTypes
+from pipeline.core.message_types import Mapped, MessageTypes
 from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.outgoing import identified
 from pipeline.core.reasons import BadData
+from pipeline.core.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
 from pipeline.formats.mappings import BadValue
-from pipeline.formats.values import MAX_RECORD_BYTES, Malformed
+from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -43,17 +48,25 @@ class MappedMaker:
 
     Args:
         mapped: the types; at least one.
+        attributes: of every message, besides ``message_type``.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
 
     Attributes:
         types: reads the messages.
     """
 
-    def __init__(self, mapped: Sequence[Mapped], max_record_bytes: int = MAX_RECORD_BYTES) -> None:
-        self.types = RecordTypes(mapped)
+    def __init__(
+        self,
+        mapped: Sequence[Mapped],
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.types = MessageTypes(mapped, default=None)
         self.max_record_bytes = max_record_bytes
+        self._attributes = attributes or {}
         self._json = [one for one in mapped if one.name == JSON]
         self._protobuf = [one for one in mapped if one.name != JSON]
+        self._columns = _columns_of(self._json)
 
     def protobuf_attributes(self) -> dict[str, str]:
         """Returns the attributes of the messages in a file of protobuf messages.
@@ -64,13 +77,13 @@ class MappedMaker:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
         names = {one.name for one in self._protobuf}
         if len(names) == 1:
-            return {MESSAGE_TYPE: names.pop()}
+            return {MESSAGE_TYPE: names.pop(), **self._attributes}
         if unmatched := [one.file for one in self._protobuf if one.mapping.match is None]:
             raise UnreadableFile(
                 f"its messages don't say their type, and {unmatched[0]} has no match; pass one mapping, or tell them "
                 "apart with match"
             )
-        return {}
+        return dict(self._attributes)
 
     def check_json(self) -> None:
         """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
@@ -87,19 +100,29 @@ class MappedMaker:
                 raise UnreadableFile(f"the [csv] of {first.file} and that of {other.file} differ")
         return first.mapping.csv
 
-    def of_object(self, record: Mapping[str, Any], line: int = 0) -> MappedRecord:
+    def of_json(self, data: bytes) -> MappedRecord:
+        """Returns a line of JSON as a message."""
+        return MappedRecord(0, Message(data, {MESSAGE_TYPE: JSON, **self._attributes}))
+
+    def of_object(self, record: Mapping[str, Any]) -> MappedRecord:
         """Returns the message of a record's columns. Raises Malformed for values that JSON can't express."""
         try:
-            data = json.dumps(record, ensure_ascii=False, default=_plain).encode()
-        except UnicodeEncodeError:
-            raise Malformed("a text is not UTF-8") from None
-        except TypeError as error:  # a key of a map
-            raise Malformed(f"it can't be written as JSON: {error}") from None
-        except RecursionError:
-            raise Malformed("it is nested too deeply") from None
+            data = _json(record)
+        except ValueError:  # look at each column: it may be one that the mapping does not read
+            data = b"{%s}" % b", ".join(self._members(record))
         if len(data) > self.max_record_bytes:
             raise Malformed(too_long(self.max_record_bytes))
-        return MappedRecord(line, Message(data, {MESSAGE_TYPE: JSON}), is_message=False)
+        return self.of_json(data)._replace(is_message=False)
+
+    def _members(self, record: Mapping[str, Any]) -> Iterator[bytes]:
+        for name, value in record.items():
+            try:
+                written = _json(_with_texts(value))
+            except ValueError as error:
+                if self._columns is None or name in self._columns:
+                    raise Malformed(f"{shown(name)} {error}") from None
+                written = b"null"
+            yield _json(name) + b": " + written
 
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
@@ -128,7 +151,9 @@ class MappedMaker:
         ]
 
 
-def published(records: Iterable[Record], maker: MappedMaker, latest_us: int) -> Iterator[Record | Original | Skipped]:
+def published(
+    records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int]
+) -> Iterator[Record | Original | Skipped]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
     Refuses a record as a whole if an element of it is refused.
@@ -136,7 +161,7 @@ def published(records: Iterable[Record], maker: MappedMaker, latest_us: int) -> 
     Args:
         records: of a file.
         maker: which made them.
-        latest_us: the latest event time allowed, inclusive.
+        now_us: returns the current time in microseconds since the epoch.
     """
     for record in records:
         if not isinstance(record, MappedRecord):
@@ -144,7 +169,9 @@ def published(records: Iterable[Record], maker: MappedMaker, latest_us: int) -> 
             continue
         line, message, is_message = record
         try:
-            decoded = maker.types.of(message).decode(message, latest_us, ())
+            now = now_us()
+            dated = message._replace(publish_time=to_datetime(now)) if is_message else message
+            decoded = maker.types.of(dated).decode(dated, now + MAX_FUTURE_US, ())
             for _, problem in decoded.refused:
                 raise problem
         except BadData as problem:
@@ -153,10 +180,12 @@ def published(records: Iterable[Record], maker: MappedMaker, latest_us: int) -> 
         if decoded.skipped:
             yield Skipped(decoded.skipped)
         events = tuple(sensor_event(*event[:5]) for event in decoded.events)
-        if is_message and events:
-            yield Original(identified(message, events), events)
-        elif not is_message:
+        if not is_message:
             yield from events
+        elif events and REPLAYS in message.attributes:
+            yield Replay(message, events)
+        elif events:
+            yield Original(identified(message, events), events)
 
 
 def _missing(value: Value, names: Sequence[str]) -> str | None:
@@ -173,10 +202,47 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
     return columns[0] if columns and not set(columns) & set(names) else None
 
 
+def _columns_of(mapped: Iterable[Mapped]) -> frozenset[str] | None:
+    """Returns the columns that mappings may read; None for all, which a star stands for."""
+    columns = set()
+    for one in mapped:
+        for _, path in one.mapping.paths:
+            if (path.root is Root.ELEMENT and one.mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
+                continue
+            if not path.steps or not isinstance(path.steps[0], Field):
+                return None
+            columns.add(path.steps[0].name)
+    return frozenset(columns)
+
+
+def _json(value: Any) -> bytes:
+    """Returns JSON. Raises ValueError: what follows the name of the value in messages."""
+    try:
+        return _ENCODER.encode(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not UTF-8") from None
+    except TypeError as error:  # a key of a map
+        raise ValueError(f"can't be written as JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _with_texts(value: Any) -> Any:
+    """Returns a value with texts in the place of what is no finite number."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _with_texts(member) for key, member in value.items()}
+        case list():
+            return [_with_texts(item) for item in value]
+    return value
+
+
 def _plain(value: Any) -> Any:
     match value:
         case BadValue():
-            raise Malformed(f"a value {value.problem}")
+            raise ValueError(value.problem)
         case datetime():
             return value.isoformat(timespec="microseconds")
         case date() | time():
@@ -189,3 +255,6 @@ def _plain(value: Any) -> Any:
             return int(value) if value == value.to_integral_value() else float(value)
         case _:
             raise TypeError(f"a {type(value).__name__} is no value of JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from pipeline.core.event_columns import EVENT_ID, METADATA, READING
@@ -21,7 +22,8 @@ class NumberText(str):
     __slots__ = ()
 
 
-class BadValue(NamedTuple):
+@dataclass(frozen=True)
+class BadValue:
     """Replaces a value that could not be read. ``problem`` follows the field's name in messages: "is nested"."""
 
     problem: str

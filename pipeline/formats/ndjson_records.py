@@ -4,7 +4,7 @@
 - One with an object ``readings`` is a ``SensorEvent`` in protobuf's JSON mapping, as ``tidetable read`` prints it.
 - One with an object ``attributes`` or an array ``events`` is a dead letter, as ``tidetable dead-letters`` exports it.
 
-With a mapping, each line is a message of any form.
+With a mapping, each line is a message of any form, or such a dead letter, with all its columns.
 """
 
 import json
@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
-from pipeline.core.dead_letter_records import Replay, replay_of_json
+from pipeline.core.dead_letter_records import LETTER_COLUMNS, Replay, replay_of_json
 from pipeline.core.json_events import parse_json
-from pipeline.core.mapping.model import JSON
-from pipeline.core.messages import MESSAGE_TYPE, Message
 from pipeline.core.reasons import BadData
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
@@ -27,8 +25,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 def ndjson_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Record]:
     """Returns the records, one per line. Raises UnreadableFile if there is none, or no mapping is for them."""
     if isinstance(maker, MappedMaker):
-        maker.check_json()
-        records = _by_line(lines, _mapped)
+        records = _by_line(lines, _mapped_parser(maker))
     else:
         records = _by_line(lines, _parser(maker))
     first = next(records, None)
@@ -62,8 +59,30 @@ def _parser(maker: EventMaker) -> Callable[[int, str], Record]:
     return lambda number, line: parse_or_refuse(number, parsed, line)
 
 
-def _mapped(number: int, line: str) -> MappedRecord:
-    return MappedRecord(number, Message(line.strip().encode(errors="surrogateescape"), {MESSAGE_TYPE: JSON}))
+def _mapped_parser(maker: MappedMaker) -> Callable[[int, str], Record]:
+    def parsed(line: str) -> MappedRecord:
+        if '"replays"' in line and (letter := _letter(line)):
+            return MappedRecord(0, letter.message)
+        maker.check_json()
+        return maker.of_json(line.strip().encode(errors="surrogateescape"))
+
+    def record(number: int, line: str) -> Record:
+        found = parse_or_refuse(number, parsed, line)
+        return found._replace(line=number)
+
+    return record
+
+
+def _letter(line: str) -> Replay | None:
+    """Returns the message of a dead letter; None for a line that is none. Raises Malformed."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or not document.keys() >= set(LETTER_COLUMNS):
+        return None
+    # Whatever its type was, a mapping may read it now.
+    return _replay_of({**document, "mapped": True})
 
 
 def _by_line(lines: Lines, parse: Callable[[int, str], Record]) -> Iterator[Record]:
@@ -89,15 +108,19 @@ def _structured_event(line: str, maker: EventMaker) -> SensorEvent:
 
 
 def _replay(line: str, maker: EventMaker) -> Replay:
+    replay = _replay_of(_json_object(line, _QUICK))
+    for event in replay.events:
+        maker.checked(event)
+    return replay
+
+
+def _replay_of(document: dict[str, Any]) -> Replay:
     try:
-        replay = replay_of_json(_json_object(line, _QUICK))
+        return replay_of_json(document)
     except BadData as problem:
         raise Malformed(f"still not readable: {problem}") from None
     except ValueError as error:
         raise Malformed(f"not a dead letter to publish again: {error}") from None
-    for event in replay.events:
-        maker.checked(event)
-    return replay
 
 
 def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, BinaryIO
 
 import pyarrow
@@ -15,6 +16,7 @@ from pipeline.formats.lines import (
     MappedRecord,
     Record,
     Refusal,
+    Remark,
     UnreadableFile,
     check_columns,
     one_line,
@@ -62,8 +64,9 @@ class ParquetFile:
             )
         except _DECODE_ERRORS as error:
             raise UnreadableFile(f"can't be read: {one_line(error)}") from error
+        self._remarks: list[Remark] = []
         if isinstance(maker, MappedMaker):
-            maker.check_columns(names)
+            self._remarks = maker.check_columns(names)
         else:
             check_columns(names, maker.columns)
         if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
@@ -79,6 +82,8 @@ class ParquetFile:
         Treats row groups as equally large. Their positions are not read, because pyarrow ends the process if the
         metadata of a column is damaged.
         """
+        if start == 0:
+            yield from self._remarks
         limit = self._maker.max_record_bytes
         before, failure = 0, None
         metadata = self._file.metadata
@@ -162,7 +167,7 @@ def _values(column: pyarrow.Array, limit: int, *, whole: bool) -> list[Any]:
         texts = dict(zip(used.to_pylist(), _values(column.dictionary.take(used), limit, whole=whole), strict=True))
         return [texts.get(index) for index in column.indices.to_pylist()]
     if types.is_nested(kind) and whole:
-        return [_value(value, maps_as_pydicts="strict") for value in column]
+        return _nested_values(column, limit)
     if types.is_nested(kind):
         return _all_bad(column, NESTED)
     if _is_bytes(kind) and not whole:
@@ -178,12 +183,44 @@ def _values(column: pyarrow.Array, limit: int, *, whole: bool) -> list[Any]:
         return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
     if types.is_timestamp(kind) and kind.unit == "ns":  # a datetime has no nanoseconds
         column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
-    if _is_text(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
+    if (_is_text(kind) or _has_lengths(kind)) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
     try:
         return column.to_pylist()
     except (ValueError, OverflowError, LookupError):
         return [_value(value) for value in column]
+
+
+def _nested_values(column: pyarrow.Array, limit: int) -> list[Any]:
+    """Returns structs and maps as dicts, and lists, also if values in them are unreadable, unlike ``to_pylist``."""
+    if not len(column):
+        return []
+    kind, valid = column.type, column.is_valid().to_pylist()
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        if len(set(names)) < len(names):
+            return _all_bad(column, BadValue("has two fields of the same name"))
+        fields = [_values(child, limit, whole=True) for child in column.flatten()]
+        rows = zip(*fields, strict=True) if fields else [()] * len(column)
+        return [dict(zip(names, row, strict=True)) if there else None for there, row in zip(valid, rows, strict=True)]
+    if types.is_fixed_size_list(kind):
+        rest = iter(_values(column.flatten(), limit, whole=True))  # without those of null lists
+        return [list(islice(rest, kind.list_size)) if there else None for there in valid]
+    if not (types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind)):
+        return _all_bad(column, BadValue(f"is a {kind}, which can't be read"))
+    ends = column.offsets.to_pylist()
+    start, length = ends[0], ends[-1] - ends[0]
+    spans = [(there, begin - start, end - start) for there, begin, end in zip(valid, ends, ends[1:], strict=False)]
+    if types.is_map(kind):
+        keys, items = (_values(of.slice(start, length), limit, whole=True) for of in (column.keys, column.items))
+        return [_object(keys[begin:end], items[begin:end]) if there else None for there, begin, end in spans]
+    values = _values(column.values.slice(start, length), limit, whole=True)
+    return [values[begin:end] if there else None for there, begin, end in spans]
+
+
+def _object(keys: list[Any], values: list[Any]) -> dict[Any, Any] | BadValue:
+    found = dict(zip(keys, values, strict=True))
+    return found if len(found) == len(keys) else BadValue("has a key twice")
 
 
 def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
@@ -195,9 +232,9 @@ def _text(value: pyarrow.Scalar, limit: int) -> Any:
     return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
 
 
-def _value(value: pyarrow.Scalar, **how: Any) -> Any:
+def _value(value: pyarrow.Scalar) -> Any:
     try:
-        return value.as_py(**how)
+        return value.as_py()
     except UnicodeDecodeError as error:
         return BadValue(f"is not UTF-8: invalid byte 0x{error.object[error.start]:02x}")
     except (ValueError, OverflowError):
@@ -208,6 +245,10 @@ def _value(value: pyarrow.Scalar, **how: Any) -> Any:
 
 def _is_text(kind: pyarrow.DataType) -> bool:
     return types.is_string(kind) or types.is_large_string(kind)
+
+
+def _has_lengths(kind: pyarrow.DataType) -> bool:
+    return types.is_binary(kind) or types.is_large_binary(kind)
 
 
 def _is_bytes(kind: pyarrow.DataType) -> bool:

@@ -18,7 +18,7 @@ from pipeline.core.events import (
     validate,
 )
 from pipeline.core.numbers import MAX_EXACT, exact_float_of
-from pipeline.core.reasons import BadData
+from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -45,7 +45,11 @@ class FileColumns(NamedTuple):
 
 
 class Malformed(Exception):
-    """A record that can't be read. ``str()`` is the reason."""
+    """A record that can't be read. ``str()`` is the problem, ``reason`` that of its dead letter."""
+
+    def __init__(self, problem: str, reason: Reason = Reason.UNPARSEABLE) -> None:
+        super().__init__(problem)
+        self.reason = reason
 
 
 class InvalidEvent(BadData):
@@ -196,7 +200,8 @@ def parse_reading(name: str, text: str) -> float | None:
 
 def inexact(name: str, digits: str) -> Malformed:
     """Returns the reason to refuse an integer as a reading."""
-    return Malformed(f"{shown(name)} {shown(digits)} is an integer that a double can't hold exactly")
+    problem = f"{shown(name)} {shown(digits)} is an integer that a double can't hold exactly"
+    return Malformed(problem, Reason.INEXACT_INTEGER)
 
 
 def _is_plain(text: str) -> bool:

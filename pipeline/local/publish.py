@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.message_options import message_options
+from pipeline.cli.message_options import attribute_option, check_attributes, message_options
 from pipeline.cli.options import Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
@@ -75,6 +75,7 @@ class _Tally:
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
 @message_options
+@attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
@@ -89,6 +90,7 @@ def publish(
     topic: str,
     columns: FileColumns,
     mapped: Sequence["Mapped"],
+    attributes: dict[str, str],
     max_record_bytes: int,
     batch: int,
     rate: float | None,
@@ -128,7 +130,10 @@ def publish(
       130  Ctrl-C; messages already sent are published, the rest of the file is not
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
-    opened = partial(open_records, file, columns, max_record_bytes=max_record_bytes, mapped=mapped)
+    check_attributes(attributes, mapped)
+    opened = partial(
+        open_records, file, columns, max_record_bytes=max_record_bytes, mapped=mapped, attributes=attributes
+    )
     try:
         if table is not None and not accept_expired:
             with opened() as records:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
-from pipeline.cli.message_options import descriptors_option, mapping_problems, message_options
+from pipeline.cli.message_options import attribute_option, descriptors_option, mapping_problems, message_options
 from pipeline.cli.options import COUNT, TIME, Parsed
 from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.names import subscription_path
@@ -87,9 +87,7 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     help="Take messages from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
 )
 @message_options
-@click.option(
-    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute of each FILE. Repeatable."
-)
+@attribute_option
 @click.option(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
 )
@@ -110,7 +108,7 @@ def try_(
     files: tuple[Path, ...],
     subscription: str | None,
     mapped: Sequence["Mapped"],
-    attributes: tuple[str, ...],
+    attributes: dict[str, str],
     publish_time: int,
     limit: int,
     wait: timedelta,
@@ -130,8 +128,9 @@ def try_(
     if not mapped:
         raise click.UsageError("--message-mapping is missing: pass the file of a mapping")
     if files:
-        pairs = dict(map(_attribute, attributes))
-        messages = [(str(file), Message(file.read_bytes(), pairs, "", to_datetime(publish_time))) for file in files]
+        messages = [
+            (str(file), Message(file.read_bytes(), attributes, "", to_datetime(publish_time))) for file in files
+        ]
         _try(Trials(mapped), messages, as_json=as_json)
         return
     if attributes:
@@ -208,10 +207,3 @@ def _try(trials: Trials, messages: Iterable[tuple[str, Message]], *, as_json: bo
             "the mapping has unmarked = true or --default_message_type names its type",
             err=True,
         )
-
-
-def _attribute(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.UsageError(f"--attribute {text!r} is not NAME=VALUE")
-    return name, value

@@ -250,6 +250,12 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
     ("arguments", "beam", "problem"),
     [
         (["nowhere.csv"], (), "nowhere.csv: no such file"),
+        (
+            ["a.csv", "--attribute", "a=b"],
+            (),
+            "--attribute is for messages that a mapping reads: pass --message-mapping",
+        ),
+        (["a.csv", "--attribute", "=b"], (), "--attribute '=b' is not NAME=VALUE"),
         (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is not a directory"),
         (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
         (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
@@ -439,8 +445,18 @@ def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path
         "Straße": None,
     }  # fmt: skip
     assert letter["attributes"] == {"file": f"{tmp_path}/a.csv", "line": "5", "message_type": "json"}
+    # A corrected mapping reads the dead letter.
+    mapping.write_text(GERMAN.replace('pressure = "Druck"', 'pressure = { path = "Druck", null = "kaputt" }'))
+    again = backfill(table, letters, "--message-mapping", mapping)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert again.stdout.startswith("1 file, 1 record, 1 event: 1 raw row and ")
+    # Without it, nobody can.
+    alone = backfill(table, letters)
+    assert alone.exit_code == 1
+    assert "UNKNOWN_MESSAGE_TYPE: message_type is 'json', none of " in alone.stderr
     first, second = parse_time("2024-12-31T22:59:00Z"), parse_time("2025-01-01T00:10:00Z")
     schema = TableSchema.default()
     rows = [*schema.rows(Event("N-1", first, {"pressure": 1234.5, "flow": 7.25}, {"street": "Hauptstraße"}))]
     rows += schema.rows(Event("N-1", second, {"pressure": 1.0}, {}))
+    rows += schema.rows(Event("N-1", second + 600_000_000, {"flow": 1.0}, {}))
     assert {key for key in keys(table) if not key.startswith("agg#")} == {row.key.decode() for row in rows}

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that
@@ -44,6 +45,7 @@ time = "at"
 readings = { "*" = "data.*" }
 metadata = { line = "line" }
 """
+SOURCE = {"source": "gateway"}
 SCHEMA = parse_schema("key = '{metadata.line}#{sensor_id}#{reverse_us}'\nlayout = 'wide'\n")
 
 
@@ -57,10 +59,8 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(b"".join(bytes([len(payload)]) + payload for payload in payloads))
     (tmp_path / "b.ndjson").write_bytes(b"\n".join(lines))
     messages = [PubsubMessage(payload, {"message_type": report.name}) for payload in payloads]
-    # Without the match, by which a job would take all JSON: a line that is no JSON would be of an unknown type.
-    as_json = Mapped("gateway.toml", "".join(line for line in GATEWAY.splitlines(True) if "match" not in line))
-    messages += [PubsubMessage(line, {"message_type": "json"}) for line in lines]
-    decoder = Decoder("DecodeMessages", HOUR, [SCHEMA], MessageTypes([report, as_json]))
+    messages += [PubsubMessage(line, SOURCE | {"message_type": "json"}) for line in lines]
+    decoder = Decoder("DecodeMessages", HOUR, [SCHEMA], MessageTypes([report, gateway]))
     decoder.start()
     events, letters = [], []
     for message in messages:
@@ -73,11 +73,11 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     assert [reason for _, reason in expected_letters] == [
         "MISSING_KEY_FIELD", "UNPARSEABLE", "MISSING_KEY_FIELD", "INVALID_KEY_FIELD"]  # fmt: skip
 
-    maker = MappedMaker([report, gateway])  # Beam pickles it
+    makers = {"a.pb": MappedMaker([report]), "b.ndjson": MappedMaker([gateway], attributes=SOURCE)}  # Beam pickles them
     with TestPipeline() as pipeline:
-        read = pipeline | ReadFiles([str(tmp_path / "a.pb"), str(tmp_path / "b.ndjson")], maker)
-        decode = DecodeMessages(HOUR, [SCHEMA], lambda: NOW_US / 1e6, maker.types)
-        decoded = read.messages | "DecodeMessages" >> decode
+        read = [pipeline | name >> ReadFiles([str(tmp_path / name)], maker) for name, maker in makers.items()]
+        decode = DecodeMessages(HOUR, [SCHEMA], lambda: NOW_US / 1e6, MessageTypes([report, gateway]))
+        decoded = [one.messages for one in read] | beam.Flatten() | "DecodeMessages" >> decode
 
         def same_rows(found: list) -> None:
             assert sorted(row for event in found for row in SCHEMA.rows(event)) == expected

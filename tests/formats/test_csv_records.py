@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events import Event
+from pipeline.core.reasons import Reason
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
 from tests.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long
@@ -65,7 +66,7 @@ def test_the_first_thousand_records_decide_what_is_numeric() -> None:
 def test_a_metadata_column_with_numbers_yields_a_remark() -> None:
     """One value that is not a finite number makes its column metadata; the remark has the line of that value."""
     records = read(f"sensor_id,event_time,a,b\nA-1,{MORNING},1,2\nA-1,{MORNING},1,\nA-1,{MORNING},1,-inf\n")
-    assert records[0] == Remark(4, "'b' is metadata because '-inf' is not a number")
+    assert records[0] == Remark(4, "'b' is metadata in every record because '-inf' is not a number")
     assert [event.metadata for event in events(records)] == [{"b": "2"}, {}, {"b": "-inf"}]
 
 
@@ -205,4 +206,6 @@ def test_an_integer_that_a_double_cannot_hold_refuses_its_record() -> None:
     records = read(f"sensor_id,event_time,n,metadata.serial\nA-1,{MORNING},{big - 1},{big}\nA-1,{MORNING},{big},1\n")
     [event] = events(records)
     assert (event.readings, event.metadata) == ({"n": float(big - 1)}, {"serial": str(big)})
-    assert refusals(records) == [Refusal(3, f"'n' '{big}' is an integer that a double can't hold exactly")]
+    assert refusals(records) == [
+        Refusal(3, f"'n' '{big}' is an integer that a double can't hold exactly", code=Reason.INEXACT_INTEGER)
+    ]

@@ -16,9 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.dead_letter_records import DeadLetter, letter_json
+from pipeline.core.dead_letters import REPLAYS, dead_letter
 from pipeline.core.mapping.descriptors import Descriptors
 from pipeline.core.message_types import Mapped
+from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
+from pipeline.core.text import json_line
 from pipeline.core.times import parse_time
+from pipeline.core.trials import Trials
 from pipeline.formats.files import (
     FileColumns,
     MappedMaker,
@@ -59,10 +65,10 @@ site = "Straße"
 HEADER = "Messstelle;Zeit;Temp. °C;Durchfluß;Straße;\r\n"
 
 
-def read(folder: Path, name: str, content: bytes, *mapped: Mapped, limit: int = 10_000) -> list[Any]:
+def read(folder: Path, name: str, content: bytes, *mapped: Mapped, limit: int = 10_000, **attributes: str) -> list[Any]:
     """Returns what publish would send of the records of a file."""
     (folder / name).write_bytes(content)
-    with open_records(folder / name, FileColumns(), lambda: NOW_US, limit, mapped) as records:
+    with open_records(folder / name, FileColumns(), lambda: NOW_US, limit, mapped, attributes) as records:
         return list(records)
 
 
@@ -287,18 +293,145 @@ def test_a_file_that_no_mapping_is_for(tmp_path: Path) -> None:
 
 
 def test_several_mappings_of_json_are_told_apart_by_match(tmp_path: Path) -> None:
-    """The only one reads all records, also if its match is about attributes, which records don't have."""
+    """As in a job; the attributes of all messages in a file can be given."""
     one = csv_mapping('match = { path = "kind", is = "a" }\nreadings = { v = "v" }')
     two = csv_mapping('match = { path = "@kind", is = "b" }\nreadings = { w = "v" }')
     content = f'{{"id": "x", "at": "{MORNING}", "kind": "a", "v": 1}}\n'.encode()
-    for mapped, name in (((one, two), "v"), ((two,), "w")):
-        [original] = read(tmp_path, "a.ndjson", content, *mapped)
+    other = content.replace(b'"a"', b'"c"')
+    for line, attributes, name in ((content, {}, "v"), (other, {"kind": "b"}, "w")):
+        [original] = read(tmp_path, "a.ndjson", line, one, two, **attributes)
         assert dict(original.events[0].readings) == {name: 1.0}
-    [refused] = read(tmp_path, "a.ndjson", content.replace(b'"a"', b'"c"'), one, two)
-    assert refused.reason.startswith("UNKNOWN_MESSAGE_TYPE: ")
+        assert original.message.attributes.items() >= attributes.items()
+    for mapped in ((one,), (one, two)):
+        [refused] = read(tmp_path, "a.ndjson", other, *mapped)
+        assert refused.reason.startswith("UNKNOWN_MESSAGE_TYPE: ")
 
 
 def test_long_records_are_refused(tmp_path: Path) -> None:
     mapped = csv_mapping('readings = { v = "v" }')
     [refused] = read(tmp_path, "a.ndjson", b'{"id": "' + b"x" * 100 + b'"}\n', mapped, limit=50)
     assert "--max-record-bytes" in refused.reason
+
+
+FLAT = {"id": pyarrow.string(), "at": pyarrow.timestamp("us", "UTC")}
+
+
+def parquet(more: dict[str, pyarrow.Array], v: Any = 1.0) -> bytes:
+    """Returns a file of two records, the first with the value, with more columns."""
+    columns = {"id": ["a", "b"], "at": [RECORD["at"]] * 2, "v": pyarrow.array([v, 2.0])}
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({**columns, **more}), out)
+    return out.getvalue()
+
+
+LATE = pyarrow.array([1 << 60, 0]).view(pyarrow.timestamp("us"))
+NOT_UTF8 = pyarrow.StringArray.from_buffers(
+    2, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"\xffa")
+)
+TWICE = pyarrow.array([[(1, "a"), (1, "b")], None], pyarrow.map_(pyarrow.int64(), pyarrow.string()))
+BYTES_KEY = pyarrow.array([[(b"1", "a")], None], pyarrow.map_(pyarrow.binary(), pyarrow.string()))
+TWINS = pyarrow.StructArray.from_arrays([pyarrow.array([1, 2])] * 2, ["y", "y"], mask=pyarrow.array([False, True]))
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        (LATE, "is outside the years 1 to 9999"),
+        (NOT_UTF8, "is not UTF-8: invalid byte 0xff"),
+        (pyarrow.StructArray.from_arrays([LATE], ["y"]), "is outside the years 1 to 9999"),
+        (pyarrow.StructArray.from_arrays([NOT_UTF8], ["y"]), "is not UTF-8: invalid byte 0xff"),
+        (TWICE, "has a key twice"),
+        (BYTES_KEY, "can't be written as JSON: keys must be str"),
+        (TWINS, "has two fields of the same name"),
+        (pyarrow.array([b"x" * 9000, None]), "has 9,000 bytes"),
+    ],
+)
+def test_a_value_that_cannot_be_read_matters_only_if_the_mapping_may_read_its_column(
+    column: pyarrow.Array, problem: str, tmp_path: Path
+) -> None:
+    """A star may read all columns."""
+    content = parquet({"x": column})
+    for more in ('metadata = { x = "x.y" }', 'metadata = { "*" = "**" }', 'skip_if = { path = "x", is = "z" }'):
+        refused, *_ = read(tmp_path, "a.parquet", content, csv_mapping(f'{more}\nreadings = {{ v = "v" }}'), limit=8000)
+        assert refused.line == 1
+        assert refused.reason.startswith(f"'x' {problem}")
+    found = read(tmp_path, "a.parquet", content, csv_mapping('readings = { v = "v" }'), limit=8000)
+    assert [event.readings["v"] for event in found] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "NaN"), (float("-inf"), "-Infinity")])
+def test_a_number_that_is_not_finite_is_text(value: float, text: str, tmp_path: Path) -> None:
+    """It refuses a reading, unless the mapping says that it means nothing; elsewhere it does no harm."""
+    content = parquet({"w": pyarrow.array([[1.0], [2.0]])}, value)
+    refused, good = read(tmp_path, "a.parquet", content, csv_mapping('readings = { v = "v", w = "w[0]" }'))
+    assert refused.reason == f"NOT_A_NUMBER: readings.v is '{text}', not a number"
+    assert dict(good.readings) == {"v": 2.0, "w": 2.0}
+    null = f'readings = {{ v = {{ path = "v", null = "{text}" }}, w = "w[0]" }}'
+    for readings in (null, 'readings = { w = "w[0]" }'):
+        first, _ = read(tmp_path, "a.parquet", content, csv_mapping(readings))
+        assert dict(first.readings) == {"w": 1.0}
+
+
+def test_nested_columns_of_every_kind(tmp_path: Path) -> None:
+    """Lists of each kind, maps and structs, over several batches, with nulls at every level."""
+    inner = pyarrow.struct({"at": pyarrow.timestamp("ns"), "took": pyarrow.duration("ms")})
+    kinds = {
+        "lists": pyarrow.list_(pyarrow.list_(pyarrow.int32())),
+        "large": pyarrow.large_list(inner),
+        "fixed": pyarrow.list_(pyarrow.int16(), 2),
+        "map": pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.float64())),
+    }
+    rows = [
+        {
+            "id": f"s-{n}",
+            "at": RECORD["at"],
+            "lists": [[n], None, [], [n, None]] if n % 2 else None,
+            "large": [{"at": MORNING_US * 1000 + n, "took": n}, None] if n % 3 else [],
+            "fixed": [n, None],
+            "map": [("a", [n / 2]), ("b", None)] if n % 7 else None,
+        }
+        for n in range(1500)
+    ]
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, pyarrow.schema({**FLAT, **kinds})), out)
+    readings = 'readings = { l = "lists[-1][0]", t = "large[0].took", f = "fixed[0]", m = "map.a[0]" }'
+    found = {
+        event.sensor_id: dict(event.readings)
+        for event in read(tmp_path, "a.parquet", out.getvalue(), csv_mapping(readings))
+    }
+    assert found == {
+        f"s-{n}": {
+            **({"l": float(n)} if n % 2 else {}),
+            **({"t": n / 1000} if n % 3 else {}),
+            "f": float(n),
+            **({"m": n / 2} if n % 7 else {}),
+        }
+        for n in range(1500)
+    }
+
+
+def test_the_clock_goes_on_while_a_file_is_published(tmp_path: Path) -> None:
+    """A message whose time is the publish time has one; a row of CSV has none."""
+    mapped = Mapped("m.toml", SIMPLE.replace('"at"', '["at", "$publish_time"]') + 'readings = { v = "v" }')
+    clock = iter(range(NOW_US, NOW_US + 4 * 3_600_000_000, 3_600_000_000))
+    (tmp_path / "a.ndjson").write_text('{"id": "a", "v": 1}\n' * 3)
+    with open_records(tmp_path / "a.ndjson", FileColumns(), lambda: next(clock), mapped=[mapped]) as records:
+        times = [record.events[0].event_time.ToMicroseconds() for record in records]
+    assert times == [NOW_US + n * 3_600_000_000 for n in range(3)]
+    [refused] = read(tmp_path, "a.csv", b"id,at,v\na,,1\n", mapped)
+    assert refused.reason.startswith("MISSING_EVENT_TIME: ")
+
+
+def test_dead_letters_of_a_mapping_can_be_published_again(tmp_path: Path) -> None:
+    """They keep their attributes, and are read by the mapping as it is now."""
+    broken = Mapped("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
+    message = Message(probe(id="a", at=MORNING_US, t=[1.5]), {"message_type": PROBE, "event_id": "7", "own": "x"}, "9")
+    problem = BadData(Reason.EVENT_TIME_IN_FUTURE, "far")
+    letters = [dead_letter(one, problem, "Decode", RECORD["at"]) for one in (message, message._replace(data=b"\xff"))]
+    lines = [json_line(letter_json(DeadLetter.of(letter, Trials([broken])))) for letter in letters]
+    content = "\n".join(lines).encode()
+    replay, refused = read(tmp_path, "a.ndjson", content, Mapped("m.toml", PROBE_MAPPING, PROBES))
+    assert replay.message.data == message.data
+    assert replay.message.attributes.items() >= {**message.attributes, REPLAYS: "1"}.items()
+    assert plainly(replay.events) == [("a", MORNING_US, {"t0": 1.5}, {})]
+    assert (refused.line, refused.reason.split(":")[0]) == (2, "UNPARSEABLE")

@@ -202,7 +202,7 @@ def test_a_column_that_became_metadata_is_reported(inbox: Inbox, tmp_path: Path)
     file.write_text("sensor_id,event_time,n,b\nA-1,1714550400,0,1\nA-1,1714550401,1,broken\n")
     result = publish(file, inbox.topic)
     assert result.exit_code == 0
-    assert result.stderr == f"{file}:3: 'b' is metadata because 'broken' is not a number\n"
+    assert result.stderr == f"{file}:3: 'b' is metadata in every record because 'broken' is not a number\n"
 
 
 def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
