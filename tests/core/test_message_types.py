@@ -1,5 +1,6 @@
 """Which type a message is of, and what becomes of messages that are of none."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -158,3 +159,20 @@ def test_a_foreign_message_that_fits():
     assert decoded.unknown_fields == 2
     with pytest.raises(BadData, match="the attribute message_type is missing"):
         MessageTypes([REPORT], default=None).of(message)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, str(2**53 + 1), [1, str(2**53 + 1)]])
+def test_integers_in_protobuf_json_are_never_rounded(value):
+    """A double can't hold the integer, with or without quotes: json_format would round it; an int64 holds it."""
+    fields = "double d = 1; repeated double ds = 2; int64 i = 3; string id = 4;"
+    descriptors = descriptor_set(f"package acme; message M {{ {fields} }}")
+    text = 'message = "acme.M"\nsensor = "id"\ntime = "$publish_time"\nreadings = { d = "d" }\nmetadata = { i = "i" }'
+    mapped = Mapped("m.toml", text, descriptors)
+    field = "ds" if isinstance(value, list) else "d"
+    encoding = {"googclient_schemaencoding": "JSON"}
+    with pytest.raises(BadData) as raised:
+        mapped.parse(Message(json.dumps({"id": "a", field: value}).encode(), encoding))
+    assert raised.value.reason is Reason.INEXACT_INTEGER
+    payload = {"id": str(2**53 + 1), "d": str(2**53), "i": str(2**53 + 1)}
+    root, _ = mapped.parse(Message(json.dumps(payload).encode(), encoding))
+    assert (root.id, root.d, root.i) == (str(2**53 + 1), 2.0**53, 2**53 + 1)

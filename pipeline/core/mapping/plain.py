@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.events import shown
-from pipeline.core.numbers import exact_float
+from pipeline.core.numbers import exact_float, exact_float_of
 from pipeline.core.reasons import BadData, Reason
 
 _MAX_DEPTH = 100  # of a Struct
@@ -45,10 +45,22 @@ class ExactInteger(int):
     """An integer that raises BadData if it would be rounded to become a double."""
 
     def __float__(self) -> float:
-        number = exact_float(int(self))
-        if number is None:
-            raise BadData(Reason.INEXACT_INTEGER, f"{shown(str(self))} is an integer that a double can't hold exactly")
-        return number
+        return _exactly(exact_float(int(self)), str(self))
+
+
+class ExactDigits(str):
+    """The digits of an integer, which raise BadData if they would be rounded to become a double."""
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        return _exactly(exact_float_of(str(self)), str(self))
+
+
+def _exactly(number: float | None, digits: str) -> float:
+    if number is None:
+        raise BadData(Reason.INEXACT_INTEGER, f"{shown(digits)} is an integer that a double can't hold exactly")
+    return number
 
 
 def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
@@ -57,14 +69,14 @@ def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
     Args:
         data: in UTF-8.
         where: it is, for messages.
-        exact: whether integers are :class:`ExactInteger`.
+        exact: whether integers are :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
 
     Raises:
         BadData: it is not JSON.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = (_EXACT_JSON if exact else _JSON).decode(text)
+        value = _with_exact_digits(_EXACT_JSON.decode(text)) if exact else _JSON.decode(text)
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -92,6 +104,15 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def _with_exact_digits(value: Any) -> Any:
+    if type(value) is str:
+        return ExactDigits(value) if _LONG_INTEGER.fullmatch(value) else value
+    if type(value) is dict:
+        return {name: _with_exact_digits(member) for name, member in value.items()}
+    return [_with_exact_digits(item) for item in value] if type(value) is list else value
+
+
+_LONG_INTEGER = re.compile(r"[+-]?[0-9]{16,}")  # shorter ones are below 2^53
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
