@@ -2,16 +2,22 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from pipeline.cli.root import main as toolbox
+from pipeline.cloud import tables
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.launch import main
 from tests import streams
 from tests.faults.judge import differences
 from tests.job import foreign
 from tests.job.running import running_job
+from tests.lasting import lasting
 from tests.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -63,6 +69,32 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
         assert counters[f"events_of_{name}"] == size * count
         assert counters[f"refused_of_{name}"] == 1
     assert counters["skipped_of_plant.v1.Report"] == counters["messages_of_plant.v1.Report"] - 1
+
+    # A backfill of the same payloads, from files, makes the same rows in another table.
+    other = replace(resources.table, table=f"{resources.table.table}-2")
+    tables.create(other, lasting(TableSchema.default()))
+    payloads = [message.data for message in messages["plant.v1.Report"]]
+    (tmp_path / "reports.pb").write_bytes(b"".join(_delimited(payload) for payload in payloads))
+    (tmp_path / "gateway.ndjson").write_bytes(b"".join(message.data + b"\n" for message in messages["json"]))
+    options = ["--project", other.project, "--instance", other.instance, "--table", other.table]
+    options += ["--allowed-lateness", "0s", "--message-descriptors", str(tmp_path / "types.binpb")]
+    for file, mapping, attribute in (
+        ("reports.pb", "report.toml", "site=north"),
+        ("gateway.ndjson", "gateway.toml", "source=gateway"),
+    ):
+        of_type = ["--message-mapping", str(tmp_path / mapping), "--attribute", attribute]
+        result = CliRunner().invoke(toolbox, ["backfill", str(tmp_path / file), *options, *of_type])
+        assert result.exit_code == 0, result.output
+    assert differences(other, [*reports, *single]) == []
+
+
+def _delimited(payload: bytes) -> bytes:
+    """Returns a payload after its length as a varint."""
+    length, size = bytearray(), len(payload)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*length, size]) + payload
 
 
 @pytest.mark.parametrize(
