@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager, suppress
 
@@ -72,16 +72,20 @@ class Server:
 def serving() -> Iterator[tuple[Server, str]]:
     """Runs the server; yields it and its address."""
     one = Server()
-    handlers = {
-        "GetTopic": grpc.unary_unary_rpc_method_handler(one.get_topic),
-        "Publish": grpc.unary_unary_rpc_method_handler(one.publish),
-    }
-    rpc = grpc.server(
-        futures.ThreadPoolExecutor(32), [grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", handlers)]
-    )
+    with serving_service("google.pubsub.v1.Publisher", {"GetTopic": one.get_topic, "Publish": one.publish}) as address:
+        yield one, address
+
+
+@contextmanager
+def serving_service(
+    service: str, methods: Mapping[str, Callable[[bytes, grpc.ServicerContext], bytes]]
+) -> Iterator[str]:
+    """Runs a gRPC server with the methods of a service, which take and return bytes; yields its address."""
+    handlers = {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+    rpc = grpc.server(futures.ThreadPoolExecutor(32), [grpc.method_handlers_generic_handler(service, handlers)])
     port = rpc.add_insecure_port("127.0.0.1:0")
     rpc.start()
     try:
-        yield one, f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}"
     finally:
         rpc.stop(0).wait()

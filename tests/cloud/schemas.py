@@ -1,12 +1,13 @@
 """A Pub/Sub server with schemas in protobuf, which the emulator can't hold."""
 
 from collections.abc import Iterator
-from concurrent import futures
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import grpc
 from google.pubsub_v1.types import GetSchemaRequest, ListSchemaRevisionsRequest, ListSchemaRevisionsResponse, Schema
+
+from tests.cloud.pubsub import serving_service
 
 PATH = "projects/test-project/schemas/reports"
 
@@ -58,17 +59,6 @@ class SchemaServer:
 def serving_schemas() -> Iterator[tuple[SchemaServer, str]]:
     """Runs the server; yields it and its address."""
     one = SchemaServer()
-    handlers = {
-        "ListSchemaRevisions": grpc.unary_unary_rpc_method_handler(one.list_revisions),
-        "GetSchema": grpc.unary_unary_rpc_method_handler(one.get),
-    }
-    rpc = grpc.server(
-        futures.ThreadPoolExecutor(4),
-        [grpc.method_handlers_generic_handler("google.pubsub.v1.SchemaService", handlers)],
-    )
-    port = rpc.add_insecure_port("127.0.0.1:0")
-    rpc.start()
-    try:
-        yield one, f"127.0.0.1:{port}"
-    finally:
-        rpc.stop(0).wait()
+    methods = {"ListSchemaRevisions": one.list_revisions, "GetSchema": one.get}
+    with serving_service("google.pubsub.v1.SchemaService", methods) as address:
+        yield one, address

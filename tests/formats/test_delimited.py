@@ -11,7 +11,15 @@ from tests.formats.reading import MORNING_US, events, maker, refusals, too_long
 
 def delimited(*messages: bytes) -> bytes:
     """Returns messages as google.protobuf writes them, whatever bytes they contain."""
-    return b"".join(bytes([len(message)]) + message for message in messages)
+    return b"".join(_varint(len(message)) + message for message in messages)
+
+
+def _varint(number: int) -> bytes:
+    more = bytearray()
+    while number > 0x7F:
+        more.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*more, number])
 
 
 def read(content: bytes, limit: int = 10_000_000) -> list[Record]:

@@ -15,6 +15,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.launch import main
 from tests import streams
 from tests.faults.judge import differences
+from tests.formats.test_delimited import delimited
 from tests.job import foreign
 from tests.job.running import running_job
 from tests.lasting import lasting
@@ -74,7 +75,7 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
     other = replace(resources.table, table=f"{resources.table.table}-2")
     tables.create(other, lasting(TableSchema.default()))
     payloads = [message.data for message in messages["plant.v1.Report"]]
-    (tmp_path / "reports.pb").write_bytes(b"".join(_delimited(payload) for payload in payloads))
+    (tmp_path / "reports.pb").write_bytes(delimited(*payloads))
     (tmp_path / "gateway.ndjson").write_bytes(b"".join(message.data + b"\n" for message in messages["json"]))
     options = ["--project", other.project, "--instance", other.instance, "--table", other.table]
     options += ["--allowed-lateness", "0s", "--message-descriptors", str(tmp_path / "types.binpb")]
@@ -86,15 +87,6 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
         result = CliRunner().invoke(toolbox, ["backfill", str(tmp_path / file), *options, *of_type])
         assert result.exit_code == 0, result.output
     assert differences(other, [*reports, *single]) == []
-
-
-def _delimited(payload: bytes) -> bytes:
-    """Returns a payload after its length as a varint."""
-    length, size = bytearray(), len(payload)
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*length, size]) + payload
 
 
 @pytest.mark.parametrize(
