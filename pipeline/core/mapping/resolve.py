@@ -39,6 +39,26 @@ class Resolved(NamedTuple):
     names: Names
 
 
+class _AtStar(NamedTuple):
+    """Where a star is.
+
+    Attributes:
+        deep: whether it goes through all levels.
+        after: the steps that follow it.
+        leaves_out: whether it leaves out a field, by the names that lead to it.
+        names: of the fields that lead here from the message.
+        prefix: those of them since the star began.
+        within: the types of the messages that it went through.
+    """
+
+    deep: bool
+    after: tuple[Step, ...]
+    leaves_out: Callable[[Names], bool]
+    names: Names
+    prefix: Names = ()
+    within: tuple[str, ...] = ()
+
+
 class Resolver:
     """Resolves paths from the nodes of one message type.
 
@@ -79,11 +99,11 @@ class Resolver:
             PathError: the type has no such path, or its star goes through a type that contains itself.
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
-        deep, after = steps[at] == Star(deep=True), steps[at + 1 :]
+        star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], leaves_out, ())
         items: list[Items] = []
         problem = None
         for end in self._walk(Steps(start, names=names), steps[:at]):
-            of_end = self._all(end.to, deep, after, end.names, leaves_out, (), ())
+            of_end = self._all(end.to, star._replace(names=end.names))
             try:
                 items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
             except _UnboundedError:
@@ -226,17 +246,9 @@ class Resolver:
             raise PathError("it is not a repeated field")
         return found
 
-    def _all(
-        self,
-        node: Node,
-        deep: bool,
-        after: tuple[Step, ...],
-        names: Names,
-        leaves_out: Callable[[Names], bool],
-        prefix: Names,
-        within: tuple[str, ...],
-    ) -> Iterator[Items]:
-        """Yields what a star on a node stands for. ``prefix`` are the names since the star began."""
+    def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
+        """Yields what a star on a node stands for."""
+        deep, after, leaves_out, names, prefix, _ = star
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
             get = plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
@@ -244,7 +256,7 @@ class Resolver:
             return
         if isinstance(node, Record):
             for field in node.type.fields:
-                yield from self._of_field(node, field, deep, after, names, leaves_out, prefix, within)
+                yield from self._of_field(node, field, star)
             return
         if isinstance(node, Entries):
             key_text = leaf_text(node.key)
@@ -257,21 +269,12 @@ class Resolver:
             item, content = node.item, node.content
         else:
             raise PathError(f"a star stands for nothing in {node}")
-        for of_item in self._of_item(item, deep, after, (*names, "*"), leaves_out, within):
+        for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
             get = each_named(pairs, content, of_item.get, prefix, names, leaves_out)
             yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, leaves_out))
 
-    def _of_field(
-        self,
-        record: Record,
-        field: FieldDescriptor,
-        deep: bool,
-        after: tuple[Step, ...],
-        names: Names,
-        leaves_out: Callable[[Names], bool],
-        prefix: Names,
-        within: tuple[str, ...],
-    ) -> Iterator[Items]:
+    def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
+        deep, after, leaves_out, names, prefix, within = star
         names, prefix = (*names, field.name), (*prefix, field.name)
         if leaves_out(names):
             return
@@ -291,19 +294,14 @@ class Resolver:
                     _check_not_within(at.to, within)
                 yield from (
                     items_after(at.getter, items)
-                    for items in self._all(at.to, True, after, names, leaves_out, prefix, _deeper(within, at.to))
+                    for items in self._all(
+                        at.to, star._replace(names=names, prefix=prefix, within=_deeper(within, at.to))
+                    )
                 )
 
-    def _of_item(
-        self,
-        item: Node,
-        deep: bool,
-        after: tuple[Step, ...],
-        names: Names,
-        leaves_out: Callable[[Names], bool],
-        within: tuple[str, ...],
-    ) -> Iterator[Items]:
+    def _of_item(self, item: Node, star: "_AtStar") -> Iterator[Items]:
         """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
+        deep, after, leaves_out, names, _, within = star
         if after:
             for end in self._walk(Steps(item, names=names), after):
                 yield Items(named("", end.getter), end.to, end.names)
@@ -315,7 +313,7 @@ class Resolver:
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
-            yield from self._all(item, True, after, names, leaves_out, (), _deeper(within, item))
+            yield from self._all(item, star._replace(prefix=(), within=_deeper(within, item)))
 
 
 def _single(node: Node) -> Node:
