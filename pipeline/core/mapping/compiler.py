@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from pipeline.core.events import MAX_METADATA_BYTES
 from pipeline.core.mapping import nodes
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.conditions import tester
@@ -25,6 +26,7 @@ from pipeline.core.mapping.scope import (
     envelope,
     first_set,
     negated,
+    once_at,
     publish_time,
 )
 from pipeline.core.mapping.stars import Items, Names, leaves_out_none
@@ -33,6 +35,7 @@ from pipeline.core.mapping.times import time_of
 from pipeline.core.mapping.values import number_of, star_number_of
 from pipeline.core.mapping.writers import fixed, labelled, starred, whole
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData, Reason
 
 
 class Use(NamedTuple):
@@ -205,7 +208,7 @@ class Compiler:
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         for at, get, node in self._ways(key, source.path):
             convert = number_of(key, node, source, self._mapping)
-            yield at, at_depth(at, nodes.composed(get, convert))
+            yield at, self._at(at, nodes.composed(get, convert))
 
     def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.constant is not None:
@@ -217,7 +220,7 @@ class Compiler:
         else:
             for at, get, node in self._ways(key, source.path):
                 convert = text_of(key, node, source)
-                yield at, at_depth(at, nodes.composed(get, convert))
+                yield at, self._at(at, nodes.composed(get, convert))
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
@@ -225,7 +228,7 @@ class Compiler:
             yield ENVELOPE, lambda scope: publish_time(scope[ENVELOPE])
             return
         for at, get, node in self._ways(key, path):
-            yield at, at_depth(at, nodes.composed(get, time_of(key, node, source)))
+            yield at, self._at(at, nodes.composed(get, time_of(key, node, source)))
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
         depths, parts = [ROOT], list[ScopeGetter]()
@@ -236,12 +239,18 @@ class Compiler:
             found = []
             for at, get, node in self._ways(key, part.path):
                 depths.append(at)
-                found.append(at_depth(at, nodes.composed(get, formatted(f"{key}: {part.path}", node, part.format))))
+                found.append(self._at(at, nodes.composed(get, formatted(f"{key}: {part.path}", node, part.format))))
             parts.append(first_set(found))
 
         def text(scope: Scope) -> str | None:
             texts = [part(scope) for part in parts]
-            return None if None in texts else "".join(texts)
+            if None in texts:
+                return None
+            # Each element has a text of its own: its length has to be bounded here.
+            if sum(map(len, texts)) > MAX_METADATA_BYTES:
+                reason = Reason.INVALID_SENSOR_ID if key == "sensor" else Reason.METADATA_TOO_LONG
+                raise BadData(reason, f"{key} has more than {MAX_METADATA_BYTES:,} characters")
+            return "".join(texts)
 
         return max(depths), text
 
@@ -266,11 +275,11 @@ class Compiler:
             if oneofs:
                 at = level + ROOT
                 for way in oneofs:
-                    yield at, at_depth(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
+                    yield at, self._at(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
                 return
         for at, get, node in self._ways(key, path):
             convert = text_of(key, node, source, name_of=True)
-            yield at, at_depth(at, nodes.composed(get, convert))
+            yield at, self._at(at, nodes.composed(get, convert))
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
         """Yields how a path leads to its value: the level it is read at, the getter from there, and the node.
@@ -316,6 +325,9 @@ class Compiler:
 
         return get
 
+    def _at(self, depth: int, get: Getter) -> ScopeGetter:
+        return (at_depth if depth == len(self._branch.levels) else once_at)(depth, get)
+
     def _when(self, key: str, conditions: Iterable[Condition]) -> tuple[int, list[ScopeGetter]]:
         found = [self._condition(key, condition) for condition in conditions]
         return max((depth for depth, _ in found), default=ROOT), [holds for _, holds in found]
@@ -324,13 +336,13 @@ class Compiler:
         depths, tests = [ROOT], []
         for at, get, node in self._ways(key, condition.path, reads=condition.kind != "set"):
             depths.append(at)
-            tests.append((at_depth(at, get), tester(key, condition, node)))
+            tests.append(self._at(at, nodes.composed(get, tester(key, condition, node))))
 
         def holds(scope: Scope) -> bool:
-            for get, test in tests:
-                value = get(scope)
-                if value is not None:
-                    return test(value)
+            for test in tests:
+                result = test(scope)
+                if result is not None:
+                    return result
             return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
 
         return max(depths), holds

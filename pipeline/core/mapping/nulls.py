@@ -15,10 +15,11 @@ def without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
     null = as_in(node, source.null)
     if not null:
         return convert
+    null |= {str(value) for value in null}  # the cells of CSV are text
 
     def get(value: Any) -> Any:
         try:
-            if value in null:
+            if value in null and type(value) is not bool:  # True equals 1 in Python
                 return None
         except TypeError:  # an array or an object
             pass

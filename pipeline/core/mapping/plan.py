@@ -50,7 +50,7 @@ class Run:
     """The events of one message, while they are made."""
 
     def __init__(self) -> None:
-        self.events: dict[tuple[str, int], Made | None] = {}  # None for an event that was refused
+        self.events: dict[tuple[str, int, str], Made | None] = {}  # None for an event that was refused
         self.problems: list[BadData] = []
         # By path and position: several branches may go through the same element.
         self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
@@ -61,7 +61,7 @@ class Run:
         self.values = 0
 
     def add(self, made: Made) -> None:
-        """Adds an event, or the values of an element to the event of its sensor and time.
+        """Adds an event, or the values of an element to the event of its sensor, time and id.
 
         Raises BadData if a name has two values: then the event as a whole is refused. Also if the message has too many
         values, of which those above the elements count for each element.
@@ -69,7 +69,7 @@ class Run:
         self.values += len(made.readings) + len(made.metadata)
         if self.values > MAX_VALUES:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the elements of the message have more than {MAX_VALUES:,} values")
-        key = made[0], made[1]
+        key = made.sensor_id, made.event_time_us, made.event_id
         if key not in self.events:
             self.events[key] = made
             return
@@ -81,7 +81,7 @@ class Run:
         _merge(known.metadata, made.metadata, "metadata")
         if len(known.readings) > MAX_READINGS:  # now, as the event would grow with each element
             raise BadData(Reason.TOO_MANY_READINGS, f"an event has more than {MAX_READINGS:,} readings")
-        self.events[key] = known._replace(event_id=known.event_id or made.event_id)
+        self.events[key] = known
 
     def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> Mapped:
         """Returns what was made. Events of elements without a reading count as skipped.

@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.core.dead_letters import dead_letter_name, published_at
 from pipeline.core.mapping.nodes import Getter
 from pipeline.core.messages import Message
+from pipeline.core.reasons import BadData
 from pipeline.core.times import format_time, from_datetime
 
 Scope = list[Any]
@@ -19,6 +20,29 @@ ScopeGetter = Callable[[Scope], Any]
 def at_depth(depth: int, get: Getter) -> ScopeGetter:
     """Returns a getter of what is at a depth of the scope."""
     return lambda scope: get(scope[depth])
+
+
+def once_at(depth: int, get: Getter) -> ScopeGetter:
+    """Returns a getter of what is at a depth of the scope, above elements: each of them gets the same result.
+
+    Without it, a search through a long list, or a copy of a long text, is repeated for every element of a message.
+    """
+    last: list[Any] = [object(), None, None]
+
+    def get_once(scope: Scope) -> Any:
+        value = scope[depth]
+        if value is not last[0]:
+            problem = result = None
+            try:
+                result = get(value)
+            except BadData as error:
+                problem = error
+            last[:] = value, result, problem
+        if last[2] is not None:
+            raise last[2].with_traceback(None)
+        return last[1]
+
+    return get_once
 
 
 def constant(text: str) -> ScopeGetter:

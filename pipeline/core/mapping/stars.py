@@ -9,6 +9,8 @@ from pipeline.core.mapping.paths import Step
 
 Names = tuple[str, ...]
 
+_MAX_LABEL = 1000  # characters; a valid name has fewer
+
 
 class Items(NamedTuple):
     """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
@@ -33,6 +35,11 @@ def whole_map(
         return None
     # A comprehension costs half as much as dict() or items() of a protobuf map.
     return lambda container: {name: container[name] for name in container}
+
+
+def _bounded(label: str) -> str:
+    """Returns a label, cut if no name can be as long: a long key would be copied for each value below it."""
+    return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…"
 
 
 def leaves_out_none(names: Names) -> bool:  # noqa: ARG001 (the signature of what leaves out)
@@ -85,7 +92,7 @@ def each_named(
             value = None if leaves_out((*names, name)) else content(value)
             if value is not None:
                 for rest, item in items_of(value):
-                    yield f"{before}{name}.{rest}" if rest else before + name, item
+                    yield _bounded(f"{before}{name[:_MAX_LABEL]}.{rest}" if rest else before + name), item
 
     return items
 
@@ -125,7 +132,7 @@ def plain_items(
                 if member is None or leaves_out(inner):
                     continue
                 if type(member) in (dict, list) and deep:
-                    found.append((f"{name}{key}.", inner, member))
+                    found.append((_bounded(f"{name}{key}."), inner, member))
                 elif rest_of:
                     if (end := rest_of(member)) is not None:
                         yield f"{name}{key}", end

@@ -69,7 +69,7 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
             number = float(value)
         return number
 
-    parse = _number_parser(key, mapping, integer)
+    parse = _number_parser(key, source, mapping, integer)
     if isinstance(node, Leaf):
         match node.kind:
             case "double" | "float":
@@ -101,11 +101,13 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
     return plain
 
 
-def _number_parser(key: str, mapping: Mapping, integer: Callable[[int], float]) -> Callable[[str], float]:
+def _number_parser(
+    key: str, source: Source, mapping: Mapping, integer: Callable[[int], float]
+) -> Callable[[str], float | None]:
     decimal, thousands = mapping.decimal, mapping.thousands
     grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
 
-    def parse(text: str) -> float:
+    def parse(text: str) -> float | None:
         number = text.strip()
         if thousands and thousands in number and grouped.fullmatch(number):
             number = number.replace(thousands, "")
@@ -115,7 +117,8 @@ def _number_parser(key: str, mapping: Mapping, integer: Callable[[int], float]) 
             number = ""  # a dot is no decimal sign here
         if len(number) > MAX_DIGITS or not NUMBER.fullmatch(number):
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, not a number")
-        return integer(int(number)) if number.lstrip("+-").isdecimal() else float(number)
+        found = integer(int(number)) if number.lstrip("+-").isdecimal() else float(number)
+        return None if found in source.null else found  # also where the text is "-999.0" or "-999,0"
 
     return parse
 

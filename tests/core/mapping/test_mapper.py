@@ -448,6 +448,14 @@ def test_event_id_and_what_pub_sub_adds(mapped):
     assert result.events == [("k", T_US + 250_000, {"v": 1}, {"published": "2026-02-17T11:00:00Z"}, "m1")]
 
 
+def test_elements_with_other_ids_are_other_events(mapped):
+    text = JSON + 'each = "e[]"\nevent_id = ".i"\n[readings]\n"*" = ".v.*"\n'
+    elements = '[{"i": "1", "v": {"a": 1}}, {"i": "2", "v": {"a": 2}}, {"i": "1", "v": {"b": 3}}]'
+    result = mapped(text, f'{{"id": "s", "t": 1771324200, "e": {elements}}}')
+    assert result.events == [("s", T_US, {"a": 1, "b": 3}, {}, "1"), ("s", T_US, {"a": 2}, {}, "2")]
+    assert not result.problems
+
+
 def test_a_star_leaves_out_what_other_entries_use_but_not_what_is_only_asked_for_presence(mapped):
     text = (
         JSON
