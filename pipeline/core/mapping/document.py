@@ -296,7 +296,9 @@ def _time_format(key: str, value: Any) -> str:
         if "%" not in text:
             raise ValueError
         if "Z" in re.findall(r"%(.)", text):  # strptime reads the name of a zone, but does not apply it
-            raise MappingError(key, f"{text!r} has %Z, which reads no offset; use %z, or time_zone and the literal name")
+            raise MappingError(
+                key, f"{text!r} has %Z, which reads no offset; use %z, or time_zone and the literal name"
+            )
         datetime.strptime(_SOME_TIME.strftime(text), text)
     except (ValueError, re.error):  # the latter for a directive that appears twice
         raise MappingError(key, f"{text!r} is not a format of times, like %d.%m.%Y %H:%M:%S") from None
