@@ -45,6 +45,7 @@ from pipeline.backfill.transforms import (
     CompleteLongerWindows,
     CompleteWindows,
     CountExpired,
+    ListWindows,
 )
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.dead_letters import DETAIL, REASON, STEP
@@ -54,7 +55,6 @@ from pipeline.formats.files import Maker, MappedMaker, UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
-from pipeline.transforms.late import ListWindows
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
 

@@ -7,25 +7,27 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection, TaggedOutput
-from apache_beam.transforms.window import FixedWindows
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.accumulator import WindowReadings, at_least
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.extents import lateness_of
+from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
+from pipeline.core.work_list import encoded_work_rows
 from pipeline.transforms import metrics
-from pipeline.transforms.aggregate import PreAggregateReadings, WindowReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -107,7 +109,7 @@ class CompleteWindows(beam.PTransform):
             events
             | "GatherReadings" >> PreAggregateReadings(window, schema.identity)
             | "Window" >> _windows(window)
-            | "Gather" >> beam.CombinePerKey(_KeepFn(deduplicate=True)).with_output_types(tuple[str, WindowReadings])
+            | "Gather" >> beam.CombinePerKey(MergeReadingsFn()).with_output_types(tuple[str, WindowReadings])
             | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)
         )
         return _outputs(outputs)
@@ -151,11 +153,26 @@ def _outputs(outputs: Any) -> CompletedWindows:
     return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED])
 
 
-class _KeepFn(WindowReadingsFn):
-    """Returns the accumulator itself, since the table's raw rows are still to be added."""
+class ListWindows(beam.PTransform):
+    """Formats ``(sensor_id, start in µs)`` of windows as ``EncodedRows`` of the table's work list.
 
-    def extract_output(self, accumulator: WindowReadings) -> Any:
-        return accumulator
+    A longer window is listed as the first window of the shortest tier in it: a repair checks all tiers.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        super().__init__()
+        self._schema = schema
+
+    def expand(self, windows: PCollection) -> PCollection:
+        return (
+            windows
+            | "ToRows" >> beam.Map(_work_rows, self._schema).with_output_types(EncodedRows)
+            | "OfNoWindow" >> beam.WindowInto(GlobalWindows())  # like the raw rows that are written with them
+        )
+
+
+def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
+    return encoded_work_rows(schema.tiers[0], [element])
 
 
 class _Pending(NamedTuple):

@@ -92,7 +92,7 @@ class WindowReadings:
                 self._count()
         else:
             if discriminator:
-                time_us = time_us << 64 | _digest(discriminator)
+                time_us = event_key(time_us, discriminator)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
@@ -313,6 +313,11 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
+
+
+def event_key(time_us: int, discriminator: str) -> int:
+    """Returns what identifies an event of a sensor: its time, or a wide time if more than the time distinguishes it."""
+    return time_us << 64 | _digest(discriminator) if discriminator else time_us
 
 
 @lru_cache(maxsize=1024)  # metadata rarely changes

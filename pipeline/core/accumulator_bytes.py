@@ -80,9 +80,14 @@ class Reader:
         """Reads names that take ``size`` bytes."""
         return _names(self.take(size))
 
+    @property
+    def at_end(self) -> bool:
+        """Whether no bytes are left."""
+        return self._position >= len(self._data)
+
     def end(self) -> None:
         """Raises ValueError if bytes are left."""
-        if self._position < len(self._data):
+        if not self.at_end:
             raise ValueError("the accumulator has bytes after its end")
 
     def _move(self, size: int) -> int:
@@ -100,7 +105,7 @@ def flags_byte(flags: int) -> bytes:
 
 def stats_bytes(stats: WindowStats) -> bytes:
     """Serializes statistics."""
-    names = _names_bytes(tuple(stats.metrics))
+    names = names_bytes(tuple(stats.metrics))
     each = [
         _METRIC.pack(
             of_metric.count,
@@ -173,7 +178,7 @@ def events_bytes(events: Mapping[int, Mapping[str, float]], *, wide: bool) -> by
     """Serializes a few events' readings, by event time."""
     parts: list[bytes] = []
     for metrics, times_us, values in blocks(events):
-        names = _names_bytes(metrics)
+        names = names_bytes(metrics)
         layout = _block(len(metrics), len(times_us), wide)
         times = map(_wide_bytes, times_us) if wide else times_us
         parts += (_BLOCK.pack(len(names), len(times_us)), names, layout.pack(*times, *values))
@@ -233,7 +238,8 @@ def _block(metrics: int, events: int, wide: bool) -> struct.Struct:
 
 # Cached because a sensor's metrics rarely change, and sensors of a kind have the same metrics.
 @lru_cache(maxsize=128)
-def _names_bytes(names: tuple[str, ...]) -> bytes:
+def names_bytes(names: tuple[str, ...]) -> bytes:
+    """Serializes names; :meth:`Reader.names` reads them."""
     encoded = [name.encode() for name in names]
     return b"".join([bytes([len(name)]) + name for name in encoded])  # the contract limits a name to 128 bytes
 

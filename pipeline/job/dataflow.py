@@ -27,12 +27,11 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.core.accumulator import RestoredReadings, WindowReadings
+from pipeline.core import group_windows, grouped_readings, pane_order, schedule
 from pipeline.core.events import LATEST_US
+from pipeline.core.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import RestoredShorterWindows
 from pipeline.job.settings import BadFlag, Settings, Target, is_flex_launch
 from pipeline.private_apis.dataflow_client import (
     JobAlreadyExists,
@@ -56,8 +55,13 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_RUNNING,
 )
 _TIMEOUT_S = 10.0
-# Elements that wait for their windows in a job's state, pickled with the names of their classes.
-_PICKLED_BY_NAME = (WindowReadings, RestoredReadings, WindowStats, RestoredShorterWindows)
+# The formats of a job's state, of which another release may read only some.
+_FORMATS = {
+    "windows": group_windows.VERSION,
+    "parts": grouped_readings.VERSION,
+    "schedule": schedule.VERSION,
+    "panes": pane_order.VERSION,
+}
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
@@ -150,7 +154,8 @@ def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
     """Returns what the state of a job depends on besides its steps: an update with other values would misread it."""
     return {
-        "elements": ", ".join(f"{each.__module__}.{each.__qualname__}" for each in _PICKLED_BY_NAME),
+        "formats": json.dumps(_FORMATS),
+        "groups": ",".join(str(groups_for(target.schema.rate)) for target in targets),
         "--deduplicate": str(settings.deduplicate),
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),

@@ -1,16 +1,14 @@
 """The pipeline as the README pictures it.
 
-    messages ─ ProcessMessages ─┬─────────────────────────────────────────────── raw rows         ┐ of each
-                                ├─ AggregateReadings ─┬─ FormatAggregateRows ─── aggregate rows   │ table
-                                │                     └─ RollUp ── … and so on for longer windows ┘
-                                └─────────────────────────────────────────────── dead letters
+    messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
+                                ├─ AggregateWindows ─── CollectAggregateRows ── aggregate rows ┘ table
+                                └────────────────────────────────────────────── dead letters
 
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -18,7 +16,6 @@ from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.message_types import MessageTypes
-from pipeline.core.schema.table_schema import Tier
 from pipeline.job.settings import Settings, Target
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.decode import Clock
@@ -30,14 +27,14 @@ class TableRows(NamedTuple):
     """The rows of one table.
 
     Attributes:
-        raw: ``EncodedRows`` of events, and of the work list for windows that a late event may have missed.
-        listed: ``EncodedRows`` of the work list for windows that are incomplete.
-        aggregates: ``Row`` elements of each tier's windows.
+        raw: ``EncodedRows`` of events.
+        listed: ``EncodedRows`` of the work list; None for a table without aggregates.
+        aggregates: ``EncodedRows`` of the windows of all tiers; None for a table without aggregates.
     """
 
     raw: PCollection
-    listed: list[PCollection]
-    aggregates: Mapping[Tier, PCollection]
+    listed: PCollection | None = None
+    aggregates: PCollection | None = None
 
 
 class Outputs(NamedTuple):
@@ -71,9 +68,11 @@ def build_graph(
     )
     rows = []
     for table, of_events, of_windows in zip(TableSteps.of_each(targets, settings), raw_rows, readings, strict=True):
-        panes, incomplete = table.aggregate(of_windows, began_us)
-        aggregate_rows = table.format_aggregate_rows(panes)
-        rows.append(TableRows(of_events, table.list_windows(incomplete), aggregate_rows))
+        if of_windows is None:
+            rows.append(TableRows(of_events))
+        else:
+            aggregate_rows, listed = table.aggregate(of_windows, began_us, clock)
+            rows.append(TableRows(of_events, listed, aggregate_rows))
     return Outputs(rows, dead_letters)
 
 
@@ -112,10 +111,6 @@ def _process_messages(
     return ProcessMessages(
         [target.schema for target in targets],
         max_future=settings.max_future,
-        allowed_lateness=settings.allowed_lateness,
-        # If an attribute drives the watermark, events ahead of the clock may drive it past the clock.
-        ahead=settings.max_future if settings.timestamp_attribute else timedelta(0),
-        deduplicate=settings.deduplicate,
         clock=clock,
         types=types,
     )

@@ -3,19 +3,22 @@
 Every label is fixed: Dataflow matches the steps of a running job to those of its update by their labels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.schema.table_schema import Tier
+from pipeline.core.panes import Aggregation
+from pipeline.core.schedule import Firing
 from pipeline.job.settings import Settings, Target
-from pipeline.job.windows import Aggregates, aggregate
+from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.bulk import BulkWriteRows
-from pipeline.transforms.late import ListWindows
-from pipeline.transforms.rows import FormatAggregateRows
+from pipeline.transforms.collect import CollectRows
 from pipeline.transforms.write import WriteRows
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class TableSteps(NamedTuple):
@@ -37,36 +40,34 @@ class TableSteps(NamedTuple):
         marks = ["", *(f"[{target.name.table}]" for target in targets[1:])]
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
-    def aggregate(self, readings: PCollection | None, began_us: int | None) -> Aggregates:
-        """Aggregates the readings of events in the windows of each tier; see :func:`pipeline.job.windows.aggregate`."""
-        return aggregate(readings, self.target, self.settings, began_us, self.mark)
+    def aggregate(self, readings: PCollection, began_us: int | None, clock: Clock) -> tuple[PCollection, PCollection]:
+        """Aggregates ``(group, readings)`` in the windows of all tiers.
 
-    def format_aggregate_rows(self, panes: Mapping[Tier, PCollection]) -> dict[Tier, PCollection]:
-        """Formats the panes of each tier as ``Row`` elements."""
-        return {
-            tier: of_tier | self._label("FormatAggregateRows", tier) >> FormatAggregateRows(tier)
-            for tier, of_tier in panes.items()
-        }
+        Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check.
+        """
+        schema, settings = self.target.schema, self.settings
+        firing = Firing(
+            schema.tiers[0].window,
+            settings.early_firing // _MICROSECOND,
+            settings.late_firing // _MICROSECOND,
+            settings.allowed_lateness // _MICROSECOND,
+        )
+        # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
+        before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
+        aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate)
+        table = self.target.name, schema, self.target.effective_retention
+        panes, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
+        return panes | self._label("CollectAggregateRows") >> CollectRows(clock), listed
 
-    def list_windows(self, incomplete: Iterable[PCollection]) -> list[PCollection]:
-        """Formats windows as ``EncodedRows`` of the work list."""
-        return [
-            windows | f"ListWindows{index or ''}{self.mark}" >> ListWindows(self.target.schema)
-            for index, windows in enumerate(incomplete)
-        ]
-
-    def write_raw_rows(self, raw_rows: PCollection, listed: Iterable[PCollection]) -> list[PCollection]:
+    def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
         """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""
-        rows = (raw_rows, *listed) | self._label("WithListed") >> beam.Flatten()
-        return self._write(rows, self._label("WriteRawRows"))
+        if listed is not None:
+            raw_rows = (raw_rows, listed) | self._label("WithListed") >> beam.Flatten()
+        return self._write(raw_rows, self._label("WriteRawRows"))
 
-    def write_aggregate_rows(self, aggregate_rows: Mapping[Tier, PCollection]) -> list[PCollection]:
-        """Writes the aggregate rows of each tier; returns the dead letters, as :meth:`_write` does."""
-        return [
-            dead_letters
-            for tier, rows in aggregate_rows.items()
-            for dead_letters in self._write(rows, self._label("WriteAggregateRows", tier))
-        ]
+    def write_aggregate_rows(self, aggregate_rows: PCollection | None) -> list[PCollection]:
+        """Writes aggregate rows, if the table has any; returns the dead letters, as :meth:`_write` does."""
+        return [] if aggregate_rows is None else self._write(aggregate_rows, self._label("WriteAggregateRows"))
 
     def _write(self, rows: PCollection, label: str) -> list[PCollection]:
         """Writes with the configured writer; returns the dead letters of refused rows if that writer has any."""
@@ -77,9 +78,5 @@ class TableSteps(NamedTuple):
         _ = rows | label >> WriteRows(name.project, name.instance, name.table)
         return []
 
-    def _label(self, step: str, tier: Tier | None = None) -> str:
-        """Returns the step with the table's mark; a longer window is named in it, like ``[table, window 1d]``."""
-        if tier is None or tier is self.target.schema.tiers[0]:
-            return f"{step}{self.mark}"
-        window = f"window {tier.window.text}"
-        return f"{step}[{window}]" if not self.mark else f"{step}{self.mark.removesuffix(']')}, {window}]"
+    def _label(self, step: str) -> str:
+        return f"{step}{self.mark}"

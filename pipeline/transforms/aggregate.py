@@ -1,268 +1,234 @@
-"""Aggregates events: the statistics of each sensor, window and pane; longer windows from shorter ones."""
+"""Aggregates readings in windows: a step with state and timers, whose key is a group of sensors."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from datetime import timedelta
+import logging
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.coders import Coder
+from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import PCollection, TaggedOutput
-from apache_beam.transforms.trigger import (
-    AccumulationMode,
-    AfterCount,
-    AfterProcessingTime,
-    AfterWatermark,
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    BagRuntimeState,
+    BagStateSpec,
+    ReadModifyWriteRuntimeState,
+    ReadModifyWriteStateSpec,
+    RuntimeTimer,
+    TimerSpec,
+    on_timer,
 )
-from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from apache_beam.typehints import KV
-from apache_beam.utils.timestamp import Duration, Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.accumulator import Pane, RestoredReadings, WindowReadings
-from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import BundlePreAggregator
-from pipeline.core.schema.identity import Identity
-from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
-from pipeline.core.windows import Window
+from pipeline.cloud.names import TableName
+from pipeline.core import panes as fired
+from pipeline.core.group_windows import GroupWindows
+from pipeline.core.grouped_readings import start_of_part
+from pipeline.core.pane_order import pane_bytes
+from pipeline.core.panes import Aggregation, Moment, Panes
+from pipeline.core.rows import EncodedRows
+from pipeline.core.schedule import Schedule, Timers
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.times import format_time
+from pipeline.core.work_list import encoded_work_rows
+from pipeline.private_apis import state_cache
 from pipeline.transforms import metrics
-from pipeline.transforms.coders import AccumulatorCoder
-from pipeline.transforms.restore import RestoreWindows
+from pipeline.transforms.tables import CompletingFn
 
-_PANES, _TOO_WIDE = "panes", "too_wide"
+Clock = Callable[[], float]
 
+_PANES, _LISTED = "panes", "listed"
+_LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
+_COUNTERS = {
+    fired.EARLY: metrics.PANES_EARLY,
+    fired.ON_TIME: metrics.PANES_ON_TIME,
+    fired.LATE: metrics.PANES_LATE,
+    fired.HELD_BACK: metrics.PANES_HELD_BACK,
+    fired.TOO_WIDE: metrics.PANES_TOO_WIDE,
+    fired.RESTORED: metrics.WINDOWS_RESTORED,
+    fired.INCOMPLETE: metrics.WINDOWS_INCOMPLETE,
+    fired.RECOMPUTED: metrics.WINDOWS_RECOMPUTED,
+    fired.LATE_EVENTS: metrics.LATE_EVENTS,
+}
+# Changing a spec or a coder changes the state: a running job would have to be drained.
+_PARTS_SPEC = BagStateSpec("parts", BytesCoder())
+_WINDOWS_SPEC = BagStateSpec("windows", BytesCoder())
+_SCHEDULE_SPEC = ReadModifyWriteStateSpec("schedule", BytesCoder())
+_WATERMARK_SPEC = TimerSpec("watermark", TimeDomain.WATERMARK)
+_CLOCK_SPEC = TimerSpec("clock", TimeDomain.REAL_TIME)
+_PARTS, _WINDOWS, _SCHEDULE = map(beam.DoFn.StateParam, (_PARTS_SPEC, _WINDOWS_SPEC, _SCHEDULE_SPEC))
+_WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
-@dataclass(frozen=True)
-class Firing:
-    """When panes fire, and how long windows are kept.
-
-    Args:
-        early: how long after a window's first new event an early pane fires; zero for no early panes.
-        late: how long after a late event a late pane fires; zero for a pane for every late event.
-        allowed_lateness: how far behind the watermark a window is kept.
-    """
-
-    early: timedelta
-    late: timedelta
-    allowed_lateness: timedelta
-
-    def of_longer(self, shorter: Window) -> "Firing":
-        """Returns the firing of windows computed from these, kept longer: they must not miss the last late pane.
-
-        With the same allowed lateness, the last hour of a day would be kept as long as the day itself, and its last
-        pane fires when that time is up, or later by the interval of late panes. The length of the shorter window is a
-        margin, because watermarks jump.
-        """
-        return replace(self, allowed_lateness=self.allowed_lateness + self.late + shorter.length)
+_LOGGER = logging.getLogger(__name__)
 
 
 class Aggregated(NamedTuple):
     """The outputs of an aggregation.
 
     Attributes:
-        panes: ``(sensor_id, WindowStats)``, one for each pane of a sensor's window.
-        incomplete: ``(sensor_id, start in µs)`` of windows whose panes may be incomplete, or have too many metrics.
+        panes: ``(group, rows)``: the aggregate rows of a pane, as :func:`pipeline.core.pane_order.pane_bytes` encodes
+            them, for :class:`pipeline.transforms.collect.CollectRows`.
+        listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
     """
 
     panes: PCollection
-    incomplete: list[PCollection]
+    listed: PCollection
 
 
-class PreAggregateReadings(beam.PTransform):
-    """Combines the ``Event`` elements of a bundle into ``(sensor_id, WindowReadings)``, one for each window.
+class AggregateWindows(beam.PTransform):
+    """Aggregates ``(group, readings)`` in the windows of all tiers to :class:`Aggregated`.
 
-    The timestamp of an output is a time within its window.
-
-    Args:
-        window: of the tier.
-        identity: how the table distinguishes the events of a sensor.
-    """
-
-    def __init__(self, window: Window, identity: Identity) -> None:
-        super().__init__()
-        self._pre_aggregator = BundlePreAggregator(window, identity)
-
-    def expand(self, events: PCollection) -> PCollection:
-        return events | "Gather" >> beam.ParDo(_GatherFn(self._pre_aggregator)).with_output_types(
-            tuple[str, WindowReadings]
-        )
-
-
-class _GatherFn(beam.DoFn):
-    def __init__(self, pre_aggregator: BundlePreAggregator) -> None:
-        self._pre_aggregator = pre_aggregator
-
-    def start_bundle(self) -> None:
-        self._pre_aggregator.start()
-
-    def process(self, element: Event) -> None:
-        self._pre_aggregator.add([element])
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for sensor_id, time_us, readings in self._pre_aggregator.take():
-            yield WindowedValue((sensor_id, readings), Timestamp(micros=time_us), (GlobalWindow(),))
-
-
-class AggregateReadings(beam.PTransform):
-    """Aggregates ``(sensor_id, WindowReadings)``, whose timestamps are within their windows, to :class:`Aggregated`.
-
-    Panes accumulate: each contains everything that the window has received so far.
+    The readings are parts of :mod:`pipeline.core.grouped_readings`. No element is too late for this step.
 
     Args:
-        window: of the tier.
-        firing: when panes fire.
-        deduplicate: whether a repeated reading counts once.
-        restore: restores windows that the table may store already; None if it stores none.
+        table: its name, its schema, and what may be collected of it.
+        aggregation: how windows are aggregated.
+        clock: returns the current time.
     """
 
     def __init__(
-        self, window: Window, firing: Firing, *, deduplicate: bool = True, restore: RestoreWindows | None = None
+        self, table: tuple[TableName, TableSchema, Retention], aggregation: Aggregation, clock: Clock = time.time
     ) -> None:
         super().__init__()
-        self._window = window
-        self._firing = firing
-        self._deduplicate = deduplicate
-        self._restore = restore
+        self._aggregate_fn = _AggregateFn(*table, aggregation, clock)
 
-    def expand(self, readings: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
-        readings |= "Window" >> _into_windows(self._window, self._firing)
-        readings.element_type = KV[str, Any]  # restored readings arrive in the same collection
-        return _whole_panes(readings, WindowReadingsFn(deduplicate=self._deduplicate), self._restore)
+    def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(_LISTED, main=_PANES)
+        outputs[_PANES].element_type = KV[int, bytes]
+        outputs[_LISTED].element_type = EncodedRows
+        return Aggregated(outputs[_PANES], outputs[_LISTED])
 
 
-class RollUp(beam.PTransform):
-    """Aggregates ``(sensor_id, WindowStats)`` panes of shorter windows to :class:`Aggregated` of a longer window.
+class _AggregateFn(CompletingFn):
+    def __init__(
+        self, name: TableName, schema: TableSchema, retention: Retention, aggregation: Aggregation, clock: Clock
+    ) -> None:
+        super().__init__(name, schema, retention)
+        self._aggregation = aggregation
+        self._firing = aggregation.firing
+        self._clock = clock
+        self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
+        self._large = metrics.counter(metrics.LARGE_ACCUMULATORS)
 
-    The shorter windows divide the longer one. Input and output panes both accumulate.
-    """
+    def setup(self) -> None:
+        super().setup()
+        state_cache.make_cheap()
 
-    def __init__(self, window: Window, firing: Firing, *, restore: RestoreWindows | None = None) -> None:
-        super().__init__()
-        self._window = window
-        self._firing = firing
-        self._restore = restore
+    def process(
+        self,
+        element: tuple[int, bytes],
+        parts: BagRuntimeState = _PARTS,
+        schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
+        watermark: RuntimeTimer = _WATERMARK,
+        clock: RuntimeTimer = _CLOCK,
+    ) -> None:
+        part = element[1]
+        parts.add(part)
+        of_group = Schedule.from_bytes(schedule.read())
+        timers = of_group.expect(start_of_part(part), self._now_us(), self._firing)
+        if timers is not None:
+            schedule.write(of_group.to_bytes())
+            _set(timers, watermark, clock)
 
-    def expand(self, panes: PCollection) -> Any:
-        # A pane's timestamp is the last instant of its window, which lies within the longer window.
-        shorter = (
-            panes
-            | "WithStart" >> beam.Map(_with_start).with_output_types(tuple[str, Any])
-            | "Window" >> _into_windows(self._window, self._firing)
-        )
-        return _whole_panes(shorter, RollUpFn(), self._restore)
+    @on_timer(_WATERMARK_SPEC)
+    def watermark_passed(
+        self,
+        group: Any = beam.DoFn.KeyParam,
+        at: Any = beam.DoFn.TimestampParam,
+        parts: BagRuntimeState = _PARTS,
+        windows: BagRuntimeState = _WINDOWS,
+        schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
+        watermark: RuntimeTimer = _WATERMARK,
+        clock: RuntimeTimer = _CLOCK,
+    ) -> Iterator[Any]:
+        """Fires the panes that are on time, and the last ones of windows that close."""
+        of_group = Schedule.from_bytes(schedule.read())
+        before = of_group.passed_us, of_group.closed_us
+        due = of_group.pass_watermark(at.micros, self._firing)
+        yield from self._fire(group, due, before, of_group, _State(parts, windows, schedule, watermark, clock))
 
+    @on_timer(_CLOCK_SPEC)
+    def time_passed(
+        self,
+        group: Any = beam.DoFn.KeyParam,
+        at: Any = beam.DoFn.TimestampParam,
+        parts: BagRuntimeState = _PARTS,
+        windows: BagRuntimeState = _WINDOWS,
+        schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
+        watermark: RuntimeTimer = _WATERMARK,
+        clock: RuntimeTimer = _CLOCK,
+    ) -> Iterator[Any]:
+        """Fires early panes, and panes of late readings."""
+        of_group = Schedule.from_bytes(schedule.read())
+        # The runner's clock decides, also if it is ahead of this one.
+        due = of_group.pass_time(max(at.micros, self._now_us()))
+        state = _State(parts, windows, schedule, watermark, clock)
+        yield from self._fire(group, due, (of_group.passed_us, of_group.closed_us), of_group, state)
 
-def _whole_panes(parts: PCollection, combine: beam.CombineFn, restore: RestoreWindows | None) -> Aggregated:
-    """Combines the parts with what the table stores, and holds back panes that lack the stored part."""
-    incomplete = []
-    if restore is not None:
-        stored, not_restored = parts | "Recall" >> restore
-        incomplete.append(not_restored)
-        parts = (parts, stored) | "WithRecalled" >> beam.Flatten()
-    panes = parts | "Combine" >> beam.CombinePerKey(combine).with_output_types(tuple[str, Pane])
-    hold_back = _HoldBackFn(None if restore is None else restore.before_us)
-    outputs = panes | "HoldBack" >> beam.ParDo(hold_back).with_outputs(_TOO_WIDE, main=_PANES)
-    outputs[_PANES].element_type = KV[str, WindowStats]
-    return Aggregated(outputs[_PANES], [*incomplete, outputs[_TOO_WIDE]])
+    def _fire(
+        self, group: int, due: set[int], before_us: tuple[int, int], schedule: Schedule, state: "_State"
+    ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
+        """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
+        lateness_us, now_us = self._firing.lateness_us, self._now_us()
+        windows = GroupWindows(self._aggregation.tiers, lateness_us, state.windows.read())
+        moment = Moment(schedule.passed_us, before_us[0], schedule.closed_us, before_us[1], now_us)
+        panes = Panes(self._aggregation, windows, self._completion, moment)
+        panes.fire(self._take(due, state.parts))
+        schedule.done(due)
+        state.windows.clear()
+        for chunk in windows.chunks():
+            state.windows.add(chunk)
+        timers = schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self._firing)
+        _set(timers, state.watermark, state.clock)
+        if panes.rows:
+            yield group, pane_bytes(group, schedule.panes, panes.rows)
+            schedule.panes += 1
+        state.schedule.write(schedule.to_bytes())
+        if panes.incomplete:
+            listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(panes.incomplete))
+            yield TaggedOutput(_LISTED, listed)
+        for count, number in panes.counts.items():
+            self._counters[count].inc(number)
+        for sensor_id, start_us, size in windows.large(_LARGE_BYTES):
+            self._large.inc()
+            _LOGGER.warning(
+                "The readings of sensor %s in the window of %s take %d MB of state, and 80 MB at most can be stored: "
+                "use a shorter window for the first tier, or --deduplicate=off",
+                sensor_id,
+                format_time(start_us),
+                size // 1_000_000,
+            )
 
+    def _take(self, due: set[int], parts: BagRuntimeState) -> list[bytes]:
+        """Returns the waiting readings of windows that fire, and leaves the others."""
+        if not due:
+            return []
+        taken, left = list[bytes](), list[bytes]()
+        for part in parts.read():
+            (taken if start_of_part(part) in due else left).append(part)
+        parts.clear()
+        for part in left:
+            parts.add(part)
+        return taken
 
-class _HoldBackFn(beam.DoFn):
-    """Holds back panes of windows that began before the job until they include what the table stores.
-
-    A pane replaces the aggregate row. Panes with too many metrics never pass: their windows are listed instead.
-    """
-
-    def __init__(self, before_us: int | None) -> None:
-        self._before_us = before_us
-        self._held_back = metrics.counter(metrics.PANES_HELD_BACK)
-        self._too_wide = metrics.counter(metrics.PANES_TOO_WIDE)
-
-    def process(self, element: tuple[str, Pane], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        sensor_id, pane = element
-        if pane.too_wide:
-            self._too_wide.inc()
-            yield TaggedOutput(_TOO_WIDE, (sensor_id, window.start.micros))
-        elif self._before_us is None or pane.complete or window.start.micros >= self._before_us:
-            yield sensor_id, pane.stats
-        else:
-            self._held_back.inc()
-
-
-def _with_start(
-    element: tuple[str, WindowStats], window: Any = beam.DoFn.WindowParam
-) -> tuple[str, tuple[int, WindowStats]]:
-    sensor_id, stats = element
-    return sensor_id, (window.start.micros, stats)
-
-
-def _into_windows(window: Window, firing: Firing) -> beam.WindowInto:
-    early_s, late_s = (int(interval.total_seconds()) for interval in (firing.early, firing.late))
-    return beam.WindowInto(
-        FixedWindows(Duration(micros=window.length_us)),
-        trigger=AfterWatermark(
-            early=AfterProcessingTime(early_s) if early_s else None,
-            late=AfterProcessingTime(late_s) if late_s else AfterCount(1),
-        ),
-        accumulation_mode=AccumulationMode.ACCUMULATING,
-        allowed_lateness=Duration(seconds=firing.allowed_lateness.total_seconds()),
-    )
-
-
-class WindowReadingsFn(beam.CombineFn):
-    """Combines the readings of bundles and the restored readings of a window into a :class:`Pane`."""
-
-    def __init__(self, *, deduplicate: bool) -> None:
-        self._deduplicate = deduplicate
-
-    def create_accumulator(self) -> WindowReadings:
-        return WindowReadings(deduplicate=self._deduplicate)
-
-    def add_input(
-        self, mutable_accumulator: WindowReadings, element: WindowReadings | RestoredReadings
-    ) -> WindowReadings:
-        if isinstance(element, RestoredReadings):
-            mutable_accumulator.restore(element)
-        else:
-            mutable_accumulator.merge(element)
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[WindowReadings], *_: Any) -> WindowReadings:
-        merged = self.create_accumulator()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: WindowReadings) -> Pane:
-        return accumulator.pane()
-
-    def get_accumulator_coder(self) -> Coder:
-        return AccumulatorCoder(WindowReadings)
+    def _now_us(self) -> int:
+        return int(self._clock() * 1_000_000)
 
 
-class RollUpFn(beam.CombineFn):
-    """Combines the statistics of shorter windows by their starts, and restored ones, into a :class:`Pane`."""
+class _State(NamedTuple):
+    """The state and timers of a group."""
 
-    def create_accumulator(self) -> ShorterWindows:
-        return ShorterWindows()
+    parts: BagRuntimeState
+    windows: BagRuntimeState
+    schedule: ReadModifyWriteRuntimeState
+    watermark: RuntimeTimer
+    clock: RuntimeTimer
 
-    def add_input(
-        self, mutable_accumulator: ShorterWindows, element: tuple[int, WindowStats] | RestoredShorterWindows
-    ) -> ShorterWindows:
-        if isinstance(element, RestoredShorterWindows):
-            mutable_accumulator.restore(*element)
-        else:
-            mutable_accumulator.put(*element)
-        return mutable_accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[ShorterWindows], *_: Any) -> ShorterWindows:
-        merged = ShorterWindows()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: ShorterWindows) -> Pane:
-        return accumulator.pane()
-
-    def get_accumulator_coder(self) -> Coder:
-        return AccumulatorCoder(ShorterWindows)
+def _set(timers: Timers, watermark: RuntimeTimer, clock: RuntimeTimer) -> None:
+    if timers.watermark_us is not None:
+        watermark.set(Timestamp(micros=timers.watermark_us))
+    if timers.clock_us is not None:
+        clock.set(Timestamp(micros=timers.clock_us))

@@ -1,15 +1,13 @@
 """Coders of the elements and accumulators that runners store between steps."""
 
-import struct
 from typing import Any
 
 from apache_beam.coders import Coder, registry
 
 from pipeline.core.accumulator import WindowReadings
-from pipeline.core.rows import EncodedRow, EncodedRows
+from pipeline.core.row_bytes import read_rows, rows_bytes, rows_size
+from pipeline.core.rows import EncodedRows
 from pipeline.core.tiers import ShorterWindows
-
-_SIZES = struct.Struct("<III")
 
 
 class AccumulatorCoder(Coder):
@@ -35,30 +33,16 @@ class AccumulatorCoder(Coder):
 
 
 class RowsCoder(Coder):
-    """Encodes rows: each is preceded by the sizes of its key and its mutations, and its number of cells.
-
-    These are little-endian unsigned integers of four bytes. Runners rarely store rows, but often ask for their size.
-    """
+    """Encodes rows as :mod:`pipeline.core.row_bytes` does. Runners rarely store rows, but often ask for their size."""
 
     def encode(self, value: EncodedRows) -> bytes:
-        parts: list[bytes] = []
-        for key, mutations, cells in value:
-            parts += (_SIZES.pack(len(key), len(mutations), cells), key, mutations)
-        return b"".join(parts)
+        return rows_bytes(value)
 
     def decode(self, encoded: bytes) -> EncodedRows:
-        rows = EncodedRows()
-        begin = 0
-        while begin < len(encoded):
-            key_size, mutations_size, cells = _SIZES.unpack_from(encoded, begin)
-            key = begin + _SIZES.size
-            mutations = key + key_size
-            begin = mutations + mutations_size
-            rows.append(EncodedRow(encoded[key:mutations], encoded[mutations:begin], cells))
-        return rows
+        return read_rows(encoded)
 
     def estimate_size(self, value: EncodedRows) -> int:
-        return sum([len(key) + len(mutations) for key, mutations, _ in value]) + _SIZES.size * len(value)
+        return rows_size(value)
 
     def is_deterministic(self) -> bool:
         return True

@@ -28,7 +28,7 @@ DEAD_LETTERS = "dead_letters"
 LETTERS_DROPPED = "letters_dropped"
 # Raw rows handed to the writers.
 RAW_ROWS = "raw_rows"
-# Aggregate rows handed to the writers: the last pane of each window in a bundle.
+# Aggregate rows handed to the writers.
 AGGREGATE_ROWS = "aggregate_rows"
 # Panes that fired, by their timing.
 PANES_EARLY = "panes_early"
@@ -42,7 +42,11 @@ PANES_TOO_WIDE = "panes_too_wide"
 WINDOWS_RESTORED = "windows_recalled"
 # Windows whose stored rows may be incomplete: they are put on the work list.
 WINDOWS_INCOMPLETE = "windows_unsure"
-# Events later than the allowed lateness: no aggregate includes them until a repair.
+# Windows computed anew from their raw rows, because events came after they were closed.
+WINDOWS_RECOMPUTED = "windows_recomputed"
+# Accumulators of more than 20 MB, at each pane of their group. The log names each of them.
+LARGE_ACCUMULATORS = "large_accumulators"
+# Events that came after their window was closed.
 LATE_EVENTS = "late_events"
 # Events older than their family keeps, which Bigtable soon collects.
 EXPIRED_EVENTS = "expired_events"

@@ -17,15 +17,14 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.accumulator import WindowReadings
 from pipeline.core.events import Event
+from pipeline.core.grouped_readings import GroupedReadings, Part, groups_for
 from pipeline.core.message_types import MessageTypes
-from pipeline.core.pre_aggregation import BundlePreAggregator, PreAggregated
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
 from pipeline.transforms.decode import Clock, Decoder
-from pipeline.transforms.late import LateWindows
+from pipeline.transforms.expired import Expired
 
 _DEAD_LETTERS = "dead_letters"
 _MOST_ROWS = 500  # of a table in an output element
@@ -39,9 +38,9 @@ class Processed(NamedTuple):
     """The outputs of processing.
 
     Attributes:
-        rows: for each table, ``EncodedRows`` of events, then of the work list.
-        readings: for each table, ``(sensor_id, WindowReadings)`` with a timestamp within the shortest window; None for
-            a table without aggregates.
+        rows: for each table, ``EncodedRows`` of events.
+        readings: for each table, ``(group, readings)`` of one of the shortest windows, with a timestamp within it, as
+            :mod:`pipeline.core.grouped_readings` encodes them; None for a table without aggregates.
         dead_letters: ``Message`` elements.
     """
 
@@ -56,9 +55,6 @@ class ProcessMessages(beam.PTransform):
     Args:
         schemas: of the tables.
         max_future: how far ahead of the clock an event time may be.
-        allowed_lateness: how far behind the watermark a window is kept.
-        ahead: how far the watermark may be ahead of the clock.
-        deduplicate: whether a repeated reading counts once.
         clock: returns the current time.
         types: the message types.
     """
@@ -68,9 +64,6 @@ class ProcessMessages(beam.PTransform):
         schemas: Sequence[TableSchema],
         *,
         max_future: timedelta,
-        allowed_lateness: timedelta,
-        ahead: timedelta = timedelta(0),
-        deduplicate: bool = True,
         clock: Clock = time.time,
         types: MessageTypes | None = None,
     ) -> None:
@@ -78,25 +71,22 @@ class ProcessMessages(beam.PTransform):
         self._types = types
         self._schemas = tuple(schemas)
         self._max_future = max_future
-        self._allowed_lateness = allowed_lateness
-        self._ahead = ahead
-        self._deduplicate = deduplicate
         self._clock = clock
 
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         schemas = self._schemas
         decoder = Decoder(self.label, self._max_future, schemas, self._types)
-        late = [LateWindows(schema, self._allowed_lateness, self._ahead) for schema in schemas]
-        # Tables with the same shortest window and identity of events share the readings of a bundle.
-        kinds = [(schema.tiers[0].window, schema.identity) if schema.tiers else None for schema in schemas]
+        # Tables with the same shortest window, identity of events and number of groups share the readings of a bundle.
+        kinds = [
+            (schema.tiers[0].window, schema.identity, groups_for(schema.rate)) if schema.tiers else None
+            for schema in schemas
+        ]
         distinct = list(dict.fromkeys(kind for kind in kinds if kind))
-        pre_aggregators = [BundlePreAggregator(*kind, deduplicate=self._deduplicate) for kind in distinct]
-        process_fn = _ProcessFn(decoder, schemas, late, pre_aggregators, self._clock)
+        gathered = [GroupedReadings(*kind) for kind in distinct]
+        process_fn = _ProcessFn(decoder, schemas, gathered, self._clock)
         tags = [*map(_rows_tag, range(len(schemas))), *map(_readings_tag, range(len(distinct)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
-        readings = {
-            kind: _typed(outputs[_readings_tag(index)], KV[str, WindowReadings]) for index, kind in enumerate(distinct)
-        }
+        readings = {kind: _typed(outputs[_readings_tag(index)], KV[int, bytes]) for index, kind in enumerate(distinct)}
         return Processed(
             [_typed(outputs[_rows_tag(index)], EncodedRows) for index in range(len(schemas))],
             [kind and readings[kind] for kind in kinds],
@@ -109,15 +99,12 @@ class _ProcessFn(beam.DoFn):
         self,
         decoder: Decoder,
         schemas: Sequence[TableSchema],
-        late: Sequence[LateWindows],
-        pre_aggregators: Sequence[BundlePreAggregator],
+        gathered: Sequence[GroupedReadings],
         clock: Clock,
     ) -> None:
         self._decoder = decoder
-        self._tables = [
-            _Table(_rows_tag(index), *of_table) for index, of_table in enumerate(zip(schemas, late, strict=True))
-        ]
-        self._pre_aggregators = list(pre_aggregators)
+        self._tables = [_Table(_rows_tag(index), schema) for index, schema in enumerate(schemas)]
+        self._gathered = list(gathered)
         self._clock = clock
         self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
 
@@ -126,8 +113,8 @@ class _ProcessFn(beam.DoFn):
         self._counts.start()
         for table in self._tables:
             table.start()
-        for pre_aggregator in self._pre_aggregators:
-            pre_aggregator.start()
+        for gathered in self._gathered:
+            gathered.start()
         self._gathered_events = 0
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
@@ -143,29 +130,29 @@ class _ProcessFn(beam.DoFn):
                 self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.events_at_once], now_us)
                 if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
                     yield TaggedOutput(table.tag, table.take())
-        for pre_aggregator in self._pre_aggregators:
-            pre_aggregator.add(events)
+        for gathered in self._gathered:
+            gathered.add(events)
         self._gathered_events += len(events)
         if self._gathered_events >= _MOST_GATHERED:
-            for tag, gathered in self._taken():
-                yield TaggedOutput(tag, TimestampedValue(_keyed(gathered), _time_of(gathered)))
+            for tag, part in self._taken():
+                yield TaggedOutput(tag, TimestampedValue((part.group, part.data), Timestamp(micros=part.time_us)))
 
     def finish_bundle(self) -> Iterator[TaggedOutput]:
         self._decoder.finish()
         self._counts.finish()
         now = Timestamp(self._clock())
         for table in self._tables:
-            for rows in (table.take(), table.take_late()):
-                if rows:
-                    yield TaggedOutput(table.tag, WindowedValue(rows, now, _GLOBAL))
-        for tag, gathered in self._taken():
-            yield TaggedOutput(tag, WindowedValue(_keyed(gathered), _time_of(gathered), _GLOBAL))
+            if table.rows:
+                yield TaggedOutput(table.tag, WindowedValue(table.take(), now, _GLOBAL))
+        for tag, part in self._taken():
+            at = Timestamp(micros=part.time_us)
+            yield TaggedOutput(tag, WindowedValue((part.group, part.data), at, _GLOBAL))
 
-    def _taken(self) -> Iterator[tuple[str, PreAggregated]]:
+    def _taken(self) -> Iterator[tuple[str, Part]]:
         self._gathered_events = 0
-        for index, pre_aggregator in enumerate(self._pre_aggregators):
-            for gathered in pre_aggregator.take():
-                yield _readings_tag(index), gathered
+        for index, gathered in enumerate(self._gathered):
+            for part in gathered.take():
+                yield _readings_tag(index), part
 
 
 class _Table:
@@ -178,42 +165,29 @@ class _Table:
         events_at_once: of how many events rows are formatted before some may be output.
     """
 
-    def __init__(self, tag: str, schema: TableSchema, late: LateWindows) -> None:
+    def __init__(self, tag: str, schema: TableSchema) -> None:
         self.tag = tag
         self._schema = schema
-        self._late = late
+        self._expired = Expired(schema)
         self.events_at_once = 1 if schema.layout.row_per_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:
         """Begins a bundle. Drops the rows of a bundle that failed: its messages come again."""
         self.rows, self.size_bytes = EncodedRows(), 0
-        self._late.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
-        """Adds the rows of events, and records the windows that may miss one. Returns the number of rows added."""
+        """Adds the rows of events. Returns the number of rows added."""
         added = self._schema.encoded_rows(events)
         self.rows += added
         self.size_bytes += sum([len(row[1]) for row in added])
-        self._late.inspect(events, now_us)
+        self._expired.count(events, now_us)
         return len(added)
 
     def take(self) -> EncodedRows:
         """Returns and removes the rows of events."""
         taken, self.rows, self.size_bytes = self.rows, EncodedRows(), 0
         return taken
-
-    def take_late(self) -> EncodedRows:
-        """Returns the work list rows of windows that may miss an event. They come last: a repair needs the others."""
-        return self._late.take()
-
-
-def _keyed(gathered: PreAggregated) -> tuple[str, WindowReadings]:
-    return gathered.sensor_id, gathered.readings
-
-
-def _time_of(gathered: PreAggregated) -> Timestamp:
-    return Timestamp(micros=gathered.time_us)
 
 
 def _rows_tag(index: int) -> str:

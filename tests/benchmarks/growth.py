@@ -38,6 +38,7 @@ from pipeline.core.outgoing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from tests.shuffled import shuffled
 from tests.streams import NOON, clock, flags, pubsub_message
 
 BATCH, MESSAGES_A_BUNDLE = 100, 50
@@ -119,7 +120,8 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
-    build_graph(messages, targets, settings, clock)
+    with shuffled():
+        build_graph(messages, targets, settings, clock)
     begin = time.perf_counter()
     pipeline.run().wait_until_finish()
     return time.perf_counter() - begin

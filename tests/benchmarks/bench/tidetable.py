@@ -12,6 +12,7 @@ from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
 from pipeline.private_apis.local_runner import LocalRunner
 from tests.benchmarks.bench import source
+from tests.shuffled import shuffled
 
 
 def flags(name: TableName, *more: str) -> list[str]:
@@ -48,9 +49,9 @@ def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], 
         targets = [Target(table, settings.declared.schema()) for table in settings.tables]
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # The steady state of a job: it saw all of its windows begin, and restores none.
-        write(
-            build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None, types=types), targets, settings
-        )
+        with shuffled():
+            outputs = build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None, types=types)
+        write(outputs, targets, settings)
         return lambda: pipeline.run().wait_until_finish()
 
     return build

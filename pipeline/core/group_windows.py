@@ -1,0 +1,163 @@
+"""The windows of a group of sensors, as a job's state contains them. :mod:`pipeline.core.panes` fires their panes.
+
+The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
+sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
+
+    chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
+            entries until the end
+    entry   size of the sensor's id; whether a pane has to be written; number of events and readings in the last pane
+            (-1: none); size of the accumulator; the id; the accumulator
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulator_bytes import Reader
+from pipeline.core.schedule import NEVER_US
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.tiers import ShorterWindows
+
+VERSION = 1
+
+_HEADER = struct.Struct("<BBqq")
+_ENTRY = struct.Struct("<HBqI")
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Entry:
+    """One sensor's window.
+
+    Attributes:
+        data: the bytes of the accumulator, if ``value`` is None.
+        value: the accumulator.
+        dirty: whether a pane has to be written.
+        written: the number of events and readings in the last pane; -1 if there was none.
+    """
+
+    data: bytes = b""
+    value: WindowReadings | ShorterWindows | None = None
+    dirty: bool = False
+    written: int = -1
+
+    def readings(self) -> WindowReadings:
+        """Returns the accumulator, to be changed, of a window of the shortest tier."""
+        if self.value is None:
+            self.value = WindowReadings.from_bytes(self.data)
+        return cast(WindowReadings, self.value)
+
+    def shorter(self) -> ShorterWindows:
+        """Returns the accumulator, to be changed, of a longer window."""
+        if self.value is None:
+            self.value = ShorterWindows.from_bytes(self.data)
+        return cast(ShorterWindows, self.value)
+
+
+@dataclass(slots=True)
+class OpenOrLate:
+    """The sensors' windows with the same start.
+
+    Attributes:
+        kept_until_us: for a window that was closed before it received these readings: the time of the clock until which
+            they are kept. Zero for an open window.
+        entries: by sensor id.
+    """
+
+    kept_until_us: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        """Whether the window was closed before it received these readings."""
+        return self.kept_until_us != 0
+
+
+class GroupWindows:
+    """The windows of one group.
+
+    Args:
+        tiers: of the table, the shortest first.
+        lateness_us: how far behind the watermark a window is kept.
+        chunks: the state, as :meth:`chunks` returned it.
+
+    Attributes:
+        of_tier: for each tier, the windows by their start in µs.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
+        self._lengths_us = [tier.window.length_us for tier in tiers]
+        self._lateness_us = lateness_us
+        self.of_tier: list[dict[int, OpenOrLate]] = [{} for _ in tiers]
+        for chunk in chunks:
+            self._read(chunk)
+
+    def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
+        """Returns whether a window ends by an event time."""
+        return start_us + self._lengths_us[tier] <= time_us
+
+    def drop(self, closed_us: int, now_us: int) -> None:
+        """Drops open windows that end by ``closed_us``, and late ones that were kept until ``now_us``."""
+        for tier, windows in enumerate(self.of_tier):
+            for start_us, window in list(windows.items()):
+                if window.kept_until_us <= now_us if window.late else self.ends_by(tier, start_us, closed_us):
+                    del windows[start_us]
+
+    def next_watermark_us(self, passed_us: int) -> int:
+        """Returns the watermark at which something has to be done next; :data:`NEVER_US` if there is none."""
+        found = NEVER_US
+        for length_us, windows in zip(self._lengths_us, self.of_tier, strict=True):
+            for start_us, window in windows.items():
+                end_us = start_us + length_us
+                if window.late:
+                    continue  # only the clock matters
+                if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
+                    found = min(found, end_us)
+                else:
+                    found = min(found, end_us + self._lateness_us)
+        return found
+
+    def next_time_us(self) -> int:
+        """Returns the time of the clock at which something has to be done next; :data:`NEVER_US` if there is none."""
+        kept = [window.kept_until_us for windows in self.of_tier for window in windows.values() if window.late]
+        return min(kept, default=NEVER_US)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yields the state."""
+        for tier, windows in enumerate(self.of_tier):
+            for start_us, window in windows.items():
+                header = _HEADER.pack(VERSION, tier, start_us, window.kept_until_us)
+                parts, size = [header], 0
+                for sensor_id, entry in window.entries.items():
+                    if entry.value is not None:
+                        entry.data = entry.value.to_bytes()
+                    id_bytes = sensor_id.encode()
+                    parts += (_ENTRY.pack(len(id_bytes), entry.dirty, entry.written, len(entry.data)), id_bytes)
+                    parts.append(entry.data)
+                    size += len(entry.data)
+                    if size >= _CHUNK_BYTES:
+                        yield b"".join(parts)
+                        parts, size = [header], 0
+                if len(parts) > 1:
+                    yield b"".join(parts)
+
+    def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
+        """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
+        for windows in self.of_tier:
+            for start_us, window in windows.items():
+                for sensor_id, entry in window.entries.items():
+                    if len(entry.data) > size_bytes:
+                        yield sensor_id, start_us, len(entry.data)
+
+    def _read(self, chunk: bytes) -> None:
+        reader = Reader(chunk)
+        version, tier, start_us, kept_until_us = reader.unpack(_HEADER)
+        if version != VERSION:
+            raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
+        entries = self.of_tier[tier].setdefault(start_us, OpenOrLate(kept_until_us)).entries
+        while not reader.at_end:
+            id_size, dirty, written, size = reader.unpack(_ENTRY)
+            sensor_id = reader.take(id_size).decode()
+            entries[sensor_id] = Entry(reader.take(size), None, bool(dirty), written)

@@ -1,0 +1,250 @@
+"""Fires the panes of a group's windows.
+
+A window is open until the watermark has passed its end by the allowed lateness. Until then the state contains all of
+its readings. Then the state is dropped, and what comes later makes the job compute the window anew from its raw rows.
+
+**One writer.** Open windows and late ones are the same group's, and a group is processed in one place, one element or
+timer after the other. So no pane replaces a row that knows more, whatever the watermark does, and whenever:
+
+- What is open and what is late does not depend on a runner. It follows from ``closed_us``, which is part of the group's
+  state and grows only when a timer of the group fires. So a window without state was either never seen, or is known to
+  be late.
+- A late window has no state from which an older pane could fire.
+- The panes of a group are numbered, and :mod:`pipeline.core.pane_order` passes them on in that order.
+- A window that began before the job is read from the table before its first pane; see
+  :mod:`pipeline.core.completion`.
+
+Raw rows may reach the table after the readings reach their window, if a runner processes them apart. So the readings of
+a late window are kept for as long as writers retry, and a later computation of the window includes them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
+from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
+from pipeline.core.grouped_readings import Readings, read_part, start_of_part
+from pipeline.core.mutation_bytes import encoded
+from pipeline.core.rows import EncodedRows
+from pipeline.core.schedule import NEVER_US, Firing
+from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.stats import WindowStats
+from pipeline.core.tiers import ShorterWindows
+
+# What is counted.
+EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
+HELD_BACK, TOO_WIDE = "held back", "too wide"  # panes that are not written
+RESTORED, INCOMPLETE, RECOMPUTED = "restored", "incomplete", "recomputed"  # windows
+LATE_EVENTS = "late events"
+
+_KEPT_US = 20 * 60 * 1_000_000  # twice as long as writers retry
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How the windows of a table are aggregated. Part of a DoFn: it pickles.
+
+    Args:
+        tiers: of the table, the shortest first.
+        firing: when panes fire, and windows close.
+        before_us: windows that start earlier may be stored in the table already; None if no window is.
+        deduplicate: whether a repeated reading counts once.
+    """
+
+    tiers: tuple[Tier, ...]
+    firing: Firing
+    before_us: int | None = None
+    deduplicate: bool = True
+
+
+class Moment(NamedTuple):
+    """When panes fire.
+
+    Attributes:
+        passed_us: the watermark.
+        before_us: the watermark before that, of the group's last firing.
+        closed_us: windows that end by this event time are closed.
+        closed_before_us: windows that end by this event time were closed before.
+        now_us: the clock.
+    """
+
+    passed_us: int
+    before_us: int
+    closed_us: int
+    closed_before_us: int
+    now_us: int
+
+
+class Panes:
+    """Fires panes of a group's windows.
+
+    Args:
+        aggregation: how windows are aggregated.
+        windows: of the group; changed in place.
+        completion: completes windows from the table.
+        moment: when.
+
+    Attributes:
+        rows: the aggregate rows, at most one for each sensor and window.
+        incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
+        counts: how many of each kind.
+    """
+
+    def __init__(self, aggregation: Aggregation, windows: GroupWindows, completion: Completion, moment: Moment) -> None:
+        self._tiers = aggregation.tiers
+        self._early = bool(aggregation.firing.early_us)
+        self._before_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
+        self._deduplicate = aggregation.deduplicate
+        self._windows = windows
+        self._completion = completion
+        self._moment = moment
+        self.rows = EncodedRows()
+        self.incomplete: list[tuple[str, int]] = []
+        self.counts: Counter[str] = Counter()
+
+    def fire(self, parts: Iterable[bytes]) -> None:
+        """Adds readings, and fires the panes of their windows and of each longer window that contains one.
+
+        Args:
+            parts: all waiting readings of the windows that fire, as :mod:`pipeline.core.grouped_readings` encodes them.
+        """
+        for data in parts:
+            start_us = start_of_part(data)
+            window = self._window(0, start_us)
+            for readings in read_part(data):
+                self._add(window, start_us, readings)
+        passed_us = self._moment.passed_us
+        for tier in range(len(self._tiers)):
+            for start_us, window in list(self._windows.of_tier[tier].items()):
+                if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
+                    self._fire_window(tier, start_us, window)
+        self._windows.drop(self._moment.closed_us, self._moment.now_us)
+
+    def _window(self, tier: int, start_us: int) -> OpenOrLate:
+        found = self._windows.of_tier[tier].get(start_us)
+        if found is None:
+            found = self._windows.of_tier[tier][start_us] = OpenOrLate()
+            if self._windows.ends_by(tier, start_us, self._moment.closed_before_us):
+                found.kept_until_us = self._moment.now_us + _KEPT_US
+        elif found.late:
+            found.kept_until_us = self._moment.now_us + _KEPT_US
+        return found
+
+    def _add(self, window: OpenOrLate, start_us: int, readings: Readings) -> None:
+        sensor_id, metrics, times, values = readings
+        entry = window.entries.get(sensor_id)
+        if entry is None:
+            # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
+            accumulator = WindowReadings(deduplicate=self._deduplicate or window.late)
+            entry = window.entries[sensor_id] = Entry(value=accumulator)
+            if not window.late and start_us < self._before_us:
+                self._restore(accumulator, sensor_id, start_us)
+        of_sensor = entry.readings()
+        width = len(metrics)
+        for index, time in enumerate(times):
+            of_sensor.add(time, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
+        entry.dirty = True
+        if window.late:
+            self.counts[LATE_EVENTS] += len(times)
+
+    def _restore(self, accumulator: WindowReadings, sensor_id: str, start_us: int) -> None:
+        """Adds what the table stores of a window that began before the job."""
+        method = RestoreFromReadings(self._tiers[0], self._deduplicate)
+        try:
+            restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
+        except ForeignRow:
+            # Another program wrote this row. The window is held back, and waits for a repair.
+            return
+        accumulator.restore(restored)
+        self.counts[RESTORED] += 1
+        if not complete:
+            self._list(sensor_id, start_us)
+
+    def _restore_longer(self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int) -> None:
+        method = RestoreFromShorterWindows((self._tiers[tier - 1], self._tiers[tier]))
+        try:
+            restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
+        except ForeignRow:
+            return
+        if restored is not None:
+            accumulator.restore(*restored)
+            self.counts[RESTORED] += 1
+        if not complete:
+            self._list(sensor_id, start_us)
+
+    def _fire_window(self, tier: int, start_us: int, window: OpenOrLate) -> None:
+        for sensor_id, entry in window.entries.items():
+            if not entry.dirty:
+                continue
+            entry.dirty = False
+            stats = (self._recomputed if window.late else self._of_open)(tier, sensor_id, start_us, entry)
+            if stats is None or stats.size == entry.written:
+                continue
+            # A late window's row may be written by others too: it is written whenever something came.
+            entry.written = -1 if window.late else stats.size
+            self._write(tier, sensor_id, start_us, stats)
+            if tier + 1 < len(self._tiers):
+                self._put(tier + 1, sensor_id, start_us, stats)
+
+    def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
+        """Returns the statistics of an open window; None if its row has to stay as it is."""
+        pane = (entry.shorter() if tier else entry.readings()).pane()
+        if pane.too_wide:
+            self.counts[TOO_WIDE] += 1
+        elif start_us >= self._before_us or pane.complete:
+            return pane.stats
+        else:
+            self.counts[HELD_BACK] += 1
+        self._list(sensor_id, start_us)
+        return None
+
+    def _recomputed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
+        """Returns the statistics of a late window from the table and what came; None if they may lack something."""
+        stats = None
+        with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
+            stats = self._completed(tier, sensor_id, start_us, entry)
+        if stats is None:
+            self._list(sensor_id, start_us)
+        else:
+            self.counts[RECOMPUTED] += 1
+        return stats
+
+    def _completed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
+        now_us = self._moment.now_us
+        if tier:
+            tiers = self._tiers[tier - 1], self._tiers[tier]
+            return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
+        whole = self._completion.completed(self._tiers[0], sensor_id, start_us, now_us, entry.readings())
+        return None if whole is None else whole.pane().stats
+
+    def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
+        """Adds a shorter window to the longer one that contains it."""
+        start_us = self._tiers[tier].window.start_of(shorter_us)
+        window = self._window(tier, start_us)
+        entry = window.entries.get(sensor_id)
+        if entry is None:
+            accumulator = ShorterWindows()
+            entry = window.entries[sensor_id] = Entry(value=accumulator)
+            if not window.late and start_us < self._before_us:
+                self._restore_longer(tier, accumulator, sensor_id, start_us)
+        entry.shorter().put(shorter_us, stats)
+        entry.dirty = True
+
+    def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats) -> None:
+        of_tier = self._tiers[tier]
+        self.rows.append(encoded(aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family)))
+        if not self._windows.ends_by(tier, start_us, self._moment.passed_us):
+            timing = EARLY
+        else:
+            timing = LATE if self._windows.ends_by(tier, start_us, self._moment.before_us) else ON_TIME
+        self.counts[timing] += 1
+
+    def _list(self, sensor_id: str, start_us: int) -> None:
+        self.counts[INCOMPLETE] += 1
+        self.incomplete.append((sensor_id, start_us))
