@@ -7,11 +7,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from pipeline.core.events import is_sensor_id, name_of
+from pipeline.core.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.records import AggregateRecord, MetricSummary
-from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.rows import Cell, EncodedRow, KeyRange, Row
 from pipeline.core.stats import MetricStats, WindowStats
 from pipeline.core.times import from_datetime, to_datetime
 from pipeline.core.values import format_value, parse_value, shown_bytes
@@ -41,8 +43,8 @@ def aggregate_prefix(window: Window) -> str:
 
 def aggregate_key(window: Window, sensor_id: str, start_us: int) -> bytes:
     """Returns the key of the sensor's window that starts at ``start_us``."""
-    start = to_datetime(start_us).strftime(_label_and_format(window)[1])
-    return f"{aggregate_prefix(window)}{sensor_id}#{start}".encode()
+    before, after = _around_sensor(window, start_us)
+    return before + sensor_id.encode() + after
 
 
 def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
@@ -82,6 +84,28 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
         }
     cells = [Cell(family, name.encode(), start_us, format_value(value)) for name, value in values.items()]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
+
+
+def encoded_aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowStats, family: str) -> EncodedRow:
+    """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
+    time = timestamp_of(start_us)
+    text = str(stats.events).encode()
+    before, between = _column(family, _READING_COUNT)[len(text)]
+    parts = [before, time, between, text]
+    for metric, of_metric in stats.metrics.items():
+        values = (
+            of_metric.count,
+            of_metric.total,
+            of_metric.minimum,
+            of_metric.maximum,
+            of_metric.average,
+            of_metric.deviation,
+        )
+        for column, value in zip(_columns(family, metric), values, strict=True):
+            text = repr(value).removesuffix(".0").encode()  # as format_value does
+            before, between = column[len(text)]
+            parts += (before, time, between, text)
+    return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 4)
 
 
 def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
@@ -170,6 +194,23 @@ def split_qualifier(qualifier: str) -> tuple[str, str]:
     """Splits ``"sum_temperature"`` into ``("sum", "temperature")``. Not for :data:`READING_COUNT`."""
     statistic, _, metric = qualifier.partition("_")
     return statistic, metric
+
+
+@lru_cache(maxsize=1024)
+def _columns(family: str, metric: str) -> tuple[ColumnBytes, ...]:
+    return tuple(ColumnBytes(family, f"{statistic}_{metric}".encode()) for statistic in STATISTICS)
+
+
+@lru_cache(maxsize=64)
+def _column(family: str, qualifier: bytes) -> ColumnBytes:
+    return ColumnBytes(family, qualifier)
+
+
+@lru_cache(maxsize=1024)
+def _around_sensor(window: Window, start_us: int) -> tuple[bytes, bytes]:
+    """Returns what is before and after the sensor's id in the keys of windows with this start."""
+    start = to_datetime(start_us).strftime(_label_and_format(window)[1])
+    return aggregate_prefix(window).encode(), f"#{start}".encode()
 
 
 def _parse_count(value: bytes) -> float:

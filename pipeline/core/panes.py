@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import aggregate_row
+from pipeline.core.aggregates import encoded_aggregate_row
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
-from pipeline.core.mutation_bytes import encoded
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schedule import NEVER_US, Firing
 from pipeline.core.schema.foreign import ForeignRow
@@ -238,7 +237,7 @@ class Panes:
 
     def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         of_tier = self._tiers[tier]
-        self.rows.append(encoded(aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family)))
+        self.rows.append(encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family))
         if not self._windows.ends_by(tier, start_us, self._moment.passed_us):
             timing = EARLY
         else:

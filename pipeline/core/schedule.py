@@ -128,7 +128,7 @@ class Schedule:
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> "Schedule":
-        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes. None is the schedule of a new group."""
+        """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
         if data[:1] != bytes([VERSION]) or len(data) % 16 != 9:
