@@ -262,7 +262,8 @@ def _way(use: Use) -> str:
     """Returns the path, with what its star stands for, and with the field of a oneof for its name."""
     star = "**" if Star(deep=True) in use.path.steps else "*"
     if use.path.root is Root.MESSAGE and not _selectors(use.path) and Current() not in use.path.steps:
-        return ".".join((*use.names, star) if use.label[-1:] == ("*",) and use.names[-1:] != ("*",) else use.names)
+        is_below = isinstance(use.node, Plain) and use.label[-1:] == ("*",) and use.names[-1:] != ("*",)
+        return ".".join((*use.names, star) if is_below else use.names)
     before, _, after = str(use.path).partition(star)
     return before + (star if use.label == ("*",) else ".".join(use.label)) + after
 

@@ -206,8 +206,15 @@ class Compiler:
         return self._first(key, value, self._metadata)
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
-        for at, get, node in self._ways(key, source.path):
-            convert = number_of(key, node, source, self._mapping)
+        ways = list(self._ways(key, source.path))
+        for at, get, node in ways:
+            try:
+                convert = number_of(key, node, source, self._mapping)
+            except MappingError as error:
+                if len(ways) == 1:
+                    raise
+                hint = f"{source.path} is one of several fields; name those to read"
+                raise MappingError(error.key, f"{error.problem}; {hint}") from None
             yield at, self._at(at, nodes.composed(get, convert))
 
     def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
@@ -239,7 +246,8 @@ class Compiler:
             found = []
             for at, get, node in self._ways(key, part.path):
                 depths.append(at)
-                found.append(self._at(at, nodes.composed(get, formatted(f"{key}: {part.path}", node, part.format))))
+                convert = formatted(f"{key}: {part.path}", node, part.format, source)
+                found.append(self._at(at, nodes.composed(get, convert)))
             parts.append(first_set(found))
 
         def text(scope: Scope) -> str | None:

@@ -47,7 +47,8 @@ _T = TypeVar("_T")
 
 _KEYS = (
     "message", "unmarked", "match", "skip_if", "skip_unless", "each", "sensor", "time", "event_id", "rewrite_names",
-    "inexact_integers", "invalid", "null", "decimal", "thousands", "types", "attributes", "csv", "readings", "metadata",
+    "inexact_integers", "shortest_floats", "invalid", "null", "decimal", "thousands", "types", "attributes", "csv",
+    "readings", "metadata",
 )  # fmt: skip
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
 _TIME_KEYS = ("path", "unit", "format", "time_zone", "when", "null", "invalid")
@@ -97,6 +98,7 @@ class _Parser:
             attributes=self._attributes(),
             rewrite_names=self._flag("rewrite_names"),
             inexact_integers=self._choice("", document, "inexact_integers", ("refuse", "round", "metadata")),
+            shortest_floats=self._flag("shortest_floats"),
             decimal=self._choice("", document, "decimal", (".", ",")),
             thousands=self._choice("", document, "thousands", ("", ",", ".", " ", "'")),
             csv=self._csv(),

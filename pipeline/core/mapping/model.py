@@ -131,6 +131,7 @@ class Mapping:
         attributes: by name, patterns that name parts of an attribute.
         rewrite_names: whether names from messages are rewritten to the rule for names.
         inexact_integers: what becomes of integers that a double can't hold: ``refuse``, ``round`` or ``metadata``.
+        shortest_floats: whether a field of 32 bits is read as the number with the fewest decimals that it stands for.
         decimal, thousands: how text writes numbers.
         csv: how CSV files are written.
     """
@@ -150,6 +151,7 @@ class Mapping:
     attributes: dict[str, Pattern[str]] = field(default_factory=dict)
     rewrite_names: bool = False
     inexact_integers: Literal["refuse", "round", "metadata"] = "refuse"
+    shortest_floats: bool = False
     decimal: str = "."
     thousands: str = ""
     csv: CsvFormat = CsvFormat()

@@ -1,12 +1,12 @@
 """Values that count as not set, as a mapping says."""
 
-import struct
 from collections.abc import Iterable
 from typing import Any
 
 from pipeline.core.mapping.model import Scalar, Source
 from pipeline.core.mapping.nodes import Getter, Leaf, Node
 from pipeline.core.mapping.texts import Inexact
+from pipeline.core.numbers import nearest_float32
 from pipeline.core.reasons import BadData
 
 
@@ -47,12 +47,5 @@ def or_null(convert: Getter, source: Source) -> Getter:
 def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
     """Returns the values as a node holds them: a field of type float holds no 0.1, but the float that is next to it."""
     if node == Leaf("float"):
-        return frozenset(_nearest_float(value) if isinstance(value, float) else value for value in values)
+        return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
     return frozenset(values)
-
-
-def _nearest_float(value: float) -> float:
-    try:
-        return struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return value

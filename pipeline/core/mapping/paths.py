@@ -24,7 +24,8 @@ MAX_PATH = 1000  # characters
 
 _BARE = re.compile(r"\w+(?:-+\w+)*|\*\*|\*")
 _INDEX = re.compile(r"-?[0-9]{1,6}")
-_SELECTOR = re.compile(r'\[((?:[^\[\]"]|"[^"]*"|\[[^\[\]]*\])*)\]')
+_INSIDE = r'(?:[^\[\]"]|"[^"]*"|\[[^\[\]]*\])*'
+_SELECTOR = re.compile(rf"\[({_INSIDE})\]")
 _EXTREME = re.compile(r"(max|min)\s+(.+)", re.DOTALL)
 _QUOTES = 'put a name with other characters into quotes: "a name"'
 _ENVELOPE = ("publish_time", "message_id", "ordering_key")
@@ -222,6 +223,8 @@ class Placeholder(NamedTuple):
     format: str
 
 
+# A colon or a brace may be part of a name in quotes, or of what a selector looks for.
+_PLACEHOLDER = re.compile(rf'\{{((?:[^{{}}:"\[\]]|"[^"]*"|\[{_INSIDE}\])*)(?::([^}}]*))?\}}')
 _FORMAT = re.compile(r"|0?[0-9]{0,2}[dxXob]|\.[0-9]f|hex|upper|lower")
 
 
@@ -238,17 +241,17 @@ def parse_template(text: str) -> tuple[str | Placeholder, ...]:
         if text.startswith(("{{", "}}"), position):
             literal, position = literal + character, position + 2
         elif character == "{":
-            end = text.find("}", position)
-            if end < 0:
+            found = _PLACEHOLDER.match(text, position)
+            if not found:
                 raise PathError(f"{text!r} has an opening brace without a closing one")
             if literal:
                 parts.append(literal)
             literal = ""
-            path, _, spec = text[position + 1 : end].partition(":")
+            path, spec = found[1], found[2] or ""
             if not _FORMAT.fullmatch(spec):
                 raise PathError(f"{text!r} has the format {spec!r}; formats are like d, 08x, .2f, hex, upper and lower")
             parts.append(Placeholder(_single(path, text), spec))
-            position = end + 1
+            position = found.end()
         elif character == "}":
             raise PathError(f"{text!r} has a closing brace without an opening one")
         else:

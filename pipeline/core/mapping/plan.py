@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipeline.core.events import MAX_READINGS, shown
+from pipeline.core.events import MAX_METADATA_BYTES, MAX_READINGS, shown
 from pipeline.core.mapping.branches import Branch
 from pipeline.core.mapping.model import Mapping
 from pipeline.core.mapping.paths import Current, Field, Step
@@ -167,6 +167,9 @@ class Plan:
         at: tuple[int, ...],
     ) -> None:
         """Goes through the elements below the current one, which is at level ``above``, and those below them."""
+        for name, text in metadata.items():  # each element would have it
+            if len(text) > MAX_METADATA_BYTES:
+                raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
         elements = self._elements[above](scope[-1]) or ()
         run.elements += len(elements)
         if run.elements > MAX_ELEMENTS:

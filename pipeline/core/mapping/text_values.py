@@ -1,11 +1,13 @@
 """Turns the values of messages into metadata and parts of ids."""
 
+from decimal import Decimal
 from typing import Any
 
 from pipeline.core.mapping.model import MappingError, Source
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, composed
 from pipeline.core.mapping.nulls import without_nulls
 from pipeline.core.mapping.texts import kind_of, leaf_text, plainly
+from pipeline.core.mapping.values import MAX_DIGITS, decimal_in
 from pipeline.core.reasons import BadData, Reason
 
 _TEXTS = frozenset({"double", "float", "int", "bool", "enum", "string", "bytes", "timestamp", "duration"})
@@ -54,17 +56,24 @@ def _plain_text(key: str, *, of_star: bool) -> Getter:
     return text
 
 
-def formatted(key: str, node: Node, spec: str) -> Getter:
-    """Returns the function that formats a value as a placeholder asks. Raises MappingError, the function BadData."""
+def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
+    """Returns the function that formats a value as a placeholder asks. Raises MappingError, the function BadData.
+
+    Args:
+        key: the entry and the path, for messages.
+        node: of the value.
+        spec: the format; empty for the usual text.
+        source: the text, of whose parts null values count as not set.
+    """
     if not spec:
-        return text_of(key, node, Source())
+        return text_of(key, node, source)
     is_plain = isinstance(node, Plain)
     kinds = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}.get(spec)
     if kinds:
         is_text = is_plain and spec != "hex"  # JSON has no bytes
         if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
             raise MappingError(key, f"the format {spec} is for {' and '.join(kinds)}, not for {node}")
-        return composed(text_of(key, node, Source()), str.upper if spec == "upper" else str.lower)
+        return composed(text_of(key, node, source), str.upper if spec == "upper" else str.lower)
     integral = spec[-1] in "dxXob"
     if not is_plain and not (
         isinstance(node, Leaf) and node.kind in (("int", "enum") if integral else ("int", "float", "double"))
@@ -72,13 +81,19 @@ def formatted(key: str, node: Node, spec: str) -> Getter:
         raise MappingError(key, f"the format {spec} is for {'integers' if integral else 'numbers'}, not for {node}")
 
     def get_formatted(value: Any) -> str:
-        if type(value) is float and integral and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int if integral else (int, float)):
+        number = decimal_in(value.strip()) if type(value) is str else value  # the cells of CSV are text
+        if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)):
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {kind_of(value)}, which the format {spec} is not for")
+        if isinstance(number, Decimal) and number.adjusted() > MAX_DIGITS:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} exceeds the range of a double")
+        if not integral:  # Python would round an integer to a double first
+            return format(Decimal(number) if type(number) is int else number, spec)
         try:
-            return format(value, spec)
-        except OverflowError:
-            raise BadData(Reason.NOT_A_NUMBER, f"{key} exceeds the range of a double") from None
+            whole = int(number)
+        except (ValueError, OverflowError):  # NaN and infinity
+            whole = None
+        if whole is None or whole != number:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {number}, which the format {spec} is not for")
+        return format(whole, spec)
 
-    return get_formatted
+    return without_nulls(get_formatted, source, node)

@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.core.events import shown
 from pipeline.core.mapping.nodes import Getter, Leaf, itself
+from pipeline.core.numbers import shortest_float32
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import format_time
 
@@ -26,6 +27,8 @@ def leaf_text(leaf: Leaf) -> Getter:
             return lambda value: float_text((value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000)
         case "int":
             return str
+        case "float":
+            return lambda value: float_text(shortest_float32(value))
         case _:
             return float_text
 

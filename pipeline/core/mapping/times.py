@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,7 +11,7 @@ from pipeline.core.mapping.model import UNITS, MappingError, Source
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain
 from pipeline.core.mapping.nulls import or_null, without_nulls
 from pipeline.core.mapping.texts import kind_of, timestamp_us
-from pipeline.core.mapping.values import MAX_DIGITS, NUMBER
+from pipeline.core.mapping.values import decimal_in
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.times import from_datetime, parse_time
 
@@ -53,10 +53,7 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
         text = value.strip() if kind is str else repr(value)
         if not text:
             return None
-        try:
-            number = Decimal(text) if len(text) <= MAX_DIGITS and NUMBER.fullmatch(text) else None
-        except InvalidOperation:  # an exponent of twenty digits
-            number = None
+        number = decimal_in(text)
         # A text of a few characters may stand for a number of a million digits.
         if number is None or number.adjusted() > _MAX_TIME_DIGITS:
             raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a time")

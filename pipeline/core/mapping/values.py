@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from pipeline.core.events import shown
@@ -11,12 +11,12 @@ from pipeline.core.mapping.model import Mapping, MappingError, Source
 from pipeline.core.mapping.nodes import Getter, Leaf, Node, Plain, composed, itself
 from pipeline.core.mapping.nulls import or_null, without_nulls
 from pipeline.core.mapping.texts import Inexact, kind_of, leaf_text
-from pipeline.core.numbers import exact_float
+from pipeline.core.numbers import MAX_EXACT, exact_float, shortest_float32
 from pipeline.core.reasons import BadData, Reason
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_EXACT = Context(prec=60)
+_EXACT = Context(prec=1000)
 MAX_DIGITS = 400  # characters of a number
 
 _NUMBERS = frozenset({"double", "float", "int", "bool", "enum", "duration", "string"})
@@ -46,19 +46,6 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
     """
     if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind in _NUMBERS):
         raise MappingError(key, f"a reading is a number, not {node}")
-    convert = _raw_number(key, node, source, mapping, of_star=of_star)
-    if source.scale is not None or source.offset is not None:
-        convert = _scaled(convert, Decimal(1) if source.scale is None else source.scale, source.offset or Decimal(0))
-    if source.signed is not None:
-        convert = _signed(key, node, source.signed, convert)
-    return or_null(without_nulls(convert, source, node), source)
-
-
-def _is_number(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.kind in ("double", "float", "int", "bool", "duration")
-
-
-def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool) -> Getter:
     rounds = mapping.inexact_integers == "round"
 
     def integer(value: int) -> float:
@@ -69,9 +56,29 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
             number = float(value)
         return number
 
+    if source.scale is None and source.offset is None:
+        convert = _raw_number(key, node, source, mapping, integer, of_star=of_star)
+    else:  # first in decimal, then as a double
+        convert = _raw_number(key, node, source, mapping, itself, of_star=of_star)
+        scale = Decimal(1) if source.scale is None else source.scale
+        convert = _scaled(convert, scale, source.offset or Decimal(0), integer)
+    if source.signed is not None:
+        convert = _signed(key, node, source.signed, convert)
+    return or_null(without_nulls(convert, source, node), source)
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.kind in ("double", "float", "int", "bool", "duration")
+
+
+def _raw_number(
+    key: str, node: Node, source: Source, mapping: Mapping, integer: Callable[[int], float], *, of_star: bool
+) -> Getter:
     parse = _number_parser(key, source, mapping, integer)
     if isinstance(node, Leaf):
         match node.kind:
+            case "float" if mapping.shortest_floats:
+                return shortest_float32
             case "double" | "float":
                 return itself
             case "bool" | "enum":
@@ -79,8 +86,7 @@ def _raw_number(key: str, node: Node, source: Source, mapping: Mapping, *, of_st
             case "duration":
                 return lambda value: (value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000
             case "int":
-                small = node.bits < 64 and source.scale is None and source.offset is None
-                return float if small and source.signed is None else integer
+                return float if node.bits < 64 and integer is not itself and source.signed is None else integer
             case _:
                 return composed(leaf_text(node), parse)
 
@@ -117,7 +123,8 @@ def _number_parser(
             number = ""  # a dot is no decimal sign here
         if len(number) > MAX_DIGITS or not NUMBER.fullmatch(number):
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, not a number")
-        found = integer(int(number)) if number.lstrip("+-").isdecimal() else float(number)
+        whole = number.rstrip("0").rstrip(".") if "." in number else number  # of 12.00
+        found = (integer(int(whole)) if whole.lstrip("+-").isdecimal() else 0) or float(number)
         return None if found in source.null else found  # also where the text is "-999.0" or "-999,0"
 
     return parse
@@ -151,12 +158,25 @@ def _whole_number(value: Any) -> Any:
     return value
 
 
-def _scaled(convert: Getter, scale: Decimal, offset: Decimal) -> Getter:
+def _scaled(convert: Getter, scale: Decimal, offset: Decimal, integer: Callable[[int], float]) -> Getter:
     def scaled(value: Any) -> float | None:
-        number = value if type(value) is int else convert(value)
-        if number is None or not math.isfinite(number):
+        number = convert(value)
+        is_integer = type(number) is int  # of any size
+        if number is None or not (is_integer or math.isfinite(number)):
             return number
-        # In decimal, 2150 · 0.01 is 21.5; and an integer of any size is scaled before it becomes a double.
-        return float(_EXACT.add(_EXACT.multiply(Decimal(repr(number)), scale), offset))
+        # In decimal, 2150 · 0.01 is 21.5.
+        exact = _EXACT.add(_EXACT.multiply(Decimal(number if is_integer else repr(number)), scale), offset)
+        found = float(exact)
+        if is_integer and not -MAX_EXACT < found < MAX_EXACT and exact == exact.to_integral_value():
+            return integer(int(exact))
+        return found
 
     return scaled
+
+
+def decimal_in(text: str) -> Decimal | None:
+    """Returns the number that a text is; None if it is none that anybody means."""
+    try:
+        return Decimal(text) if len(text) <= MAX_DIGITS and NUMBER.fullmatch(text) else None
+    except InvalidOperation:  # an exponent of twenty digits
+        return None

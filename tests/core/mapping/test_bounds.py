@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.mapping import resolve
 from pipeline.core.mapping.texts import plainly
-from pipeline.core.reasons import Reason
+from pipeline.core.reasons import BadData, Reason
 
 JSON = 'message = "json"\nsensor = "id"\ntime = { path = "t", unit = "s" }\n'
 T = 1771324200
@@ -55,3 +55,10 @@ def test_a_long_key_is_not_copied_for_each_value_below_it(values, mapped):
     (made,) = result.events
     assert all(128 < len(name) < 1100 for name in made.readings)
     assert len(made.readings) == 1
+
+
+def test_metadata_above_the_elements_that_is_too_long_is_told_once(mapped):
+    """Not measured again for each element."""
+    text = JSON + 'each = "e[]"\n[readings]\nv = ".v"\n[metadata]\nm = "m"\n'
+    with pytest.raises(BadData, match="METADATA_TOO_LONG"):
+        mapped(text, json.dumps({"id": "a", "t": T, "m": "x" * 5000, "e": [{"v": 1}, {"v": 2}]}))

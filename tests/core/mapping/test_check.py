@@ -73,6 +73,7 @@ skip_if = {path = "mode", is = "OFF"}
 event_id = {path = "{serial}-{at_ms:x}"}
 [readings]
 "*" = "variant.*"
+"c.*" = "channels.*.celsius"
 port = {first = ["probes[0].port", "probes[-1].port"], when = {path = "probes[0].at", set = true}}
 [metadata]
 which = {name_of = "variant"}
@@ -91,6 +92,7 @@ kind = {constant = "meter"}
         ("readings.celsius", "climate.celsius", "double"),
         ("readings.humidity", "climate.humidity", "double"),
         ("readings.volts", "power.volts", "double"),
+        ("readings.c.*", "channels.*.celsius", "double"),
         ("readings.port", "probes[0].port", "uint32"),
         ("readings.port.when", "probes[0].at", "timestamp"),
         ("readings.port", "probes[-1].port", "uint32"),

@@ -572,3 +572,18 @@ def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
     vehicle = older.message_class(id="a", timestamp=T, position={"latitude": 1})
     assert older.map(None, vehicle).events[0].readings == {"b": 1}
     assert not older.matches([None, vehicle])
+
+
+def test_json_that_is_an_array_of_messages(mapped):
+    text = (
+        'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\nreadings = { v = ".v" }\n'
+    )
+    result = mapped(text, '[{"id": "a", "t": 1771324200, "v": 1}, {"id": "b", "t": 1771324200, "v": 2}]')
+    assert [(made.sensor_id, made.readings) for made in result.events] == [("a", {"v": 1}), ("b", {"v": 2})]
+
+
+def test_a_oneof_with_members_that_are_no_numbers_is_no_reading(mapper):
+    """The message says what to do: such a path leads to several fields."""
+    text = 'message = "mesh.Packet"\nsensor = "from"\ntime = "$publish_time"\nreadings = { v = "ONEOF" }\n'
+    with pytest.raises(MappingError, match="is one of several fields; name those to read"):
+        mapper(text.replace("ONEOF", "content"))

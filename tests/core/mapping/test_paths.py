@@ -121,6 +121,10 @@ def test_template():
         "/",
         Placeholder(parse_path("@a.b"), ""),
     )
+    assert parse_template('{tags[key=aws:id].value}{"a:b}":upper}') == (
+        Placeholder(parse_path("tags[key=aws:id].value"), ""),
+        Placeholder(parse_path('"a:b}"'), "upper"),
+    )
     assert parse_template("{{{a}}}") == ("{", Placeholder(parse_path("a"), ""), "}")
     assert parse_template("") == ()
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 from datetime import UTC, datetime
 
 import pytest
@@ -239,8 +240,8 @@ def test_formats(kind, field, value, spec, text):
 
 @pytest.mark.parametrize(
     ("value", "spec", "text"),
-    [(10, "x", "a"), (10.0, "x", "a"), (1.5, ".1f", "1.5"), ("aB", "upper", "AB"), (1.5, "x", None), ("1", "d", None),
-     (True, "d", None), ([], "upper", None), (10**350, ".2f", None)],
+    [(10, "x", "a"), (10.0, "x", "a"), (1.5, ".1f", "1.5"), ("aB", "upper", "AB"), (1.5, "x", None), ("1", "d", "1"),
+     (True, "d", None), ([], "upper", None), (10**350, ".2f", f"{10**350}.00")],
 )  # fmt: skip
 def test_formats_of_json(mapped, value, spec, text):
     mapping = HEAD + f'[readings]\n[metadata]\nm = "{{v:{spec}}}"\n'
@@ -417,3 +418,56 @@ def test_values_of_a_kind_that_is_not_wanted(mapper, text, problem):
 def test_fields_that_are_no_times(mapper, source, problem):
     with pytest.raises(MappingError, match=problem):
         mapper(KINDS.replace('"$publish_time"', source) + "[readings]\n")
+
+
+BIG = (1 << 53) + 1
+
+
+@pytest.mark.parametrize("value", [BIG, str(BIG), f"{BIG}.00"])
+def test_a_scaled_integer_that_becomes_none_a_double_holds_is_refused(reading, value):
+    """Scaling comes first, of integers in quotes too; what is still an integer then is not rounded."""
+    assert reading(value, '{ path = "v", scale = 0.001 }') == BIG / 1000
+    for source in ('{ path = "v", scale = 1 }', '{ path = "v", offset = -2e20 }', '"v"'):
+        assert refused(reading, value, source) is Reason.INEXACT_INTEGER
+    assert reading(value, '{ path = "v", scale = 1 }', 'inexact_integers = "round"\n') == float(BIG)
+
+
+def test_digits_of_a_scaled_integer_become_metadata(mapped):
+    mapping = f'inexact_integers = "metadata"\n{HEAD}[readings]\nr = {{ path = "v", scale = 10 }}\n'
+    assert mapped(mapping, json.dumps({"s": "s", "v": BIG}), **NOW).events[0].metadata == {"r": f"{BIG}0"}
+
+
+def test_an_integer_beyond_a_double_is_infinite_when_scaled(reading):
+    """And no exception that nothing catches."""
+    assert reading(int("9" * 390), '{ path = "v", scale = 0.5 }') == math.inf
+
+
+def test_a_zero_in_text_keeps_its_sign(reading):
+    assert math.copysign(1, reading("-0.0")) == -1
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [(BIG, ".0f", str(BIG)), ("48879", "08x", "0000beef"), ("1.255", ".2f", "1.26"), (" 7 ", "d", "7"),
+     ("7.5", "d", None), ("1e999999", ".0f", None), ("x", "d", None)],
+)  # fmt: skip
+def test_formats_of_long_numbers_and_of_numbers_in_text(mapped, value, spec, text):
+    test_formats_of_json(mapped, value, spec, text)
+
+
+def test_null_values_of_parts_of_a_text(mapped):
+    mapping = f'null = "-"\n{HEAD}[readings]\n[metadata]\nm = ["{{v}}/{{w:upper}}", "{{v}}"]\n'
+    made = [mapped(mapping, json.dumps({"s": "s", "v": "a", "w": w}), **NOW).events[0] for w in ("b", "-")]
+    assert [event.metadata for event in made] == [{"m": "a/B"}, {"m": "a"}]
+
+
+FLOAT = struct.unpack("f", struct.pack("f", 21.3))[0]
+
+
+def test_floats_of_32_bits_are_exact_or_as_short_as_they_can_be(mapped):
+    """21.3 is not a float; the one next to it is 21.299999237060547."""
+    mapping = KINDS + '[readings]\nr = "f32"\nscaled = { path = "f32", scale = 10 }\n[metadata]\nm = "f32"\n'
+    exact = mapped(mapping, {"f32": 21.3}, **NOW).events[0]
+    short = mapped("shortest_floats = true\n" + mapping, {"f32": 21.3}, **NOW).events[0]
+    assert (exact.readings["r"], exact.metadata) == (FLOAT, {"m": "21.3"})
+    assert (short.readings, short.metadata) == ({"r": 21.3, "scaled": 213}, {"m": "21.3"})
