@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from unittest import mock
 
@@ -14,7 +15,6 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
-from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.core.events import sensor_event
 from pipeline.core.messages import Message
@@ -25,6 +25,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from tests.rows import decoded
 
 NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())
 MINUTE = 60
@@ -48,6 +49,11 @@ class _StreamClock(TestClock):
 def clock() -> float:
     """Returns the time, which begins at four in the afternoon and passes as a script tells."""
     return _StreamClock.seconds
+
+
+def stream_clock() -> AbstractContextManager:
+    """Makes :func:`clock` the clock of TestStreams within the block."""
+    return mock.patch.object(direct_runner, "TestClock", _StreamClock)
 
 
 def flags(**changes: str) -> list[str]:
@@ -136,6 +142,7 @@ class Script:
             began: start of the job in seconds after noon; by default before everything.
             changes: flags that differ from :func:`flags`.
         """
+        _FOUND.clear()
         settings = settings_of(
             parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
         )
@@ -144,7 +151,7 @@ class Script:
             for name in settings.tables
         ]
         with (
-            mock.patch.object(direct_runner, "TestClock", _StreamClock),
+            stream_clock(),
             TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline,
         ):
             messages = pipeline | self._stream.advance_watermark_to_infinity()
@@ -157,8 +164,7 @@ class Script:
                     _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
                     _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
             _ = outputs.dead_letters | beam.Map(_keep_reason)
-        found, expected = dict(_FOUND), {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
-        _FOUND.clear()
+        found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
         for kind, of_kind in expected.items():
             if of_kind is not None:
                 written = sorted(found.get(kind, []))
@@ -182,8 +188,7 @@ def _keep_reason(letter: Message) -> None:
 
 def _keep_aggregates(rows: EncodedRows, table: str) -> None:
     for row in rows:
-        mutations = MutateRowsRequest.Entry.pb().FromString(row.mutations).mutations
-        values = {each.set_cell.column_qualifier: each.set_cell.value.decode() for each in mutations}
+        values = {cell.qualifier: cell.value.decode() for cell in decoded(row).cells}
         _FOUND["aggregates"].append((_key(row, table), values[b"reading_count"], values[b"sum_t"]))
 
 

@@ -138,7 +138,7 @@ class Completion:
         if too_wide:
             return None
         if complete:
-            exact = at_least([stats], stored.floor)
+            exact = covers(stats, stored.floor)
         elif row.events:
             exact = _same(fresh if written else readings.without(fresh), row)
         else:

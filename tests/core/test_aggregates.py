@@ -11,11 +11,13 @@ from pipeline.core.aggregates import (
     aggregate_prefix,
     aggregate_range,
     aggregate_row,
+    encoded_aggregate_row,
     parse_aggregate_key,
     split_qualifier,
     stats_of,
 )
 from pipeline.core.events import LATEST_US
+from pipeline.core.mutation_bytes import encoded
 from pipeline.core.records import AggregateRecord, MetricSummary
 from pipeline.core.rows import Cell
 from pipeline.core.stats import WindowStats
@@ -65,6 +67,23 @@ def test_key_of_another_window():
     """The key of an hour does not parse as that of a day."""
     with pytest.raises(ValueError, match="is not the key of a window of 1d"):
         parse_aggregate_key(DAILY, b"agg#hourly#balloon-7#2026-02-17")
+
+
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["t", "u.v"]), VALUES, min_size=1), min_size=1, max_size=9),
+    times.map(HOURLY.start_of),
+    sensor_ids,
+)
+def test_encoded_rows(events, start_us, sensor_id):
+    """The encoded row is the row, byte for byte."""
+    stats = WindowStats()
+    for readings in events:
+        stats.add(readings)
+    row = aggregate_row(HOURLY, sensor_id, start_us, stats, "s")
+    assert encoded_aggregate_row(HOURLY, sensor_id, start_us, stats, "s") == encoded(row)
 
 
 def test_row_of_the_contract():

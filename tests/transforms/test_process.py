@@ -6,6 +6,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events import LATEST_US, validate
+from pipeline.core.grouped_readings import group_of, read_part, start_of_part
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
@@ -20,7 +21,7 @@ NO_AGGREGATES = parse_schema("[tiers]")
 def run(messages, tables, *, rows, gathered, dead_letters=()):
     """Processes messages, and checks all outputs."""
     with TestPipeline(runner="FnApiRunner") as pipeline:
-        step = ProcessMessages(tables, max_future=timedelta(hours=1), allowed_lateness=timedelta(days=1), clock=clock)
+        step = ProcessMessages(tables, max_future=timedelta(hours=1), clock=clock)
         processed = pipeline | beam.Create([list(messages)]) | beam.FlatMap(list) | "ProcessMessages" >> step
         for index, (of_table, expected) in enumerate(zip(processed.rows, rows, strict=True)):
             keys = of_table | f"Keys{index}" >> beam.Map(lambda rows: [row.key.decode() for row in rows])
@@ -37,12 +38,16 @@ def run(messages, tables, *, rows, gathered, dead_letters=()):
 
 
 def counted(element, at=beam.DoFn.TimestampParam):
-    sensor_id, readings = element
-    return sensor_id, (at.micros // 1_000_000 - NOON) // HOUR, readings.pane().stats.events
+    group, part = element
+    start_us = start_of_part(part)
+    assert start_us <= at.micros
+    found = {readings.sensor_id: len(readings.times) for readings in read_part(part)}
+    assert {group_of(sensor_id, 256) for sensor_id in found} == {group}
+    return (start_us // 1_000_000 - NOON) // HOUR, found
 
 
 def test_rows_and_windows_of_a_bundle():
-    """Rows of many messages are one element per table; readings are by sensor and window, at a time within it."""
+    """Rows of many messages are one element per table; readings are by group and window, at a time within it."""
     first = message_of([event_at(0), event_at(HOUR), event_at(1, sensor_id="")])
     second = message_of([event_at(2), event_at(0), event_at(3, sensor_id="b")])
     run(
@@ -50,9 +55,9 @@ def test_rows_and_windows_of_a_bundle():
         [HOURS, NO_AGGREGATES, QUARTERS],
         rows=[[[key_at(0), key_at(HOUR), key_at(2), key_at(0), key_at(3, "b")]]] * 3,
         gathered=[
-            [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
+            [(0, {"a": 3}), (1, {"a": 1}), (0, {"b": 1})],
             None,
-            [("a", 0, 2), ("a", 1, 1), ("b", 0, 1)],
+            [(0, {"a": 3}), (1, {"a": 1}), (0, {"b": 1})],
         ],
         dead_letters=["MISSING_SENSOR_ID"],
     )
@@ -66,7 +71,7 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
         [pubsub_message(message_of([event_at(i)])) for i in range(5)],
         [HOURS],
         rows=[[[key_at(i) for i in range(3)], [key_at(i) for i in range(3, 5)]]],
-        gathered=[[("a", 0, 2), ("a", 0, 2), ("a", 0, 1)]],
+        gathered=[[(0, {"a": 2}), (0, {"a": 2}), (0, {"a": 1})]],
     )
 
 
@@ -95,5 +100,5 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
             [[key_at(i) for i in part] for part in (range(3), range(3, 6), range(6, 7))],
             [[key_at(i, "a#t") for i in part] for part in (range(2), range(2, 4), range(4, 6), range(6, 7))],
         ],
-        gathered=[[("a", 0, 7)], [("a", 0, 7)]],
+        gathered=[[(0, {"a": 7})], [(0, {"a": 7})]],
     )

@@ -1,0 +1,304 @@
+"""The panes of a group's windows: with a table in memory, and against plain statistics of everything that came."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core import panes as counted
+from pipeline.core.aggregates import parse_aggregate_row
+from pipeline.core.completion import Completion
+from pipeline.core.events import Event
+from pipeline.core.group_windows import GroupWindows
+from pipeline.core.grouped_readings import GroupedReadings, start_of_part
+from pipeline.core.panes import Aggregation, Moment, Panes
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schedule import END_US, Firing, Schedule
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.toml import parse_schema
+from tests.core.schema.memory import Memory
+from tests.rows import decoded
+
+SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
+HOURS, DAYS = SCHEMA.tiers
+T = 1_771_286_400_000_000  # midnight
+HOUR = HOURS.window.length_us
+MINUTE = HOUR // 60
+LATENESS = 10 * MINUTE
+
+
+class Group:
+    """A group with its state, as a runner keeps it, and a table."""
+
+    def __init__(self, schema=SCHEMA, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE):
+        self.schema, self.table = schema, table or Memory()
+        firing = Firing(schema.tiers[0].window, early_us, MINUTE, LATENESS)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate)
+        self.retention = Retention.of(schema)
+        self.schedule, self.chunks, self.parts = b"", [], []
+        self.now_us = T + 100 * 24 * HOUR
+        self.listed, self.written, self.counts = [], [], {}
+
+    def receive(self, *events, stored=True):
+        """Takes events, whose raw rows are written first, unless they are not ``stored`` yet."""
+        if stored:
+            self.store(*events)
+        gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity)
+        gathered.add(events)
+        schedule = Schedule.from_bytes(self.schedule or None)
+        for part in gathered.take():
+            self.parts.append(part.data)
+            schedule.expect(start_of_part(part.data), self.now_us, self.aggregation.firing)
+        self.schedule = schedule.to_bytes()
+
+    def store(self, *events):
+        for event in events:
+            for row in self.schema.rows(event):
+                self.table.write(row)
+
+    def watermark(self, time_us):
+        """Passes the watermark, timer by timer."""
+        while True:
+            schedule = Schedule.from_bytes(self.schedule or None)
+            at_us = min(schedule.watermark_us, time_us)
+            before = schedule.passed_us, schedule.closed_us
+            self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing), before)
+            if at_us == time_us:
+                return
+
+    def pass_time(self, microseconds=MINUTE):
+        self.now_us += microseconds
+        schedule = Schedule.from_bytes(self.schedule or None)
+        self._fire(schedule, schedule.pass_time(self.now_us), (schedule.passed_us, schedule.closed_us))
+
+    def _fire(self, schedule, due, before):
+        windows = GroupWindows(self.schema.tiers, LATENESS, self.chunks)
+        completion = Completion(self.schema, self.retention, self.table)
+        moment = Moment(schedule.passed_us, before[0], schedule.closed_us, before[1], self.now_us)
+        panes = Panes(self.aggregation, windows, completion, moment)
+        panes.fire([part for part in self.parts if start_of_part(part) in due])
+        self.parts = [part for part in self.parts if start_of_part(part) not in due]
+        schedule.done(due)
+        schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self.aggregation.firing)
+        self.schedule, self.chunks = schedule.to_bytes(), list(windows.chunks())
+        assert len({row.key for row in panes.rows}) == len(panes.rows)
+        for row in map(decoded, panes.rows):
+            self.table.write(row)
+            self.written.append(row.key.decode())
+        self.listed += panes.incomplete
+        for count, number in panes.counts.items():
+            self.counts[count] = self.counts.get(count, 0) + number
+
+    def row(self, tier=HOURS, sensor_id="a", start_us=T):
+        """Returns the number of events and the sum of ``t`` in an aggregate row; None without a row."""
+        for found in Completion(self.schema, self.retention, self.table)._rows(
+            tier, sensor_id, start_us, start_us + tier.window.length_us
+        ):
+            return found[1].events, found[1].metrics["t"].total
+        return None
+
+
+def event(minutes, value=1.0, sensor_id="a"):
+    return Event(sensor_id, round(T + minutes * MINUTE), {"t": value}, {})
+
+
+def test_late_events_of_any_age():
+    """A late event is counted in its hour and its day, with everything that the table stores."""
+    group = Group()
+    group.receive(event(0), event(70))
+    group.watermark(T + 30 * 24 * HOUR)
+    assert (group.row(), group.row(DAYS)) == ((1, 1), (2, 2))
+    group.receive(event(1, 2.0), event(2, 4.0))
+    reads = group.table.reads
+    group.pass_time()
+    assert (group.row(), group.row(DAYS)) == ((3, 7), (4, 8))
+    assert not group.listed
+    assert group.counts[counted.RECOMPUTED] == 2
+    assert group.counts[counted.LATE_EVENTS] == 2
+    group.receive(*(event(3 + n / 100, 0.0) for n in range(500)))
+    more = group.table.reads
+    group.pass_time()
+    assert group.row() == (503, 7)
+    assert group.table.reads - more <= more - reads  # however many events
+
+
+def test_a_late_event_of_a_sensor_that_never_sent():
+    """Its window is read, and written with what came."""
+    group = Group()
+    group.receive(event(0))
+    group.watermark(T + 2 * HOUR)
+    group.receive(event(1, 2.0, "b"))
+    group.pass_time()
+    assert group.row(sensor_id="b") == group.row(DAYS, "b") == (1, 2)
+
+
+def test_late_events_whose_raw_rows_are_not_written_yet():
+    """They stay counted when another late event comes before their raw rows do."""
+    group = Group()
+    group.receive(event(0))
+    group.watermark(T + 2 * HOUR)
+    group.receive(event(1, 2.0), stored=False)
+    group.pass_time()
+    group.receive(event(2, 4.0))
+    group.pass_time()
+    assert group.row() == (3, 7)
+    group.store(event(1, 2.0))
+    group.pass_time(25 * MINUTE)
+    assert group.chunks == [] or not any(GroupWindows(SCHEMA.tiers, LATENESS, group.chunks).of_tier[0])
+    group.receive(event(3, 8.0))
+    group.pass_time()
+    assert group.row() == (4, 15)
+    assert not group.listed
+
+
+def test_raw_rows_that_were_lost():
+    """The row counts more than is known: it stays, and the window is listed, each time that something comes."""
+    group = Group()
+    group.receive(event(0), event(1), stored=False)
+    group.watermark(T + 2 * HOUR)
+    for minute in (2, 3):
+        group.receive(event(minute, 5.0))
+        group.pass_time(30 * MINUTE)
+    assert group.row() == (2, 2)
+    assert group.listed == [("a", T)] * 2
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        parse_schema('key = "{iso_us}#{sensor_id}"'),
+        parse_schema('[policies]\nraw = "maxage=1d"\nstats = "never"'),
+    ],
+    ids=["keys that do not find a sensor", "collected"],
+)
+def test_where_raw_rows_cannot_serve(schema):
+    """The row stays as it is, and the window is listed."""
+    group = Group(schema)
+    group.receive(event(0), event(1))
+    group.watermark(T + 2 * HOUR)
+    group.table.write(Row(b"unrelated", [Cell("raw", b"t", T, b"1")]))
+    group.receive(event(2, 4.0))
+    if schema.finds_sensors:
+        group.table = Memory(row for row in stored_rows(group.table) if row.key.startswith(b"agg#"))
+    group.pass_time()
+    assert group.row(schema.tiers[0]) == (2, 2)
+    assert group.listed == [("a", T)]
+
+
+def stored_rows(table):
+    return [Row(key, list(cells.values())) for key, cells in table._cells.items()]
+
+
+def test_a_foreign_row():
+    """A window with a row that the schema does not write is left to a repair."""
+    group = Group()
+    group.receive(event(0))
+    group.watermark(T + 2 * HOUR)
+    key = next(key for key in group.table._cells if key.startswith(b"agg#hourly"))
+    group.table.write(Row(key, [Cell("hours", b"by_hand", T, b"1")]))
+    group.receive(event(1))
+    group.pass_time()
+    assert group.listed == [("a", T)]
+    assert not [name for name in group.written[2:] if "hourly" in name]
+
+
+def test_a_pane_never_replaces_a_row_that_knows_more():
+    """Whatever is open, late or in between: counts never decrease. The watermark lags, jumps, and stands still."""
+    rng = random.Random(5)
+    group = Group()
+    watermark_us, largest, known = T, {}, set()
+    for _ in range(300):
+        age = rng.choice([5, 50, 500])
+        came = [
+            event((group.now_us - T) / MINUTE % 3000 - rng.random() * age, sensor_id=rng.choice("ab")) for _ in range(3)
+        ]
+        came = [each for each in came if each.event_time_us >= T]
+        group.receive(*came)
+        known.update((each.sensor_id, each.event_time_us) for each in came)
+        group.pass_time(rng.choice([1, MINUTE, 10 * MINUTE]))
+        if rng.random() < 0.3:
+            watermark_us += rng.choice([0, 30 * MINUTE, 3 * HOUR])
+            group.watermark(watermark_us)
+        for tier in (HOURS, DAYS):
+            for sensor_id in "ab":
+                for start_us in range(T, T + 72 * HOUR, tier.window.length_us):
+                    events = (group.row(tier, sensor_id, start_us) or (0, 0))[0]
+                    assert events >= largest.get((tier, sensor_id, start_us), 0)
+                    largest[tier, sensor_id, start_us] = events
+    group.watermark(END_US)
+    for sensor_id in "ab":
+        for tier in (HOURS, DAYS):
+            for start_us in range(T, T + 72 * HOUR, tier.window.length_us):
+                end_us = start_us + tier.window.length_us
+                expected = sum(sensor == sensor_id and start_us <= at_us < end_us for sensor, at_us in known)
+                assert (group.row(tier, sensor_id, start_us) or (0, 0))[0] == expected
+    assert not group.listed
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(st.tuples(st.integers(0, 60 * 26), st.sampled_from("ab"), st.sampled_from([1.0, 2.5])), min_size=1),
+        st.sampled_from(["minute", "half an hour", "watermark", "far"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60)
+@given(STEPS, st.booleans(), st.booleans())
+def test_any_order(steps, early, began):
+    """Any events in any order, with duplicates and any watermark, give the rows of plain statistics."""
+    table = Memory()
+    if began:
+        earlier = Group(table=table)
+        earlier.receive(event(5), event(65, 3.0, "b"))
+        earlier.pass_time()  # its last panes: the job before is gone
+    group = Group(table=table, before_us=T + 3 * HOUR if began else None, early_us=MINUTE if early else 0)
+    came = {("a", 5): 1.0, ("b", 65): 3.0} if began else {}
+    watermark_us, touched = T, set()
+    for step in steps:
+        if step == "minute":
+            group.pass_time()
+        elif step == "half an hour":
+            group.pass_time(30 * MINUTE)
+        elif step in ("watermark", "far"):
+            watermark_us += HOUR if step == "watermark" else 30 * HOUR
+            group.watermark(watermark_us)
+        else:
+            events = [(minutes, sensor, came.setdefault((sensor, minutes), value)) for minutes, sensor, value in step]
+            touched |= {(sensor, HOURS.window.start_of(T + minutes * MINUTE)) for minutes, sensor, _ in events}
+            group.receive(*(event(minutes, value, sensor) for minutes, sensor, value in events))
+    group.watermark(END_US)
+    for sensor_id, start_us in touched:
+        for tier in (HOURS, DAYS):
+            first_us = tier.window.start_of(start_us)
+            values = [
+                value
+                for (sensor, minutes), value in came.items()
+                if sensor == sensor_id and tier.window.start_of(T + minutes * MINUTE) == first_us
+            ]
+            assert group.row(tier, sensor_id, first_us) == (len(values), pytest.approx(sum(values)))
+    assert not group.listed
+
+
+def test_without_deduplication():
+    """Late windows are computed from raw rows, which recognize repeated readings, also without de-duplication."""
+    group = Group(deduplicate=False)
+    group.retention = Retention.of(SCHEMA, repeats=((0, 1 << 62),))
+    group.receive(event(0), event(0))
+    group.watermark(T + 2 * HOUR)
+    assert group.row() == (2, 2)
+    group.receive(event(1, 4.0), event(1, 4.0))
+    group.pass_time()
+    assert group.row() == (2, 5)
+
+
+def test_rows_are_those_of_the_format():
+    """The aggregate rows parse."""
+    group = Group()
+    group.receive(event(0), event(1, 3.0))
+    group.watermark(T + HOUR)
+    rows = [row for row in stored_rows(group.table) if row.key.startswith(b"agg#hourly")]
+    record = parse_aggregate_row(HOURS.window, rows[0])
+    assert (record.reading_count, record.metrics["t"].avg) == (2, 2.0)
