@@ -1,0 +1,49 @@
+"""Prints how many rows and cells an event costs, with all of its panes, at an event of a sensor a minute.
+
+Run with ``.venv/bin/python -m tests.benchmarks.amplification``. A day of a group of sensors passes in memory, with the
+job's own windows and panes; the watermark follows the clock by a second. Events have three metrics.
+"""
+
+import random
+
+from pipeline.core.events import Event
+from pipeline.core.schema.toml import parse_schema
+from tests.groups import MINUTE, Group
+
+SENSORS, MINUTES = 20, 24 * 60
+START = 1_771_286_400_000_000  # midnight
+SCHEMAS = {"1h": parse_schema(""), "1h and 1d": parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")}
+EARLY = {"60s": 1, "2m": 2, "5m": 5, "10m": 10, "15m": 15, "0": 0}
+
+
+def cost(tiers: str, early: str) -> tuple[float, float]:
+    """Returns the rows and the cells of aggregates for each event."""
+    rng = random.Random(1)
+    group = Group(SCHEMAS[tiers], START, early_us=EARLY[early] * MINUTE)
+    phases = [rng.randrange(MINUTE) for _ in range(SENSORS)]
+    for minute in range(MINUTES):
+        for number, phase in sorted(enumerate(phases), key=lambda pair: pair[1]):
+            group.pass_time_to(START + minute * MINUTE + phase)
+            readings = {f"metric_{index}": rng.random() for index in range(3)}
+            group.receive(Event(f"s{number}", group.now_us, readings, {}))
+    group.pass_time_to(START + (MINUTES + 60) * MINUTE)
+    events = SENSORS * MINUTES
+    return len(group.written) / events, sum(len(row.cells) for row in group.written) / events
+
+
+def lines() -> list[str]:
+    """Returns the lines of the table."""
+    return [
+        "early firing   aggregate rows an event   cells an event   with days: rows   cells",
+        *(
+            "{:>12}   {:23.2f}   {:14.1f}   {:15.2f}   {:5.1f}".format(
+                early, *(number for tiers in SCHEMAS for number in cost(tiers, early))
+            )
+            for early in EARLY
+        ),
+        "raw rows: 1 of 3 cells an event",
+    ]
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
