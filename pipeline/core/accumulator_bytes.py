@@ -145,6 +145,20 @@ def read_stats(reader: Reader) -> WindowStats:
     return stats
 
 
+def window_bytes(stats: WindowStats) -> bytes:
+    """Serializes a window's statistics alone."""
+    return bytes([VERSION]) + stats_bytes(stats)
+
+
+def read_window(data: bytes) -> WindowStats:
+    """Parses what :func:`window_bytes` wrote. Raises ValueError for other bytes."""
+    reader = Reader(data)
+    reader.version()
+    stats = read_stats(reader)
+    reader.end()
+    return stats
+
+
 def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
     """Serializes readings: eight bytes for a value, and four, eight or sixteen for a time.
 

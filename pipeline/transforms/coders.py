@@ -1,4 +1,7 @@
-"""Coders of the elements and accumulators that runners store between steps."""
+"""Coders of the elements and accumulators that runners store between steps.
+
+Their bytes begin with a version, and do not depend on the names or places of classes: another release recognizes them.
+"""
 
 import struct
 from typing import Any
@@ -6,7 +9,9 @@ from typing import Any
 from apache_beam.coders import Coder, registry
 
 from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.rows import EncodedRow, EncodedRows
+from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 
 _SIZES = struct.Struct("<III")
@@ -32,6 +37,29 @@ class AccumulatorCoder(Coder):
 
     def __hash__(self) -> int:
         return hash(self._kind)
+
+    def to_type_hint(self) -> Any:
+        return self._kind
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, _registry: Any) -> "AccumulatorCoder":
+        return cls(typehint)
+
+
+class StatsCoder(Coder):
+    """Encodes the statistics of a window."""
+
+    def encode(self, value: WindowStats) -> bytes:
+        return window_bytes(value)
+
+    def decode(self, encoded: bytes) -> WindowStats:
+        return read_window(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False  # equal statistics may have their metrics in different orders
+
+    def to_type_hint(self) -> Any:
+        return WindowStats
 
 
 class RowsCoder(Coder):
@@ -68,3 +96,6 @@ class RowsCoder(Coder):
 
 
 registry.register_coder(EncodedRows, RowsCoder)
+registry.register_coder(WindowReadings, AccumulatorCoder)
+registry.register_coder(ShorterWindows, AccumulatorCoder)
+registry.register_coder(WindowStats, StatsCoder)
