@@ -148,7 +148,7 @@ def _windows(window: Window) -> beam.WindowInto:
 
 
 def _outputs(outputs: Any) -> CompletedWindows:
-    outputs[_WINDOWS].element_type = KV[str, Any]
+    outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats]]
     outputs[_LISTED].element_type = KV[str, int]
     return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED])
 

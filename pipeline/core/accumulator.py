@@ -7,27 +7,27 @@ An event is identified by its time. If its identity includes more than that, it 
 followed by 64 bits of a digest of the rest.
 
 New readings are buffered. They are deduplicated and counted when a result is needed: in bulk, this is far cheaper.
+Counted readings are kept to recognize others, and are rarely looked at: what is serialized often is sealed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.core.accumulator_bytes import (
-    FORMAT_FLAG,
     Reader,
     columns_bytes,
     events_bytes,
-    flags_byte,
+    head_bytes,
     read_columns,
     read_events,
     read_stats,
     stats_bytes,
 )
-from pipeline.core.columns import ReadingColumns, blocks, is_wide
+from pipeline.core.columns import Block, ReadingColumns, blocks, is_wide
 from pipeline.core.stats import WindowStats
 
 MAX_METRICS = 10_000
@@ -35,7 +35,8 @@ MAX_METRICS = 10_000
 that keep adding metric names would produce a row that Bigtable never accepts."""
 
 _MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
-_TOO_WIDE = 8  # the flags "columns" without "readings are kept", a combination that means nothing else
+_TOO_WIDE = 128  # a flag
+_SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
 _FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
 
 
@@ -63,11 +64,12 @@ class WindowReadings:
         deduplicate: whether to keep readings to recognize redelivered ones; otherwise only statistics are kept.
     """
 
-    __slots__ = ("_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide")
+    __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         # Added but not counted yet: readings by event time, or by a running number without deduplication.
         self._fresh: dict[int, Mapping[str, float]] = {}
+        self._bulk: list[Block] = []  # the same, of many events at once; they count before the fresh ones
         self._stats = WindowStats()  # of the counted readings
         self._kept = ReadingColumns() if deduplicate else None  # the counted readings
         self._restored: WindowStats | None = None  # restored statistics, of readings other than those added
@@ -97,6 +99,28 @@ class WindowReadings:
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
+    def extend(self, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float]) -> None:
+        """Adds the readings of events with the same metrics, except those already known; as :meth:`add` does for each.
+
+        Args:
+            metrics: the metric names, at least one.
+            times: the event times, wide if events are identified by more than that.
+            values: finite values, event by event.
+        """
+        if self._too_wide:
+            return
+        width = len(metrics)
+        if len(times) < _FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
+            for index, time_us in enumerate(times):
+                self.add(time_us, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
+            return
+        block = Block(metrics, list(times), list(values))
+        if self._kept is None:
+            self._stats.extend(block.by_metric(), len(times))
+            self._check_width()
+        else:
+            self._bulk.append(block)
+
     def restore(self, restored: "RestoredReadings") -> None:
         """Adds what the table stored. Readings that were already added do not count again."""
         if restored.readings is not None:
@@ -120,8 +144,10 @@ class WindowReadings:
             self._stats.merge(other._stats)
             _count_events(other._fresh, self._stats)
         else:
-            if other._kept.groups:
+            if other._kept:
                 self._merge_kept(self._kept, other._kept, other._stats)
+            for block in other._bulk:
+                self.extend(*block)
             for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
         # Both were restored from the same aggregate row, so they are not added up.
@@ -159,6 +185,8 @@ class WindowReadings:
 
     def without(self, other: "WindowReadings") -> "WindowReadings":
         """Returns the readings that are kept here but not in ``other``."""
+        other._settle()
+        self._settle()
         known = other._by_time()
         rest = WindowReadings()
         for time_us, readings in self._by_time().items():
@@ -175,11 +203,13 @@ class WindowReadings:
 
     def _settle(self) -> None:
         """Counts the fresh events, unless they are few and nothing is counted yet."""
-        if self._kept is None or self._kept.groups or len(self._fresh) >= _FEW:
+        if not (self._kept is not None and not self._kept and not self._bulk and len(self._fresh) < _FEW):
             self._count()
 
     def _count(self) -> None:
         """Counts the fresh readings, except those already kept."""
+        if self._bulk and self._kept is not None:
+            self._count_bulk(self._kept)
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
@@ -199,13 +229,36 @@ class WindowReadings:
         _count_events(fresh, self._stats, self._kept)
         self._check_width()
 
+    def _count_bulk(self, kept: ReadingColumns) -> None:
+        """Counts events that were added many at once. If any of them is known, all become fresh ones instead."""
+        bulk, self._bulk = self._bulk, []
+        by_metrics: dict[tuple[str, ...], Block] = {}
+        for block in bulk:
+            whole = by_metrics.setdefault(block.metrics, Block(block.metrics, [], []))
+            whole.times_us.extend(block.times_us)
+            whole.values.extend(block.values)
+        times = {time_us for block in bulk for time_us in block.times_us}
+        if len(times) == sum([len(block.times_us) for block in bulk]) and not kept.known(times):
+            for whole in by_metrics.values():
+                self._stats.extend(whole.by_metric(), len(whole.times_us))
+                kept.extend(whole)
+            self._check_width()
+            return
+        later, self._fresh = self._fresh, {}
+        for metrics, times_us, values in bulk:
+            each = iter(values)
+            for time_us, of_event in zip(times_us, zip(*[each] * len(metrics), strict=True), strict=True):
+                self.add(time_us, dict(zip(metrics, of_event, strict=True)))
+        for time_us, readings in later.items():
+            self.add(time_us, readings)
+
     def _check_width(self) -> None:
         if len(self._stats.metrics) > MAX_METRICS:
             self._give_up()
 
     def _give_up(self) -> None:
         """Drops all content and marks the window as too wide, to bound its memory."""
-        self._fresh, self._stats = {}, WindowStats()
+        self._fresh, self._bulk, self._stats = {}, [], WindowStats()
         self._kept = None if self._kept is None else ReadingColumns()
         self._restored = self._floor = None
         self._has_restored, self._too_wide = False, True
@@ -223,8 +276,10 @@ class WindowReadings:
         """Serializes the accumulator in the format of :mod:`pipeline.core.accumulator_bytes`."""
         self._settle()
         if self._too_wide:
-            return flags_byte(_TOO_WIDE)
-        columns = self._kept if self._kept is not None and self._kept.groups else None
+            return head_bytes(_TOO_WIDE)
+        columns = self._kept or None
+        if columns is not None:
+            columns.seal(_SEAL_AT)
         wide = any(map(is_wide, self._fresh))
         flags = (
             (self._kept is not None)
@@ -237,7 +292,7 @@ class WindowReadings:
         )
         return b"".join(
             (
-                flags_byte(flags),
+                head_bytes(flags),
                 stats_bytes(self._stats),
                 b"" if self._restored is None else stats_bytes(self._restored),
                 b"" if self._floor is None else stats_bytes(self._floor),
@@ -248,11 +303,17 @@ class WindowReadings:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "WindowReadings":
-        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
+        """Parses what :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: these are other bytes, such as those of another release. Damage within sealed readings is found
+                only when they are needed.
+        """
         reader = Reader(data)
-        flags = reader.flags()
+        reader.version()
+        flags = reader.byte()
         found = cls(deduplicate=bool(flags & 1))
-        if flags & ~FORMAT_FLAG == _TOO_WIDE:
+        if flags & _TOO_WIDE:
             found._too_wide = True
             reader.end()
             return found
@@ -268,9 +329,6 @@ class WindowReadings:
             found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WindowReadings.from_bytes, (self.to_bytes(),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,22 @@
 
 Little-endian, without padding. Parts in brackets are optional; a flag tells whether they are present:
 
-    readings    flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns, 16: events,
-                32: the events' times are wide, 64: floor, 128: always set, marks this format); statistics,
-                [restored statistics], [floor, as statistics], [columns], [events]. An accumulator with too many metrics
-                is its flags alone, 8 and 128
+    readings    version; flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns,
+                16: events, 32: the events' times are wide, 64: floor, 128: too many metrics, and nothing follows);
+                statistics, [restored statistics], [floor, as statistics], [columns], [events]
     statistics  number of events; size of the names in bytes, names of the metrics; for each metric its count, sum,
                 minimum, maximum, average and deviation
-    columns     number of groups, base in µs, size of a time in bytes (wide: 16); first time, last time; groups. Times
-                are relative to the base
+    columns     number of groups, number of sealed blocks, base in µs, size of a time in bytes (wide: 16); first time,
+                last time; groups, in which times are relative to the base; sealed blocks
     group       number of metrics, number of events; each metric as its index among the statistics; event times; values
                 as doubles, event by event
+    sealed      number of metrics, number of events, size of the data in bytes; first time, last time in µs, in 16 bytes
+                each; each metric as its index; the data, as :mod:`pipeline.core.sealed` describes
     events      number of blocks; for each block the size of its metric names in bytes, number of events, the names,
                 event times in µs (8 bytes, wide: 16), values as in a group
-    windows     flags (1: restored from the table, 64: floor, 128: always set, marks this format); the received windows,
-                then the restored ones: their number, and for each its start in µs and its statistics; [floor]
+    windows     version; flags (1: restored from the table, 64: floor); the received windows, then the restored ones:
+                their number, and for each its start in µs and its statistics; [floor]
+    window      version; statistics
     names       for each its length in one byte, and its UTF-8
 """
 
@@ -26,17 +28,19 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
 
 from pipeline.core.columns import LONG, SHORT, WIDE, Group, ReadingColumns, blocks
+from pipeline.core.sealed import Sealed
 from pipeline.core.stats import MetricStats, WindowStats
 
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")
 _METRIC = struct.Struct("<Qddddd")
-_COLUMNS = struct.Struct("<IqB")
+_COLUMNS = struct.Struct("<IIqB")
 _GROUP = struct.Struct("<II")
+_SEALED = struct.Struct("<III16s16s")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 
-FORMAT_FLAG = 1 << 7  # marks this format, so another release's bytes are not mistaken for it
+VERSION = 0x1A  # no release before took it for a first byte; the next format takes another one
 
 _METRIC_INDEX = "I"
 _TIME_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
@@ -65,12 +69,10 @@ class Reader:
         """Reads the next byte."""
         return self.take(1)[0]
 
-    def flags(self) -> int:
-        """Reads the flags that :func:`flags_byte` wrote. Raises ValueError if another release wrote the accumulator."""
-        found = self.byte()
-        if found & -FORMAT_FLAG != FORMAT_FLAG:
+    def version(self) -> None:
+        """Reads what :func:`version_byte` wrote. Raises ValueError if another release wrote the accumulator."""
+        if self.byte() != VERSION:
             raise ValueError("another release wrote this accumulator; drain the job that wrote it and start a new one")
-        return found
 
     def count(self) -> int:
         """Reads the next count."""
@@ -85,22 +87,33 @@ class Reader:
         """Whether no bytes are left."""
         return self._position >= len(self._data)
 
+    def chosen(self, names: Sequence[str], count: int) -> tuple[str, ...]:
+        """Reads so many indexes, and returns the names at these."""
+        indexes = array(_METRIC_INDEX, self.take(4 * count))
+        if count and max(indexes) >= len(names):
+            raise ValueError("the accumulator has readings of a metric without statistics")
+        return tuple([names[index] for index in indexes])
+
     def end(self) -> None:
         """Raises ValueError if bytes are left."""
         if not self.at_end:
             raise ValueError("the accumulator has bytes after its end")
 
+    def expect(self, size: int) -> None:
+        """Raises ValueError if fewer bytes are left."""
+        if self._position + size > len(self._data):
+            raise ValueError("the accumulator is cut off")
+
     def _move(self, size: int) -> int:
         begin = self._position
+        self.expect(size)
         self._position += size
-        if self._position > len(self._data):
-            raise ValueError("the accumulator is cut off")
         return begin
 
 
-def flags_byte(flags: int) -> bytes:
-    """Returns the first byte of an accumulator."""
-    return bytes([FORMAT_FLAG | flags])
+def head_bytes(flags: int) -> bytes:
+    """Returns the first bytes of an accumulator."""
+    return bytes([VERSION, flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
@@ -137,6 +150,20 @@ def read_stats(reader: Reader) -> WindowStats:
     return stats
 
 
+def window_bytes(stats: WindowStats) -> bytes:
+    """Serializes a window's statistics alone."""
+    return bytes([VERSION]) + stats_bytes(stats)
+
+
+def read_window(data: bytes) -> WindowStats:
+    """Parses what :func:`window_bytes` wrote. Raises ValueError for other bytes."""
+    reader = Reader(data)
+    reader.version()
+    stats = read_stats(reader)
+    reader.end()
+    return stats
+
+
 def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
     """Serializes readings: eight bytes for a value, and four, eight or sixteen for a time.
 
@@ -144,17 +171,25 @@ def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
         columns: the readings.
         metrics: the metrics of their statistics, in the order in which these are written.
     """
+    time_type = columns.time_type
     parts = [
-        _COLUMNS.pack(len(columns.groups), columns.base_us, _TIME_SIZES[columns.time_type]),
-        _times_bytes(columns.time_type, (columns.first, columns.last)),
+        _COLUMNS.pack(len(columns.groups), len(columns.sealed), columns.base_us, _TIME_SIZES[time_type]),
+        _times_bytes(time_type, (columns.first, columns.last)),
     ]
     indexes = {metric: index for index, metric in enumerate(metrics)}
     for names, (times, values) in columns.groups.items():
         parts += (
             _GROUP.pack(len(names), len(times)),
             array(_METRIC_INDEX, [indexes[name] for name in names]).tobytes(),
-            _times_bytes(columns.time_type, times),
+            _times_bytes(time_type, times),
             values.tobytes(),
+        )
+    for block in columns.sealed:
+        ends = _wide_bytes(block.first), _wide_bytes(block.last)
+        parts += (
+            _SEALED.pack(len(block.metrics), block.events, len(block.data), *ends),
+            array(_METRIC_INDEX, [indexes[name] for name in block.metrics]).tobytes(),
+            block.data,
         )
     return b"".join(parts)
 
@@ -162,15 +197,21 @@ def columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
 def read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
     """Reads what :func:`columns_bytes` wrote, given the same metrics."""
     columns = ReadingColumns()
-    groups, columns.base_us, size = reader.unpack(_COLUMNS)
-    columns.time_type = _TIME_TYPES[size]
-    columns.first, columns.last = _read_times(columns.time_type, reader.take(2 * size))
+    groups, sealed, columns.base_us, size = reader.unpack(_COLUMNS)
+    if size not in _TIME_TYPES:
+        raise ValueError(f"the accumulator has times of {size} bytes")
+    time_type = columns.time_type = _TIME_TYPES[size]
+    columns.first, columns.last = _read_times(time_type, reader.take(2 * size))
     names = list(metrics)
     for _ in range(groups):
         width, events = reader.unpack(_GROUP)
-        of_group = tuple([names[index] for index in array(_METRIC_INDEX, reader.take(4 * width))])
-        times = _read_times(columns.time_type, reader.take(size * events))
+        of_group = reader.chosen(names, width)
+        times = _read_times(time_type, reader.take(size * events))
         columns.groups[of_group] = Group(times, array("d", reader.take(8 * width * events)))
+    for _ in range(sealed):
+        width, events, size, first, last = reader.unpack(_SEALED)
+        of_block = reader.chosen(names, width)
+        columns.sealed.append(Sealed(of_block, events, _wide(first), _wide(last), reader.take(size)))
     return columns
 
 
@@ -192,6 +233,7 @@ def read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]]
         size, count = reader.unpack(_BLOCK)
         metrics = reader.names(size)
         width = len(metrics)
+        reader.expect(count * ((16 if wide else 8) + 8 * width))  # before a layout of that size is made
         numbers = reader.unpack(_block(width, count, wide))
         times = map(_wide, numbers[:count]) if wide else numbers[:count]
         for index, time_us in enumerate(times):
@@ -250,6 +292,8 @@ def _names(data: bytes) -> tuple[str, ...]:
     begin = 0
     while begin < len(data):
         end = begin + 1 + data[begin]
+        if end > len(data):
+            raise ValueError("the accumulator has names that are cut off")
         names.append(data[begin + 1 : end].decode())
         begin = end
     return tuple(names)

@@ -1,11 +1,14 @@
 """Stores the readings of many events as columns.
 
-Columns take a tenth of the memory of one object per event and serialize far faster.
+Columns take a tenth of the memory of one object per event and serialize far faster. Sealed, they take a tenth again.
 """
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import NamedTuple
+
+from pipeline.core.sealed import Sealed, seal
 
 _HOUR_US = 3_600_000_000
 # How times are stored: as array type codes of four bytes (enough for an hour) and eight bytes, or as a list of integers
@@ -77,38 +80,57 @@ class ReadingColumns:
 
     A time is in several groups if the event's metrics arrived in parts. Times may be wide: any number below 2¹²⁶.
 
+    :meth:`seal` packs large groups. What is sealed stays so, and is unpacked only to look for times that lie between
+    the first and the last of a block.
+
     Attributes:
-        base_us: stored times are relative to this: the hour of the first event added, so the times of an hour are
+        base_us: times in groups are relative to this: the hour of the first event added, so the times of an hour are
             short.
-        first: the smallest stored time.
-        last: the greatest stored time.
-        time_type: how times are stored: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
+        first: the smallest time in a group.
+        last: the greatest time in a group.
+        time_type: how times in groups are stored: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
         groups: the columns, by their sorted metric names.
+        sealed: what was packed.
     """
 
-    __slots__ = ("_index", "base_us", "first", "groups", "last", "time_type")
+    __slots__ = ("_index", "base_us", "first", "groups", "last", "sealed", "time_type")
 
     def __init__(self) -> None:
         self.base_us = self.first = self.last = 0
         self.time_type = SHORT
         self.groups: dict[tuple[str, ...], Group] = {}
+        self.sealed: list[Sealed] = []
         self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, built on demand
+
+    def __bool__(self) -> bool:
+        """Whether there are any readings."""
+        return bool(self.groups or self.sealed)
 
     def known(self, times_us: Collection[int]) -> dict[int, tuple[str, ...]]:
         """Returns the metrics stored for each of the times; times without any are left out."""
         base_us = self.base_us
-        if not self._range_overlaps(min(times_us) - base_us, max(times_us) - base_us):
-            return {}
-        index = self._indexed()
-        return {base_us + time: index[time] for time in index.keys() & [time_us - base_us for time_us in times_us]}
+        first_us, last_us = min(times_us), max(times_us)
+        found: dict[int, tuple[str, ...]] = {}
+        if self._range_overlaps(first_us - base_us, last_us - base_us):
+            index = self._indexed()
+            found = {base_us + time: index[time] for time in index.keys() & [time_us - base_us for time_us in times_us]}
+        overlapping = [block for block in self.sealed if first_us <= block.last and last_us >= block.first]
+        if overlapping:
+            ordered = sorted(times_us)
+            for block in overlapping:
+                inside = ordered[bisect_left(ordered, block.first) : bisect_right(ordered, block.last)]
+                if inside:
+                    _add_to_index(found, block.metrics, block.times().intersection(inside))
+        return found
 
     def overlaps(self, other: "ReadingColumns") -> bool:
         """Returns whether both contain the same time."""
-        offset = other.base_us - self.base_us
-        if not other.groups or not self._range_overlaps(other.first + offset, other.last + offset):
-            return False
-        times = self._indexed().keys()
-        return not all(times.isdisjoint(_shifted(group.times, offset)) for group in other.groups.values())
+        base_us = other.base_us
+        if other.groups and self._may_contain(base_us + other.first, base_us + other.last):
+            for group in other.groups.values():
+                if self.known(_shifted(group.times, base_us)):
+                    return True
+        return any(self._may_contain(block.first, block.last) and self.known(block.times()) for block in other.sealed)
 
     def extend(self, block: Block) -> None:
         """Adds a block. None of its readings may be stored yet."""
@@ -123,6 +145,7 @@ class ReadingColumns:
 
     def merge(self, other: "ReadingColumns") -> None:
         """Adds all readings of ``other``, which must not overlap and stays unchanged."""
+        self.sealed += other.sealed
         if not other.groups:
             return
         if not self.groups:
@@ -132,8 +155,26 @@ class ReadingColumns:
         for metrics, group in other.groups.items():
             self._extend(metrics, _shifted(group.times, offset), group.values)
 
+    def seal(self, least: int) -> None:
+        """Packs the groups of at least so many events."""
+        large = [metrics for metrics, group in self.groups.items() if len(group.times) >= least]
+        if not large:
+            return
+        for metrics in large:
+            group = self.groups.pop(metrics)
+            self.sealed += seal(metrics, _shifted(group.times, self.base_us), group.values)
+        self._index = None
+        if self.groups:
+            self.first = min(min(group.times) for group in self.groups.values())
+            self.last = max(max(group.times) for group in self.groups.values())
+        else:
+            self.base_us = self.first = self.last = 0
+            self.time_type = SHORT
+
     def events(self) -> Iterator[tuple[int, dict[str, float]]]:
         """Yields times in µs with their readings. A time in several groups is yielded once for each."""
+        for block in self.sealed:
+            yield from block.by_event()
         for metrics, (times, values) in self.groups.items():
             each = iter(values)
             for time, of_event in zip(times, zip(*[each] * len(metrics), strict=True), strict=True):
@@ -141,9 +182,16 @@ class ReadingColumns:
 
     def by_metric(self) -> Iterator[tuple[str, Sequence[float]]]:
         """Yields metrics with their values. A metric in several groups is yielded once for each."""
+        for block in self.sealed:
+            yield from block.by_metric()
         for metrics, group in self.groups.items():
             for index, metric in enumerate(metrics):
                 yield metric, group.values[index :: len(metrics)]
+
+    def _may_contain(self, first_us: int, last_us: int) -> bool:
+        return self._range_overlaps(first_us - self.base_us, last_us - self.base_us) or any(
+            first_us <= block.last and last_us >= block.first for block in self.sealed
+        )
 
     def _range_overlaps(self, first: int, last: int) -> bool:
         # Parts of a window that arrive in order of time need no other check.
@@ -190,7 +238,7 @@ def is_wide(time_us: int) -> bool:
     return time_us >= _LONG_END
 
 
-def _add_to_index(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Sequence[int]) -> None:
+def _add_to_index(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Collection[int]) -> None:
     if index.keys().isdisjoint(times):
         index.update(dict.fromkeys(times, metrics))
     else:

@@ -144,10 +144,7 @@ class Panes:
             entry = window.entries[sensor_id] = Entry(value=accumulator)
             if not window.late and start_us < self._before_us:
                 self._restore(accumulator, sensor_id, start_us)
-        of_sensor = entry.readings()
-        width = len(metrics)
-        for index, time in enumerate(times):
-            of_sensor.add(time, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
+        entry.readings().extend(metrics, times, values)
         entry.dirty = True
         if window.late:
             self.counts[LATE_EVENTS] += len(times)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipeline.core.accumulator import MAX_METRICS, Pane, at_least
-from pipeline.core.accumulator_bytes import Reader, flags_byte, read_stats, read_windows, stats_bytes, windows_bytes
+from pipeline.core.accumulator_bytes import Reader, head_bytes, read_stats, read_windows, stats_bytes, windows_bytes
 from pipeline.core.stats import WindowStats
 
 
@@ -74,15 +74,16 @@ class ShorterWindows:
     def to_bytes(self) -> bytes:
         """Serializes the accumulator in the format of :mod:`pipeline.core.accumulator_bytes`."""
         floor = stats_bytes(self.floor) if self.floor.events else b""
-        flags = flags_byte(self.has_restored | bool(floor) << 6)
-        return b"".join((flags, windows_bytes(self.latest), windows_bytes(self.restored), floor))
+        head = head_bytes(self.has_restored | bool(floor) << 6)
+        return b"".join((head, windows_bytes(self.latest), windows_bytes(self.restored), floor))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
         """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
         found = cls()
         reader = Reader(data)
-        flags = reader.flags()
+        reader.version()
+        flags = reader.byte()
         found.has_restored = bool(flags & 1)
         found.latest, found.restored = read_windows(reader), read_windows(reader)
         if flags & 64:

@@ -5,11 +5,13 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.coders import Coder
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
 from pipeline.core.extents import round_up
@@ -20,6 +22,7 @@ from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
+from pipeline.transforms.coders import AccumulatorCoder
 from pipeline.transforms.tables import TableReadingFn
 
 _FOREIGN = "foreign"
@@ -106,7 +109,7 @@ class FindWrongWindows(beam.PTransform):
             | "AggregateParts" >> beam.Create(self._aggregates)
             | "SpreadAggregateParts" >> beam.Reshuffle()
             | "ReadAggregates"
-            >> beam.ParDo(_ReadAggregatesFn(self._table, self._spans, self._extents[-1].tier)).with_outputs(
+            >> beam.ParDo(_ReadAggregatesFn(self._table, self._spans, self._extents)).with_outputs(
                 _FOREIGN, main="stored"
             )
         )
@@ -225,11 +228,14 @@ class _ReadRawFn(_ReadFn):
 
 @beam.typehints.with_output_types(tuple[_Key, Any])
 class _ReadAggregatesFn(_ReadFn):
-    """Parts to ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row."""
+    """Parts to ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row.
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...], longest: Tier) -> None:
+    The tier is its place among the extents.
+    """
+
+    def __init__(self, table: TableName, spans: tuple[Span, ...], extents: Sequence[Extent]) -> None:
         super().__init__(table, spans)
-        self._longest = longest
+        self._tiers = [extent.tier for extent in extents]
 
     def process(self, element: Part) -> Iterator[Any]:
         if element.extent is None:
@@ -248,8 +254,8 @@ class _ReadAggregatesFn(_ReadFn):
         )
         for key, row in rows:
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
-            longest_us = self._longest.window.start_of(key.start_us)
-            yield (key.sensor_id, longest_us), (tier, key.start_us, values)
+            longest_us = self._tiers[-1].window.start_of(key.start_us)
+            yield (key.sensor_id, longest_us), (self._tiers.index(tier), key.start_us, values)
         yield from self._report(foreign)
 
 
@@ -272,10 +278,16 @@ class _MergeFn(beam.CombineFn):
     def extract_output(self, accumulator: WindowReadings) -> WindowReadings:
         return accumulator
 
+    def get_accumulator_coder(self) -> Coder:
+        return AccumulatorCoder(WindowReadings)
 
-def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, Recomputed]]:
+
+def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, bytes, Any, bool]]:
+    # In the bytes of their format: what is joined has no type of its own, and Beam would pickle objects.
     (sensor_id, start_us), readings = element
-    return (sensor_id, longest.window.start_of(start_us)), (start_us, Recomputed.of(readings))
+    found = Recomputed.of(readings)
+    parts = start_us, window_bytes(found.stats), found.magnitudes, found.too_wide
+    return (sensor_id, longest.window.start_of(start_us)), parts
 
 
 class _CompareFn(beam.DoFn):
@@ -287,9 +299,13 @@ class _CompareFn(beam.DoFn):
 
     def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
         (sensor_id, _), found = element
-        stored = {(tier, start_us): values for tier, start_us, values in found["stored"]}
+        recomputed = {
+            start_us: Recomputed(read_window(stats), magnitudes, too_wide)
+            for start_us, stats, magnitudes, too_wide in found["recomputed"]
+        }
+        stored = {(self._extents[tier].tier, start_us): values for tier, start_us, values in found["stored"]}
         held_up = set(found[_HELD_UP])
-        for audited in audit(sensor_id, self._extents, dict(found["recomputed"]), stored, held_up):
+        for audited in audit(sensor_id, self._extents, recomputed, stored, held_up):
             if isinstance(audited, Untouched):
                 self._untouched.inc()
                 yield TaggedOutput(_UNTOUCHED, audited)

@@ -1,12 +1,17 @@
-"""Coders of the elements and accumulators that runners store between steps."""
+"""Coders of the elements and accumulators that runners store between steps.
+
+Their bytes begin with a version, and do not depend on the names or places of classes: another release recognizes them.
+"""
 
 from typing import Any
 
 from apache_beam.coders import Coder, registry
 
 from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.row_bytes import read_rows, rows_bytes, rows_size
 from pipeline.core.rows import EncodedRows
+from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 
 
@@ -31,6 +36,29 @@ class AccumulatorCoder(Coder):
     def __hash__(self) -> int:
         return hash(self._kind)
 
+    def to_type_hint(self) -> Any:
+        return self._kind
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, _registry: Any) -> "AccumulatorCoder":
+        return cls(typehint)
+
+
+class StatsCoder(Coder):
+    """Encodes the statistics of a window."""
+
+    def encode(self, value: WindowStats) -> bytes:
+        return window_bytes(value)
+
+    def decode(self, encoded: bytes) -> WindowStats:
+        return read_window(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False  # equal statistics may have their metrics in different orders
+
+    def to_type_hint(self) -> Any:
+        return WindowStats
+
 
 class RowsCoder(Coder):
     """Encodes rows as :mod:`pipeline.core.row_bytes` does. Runners rarely store rows, but often ask for their size."""
@@ -52,3 +80,6 @@ class RowsCoder(Coder):
 
 
 registry.register_coder(EncodedRows, RowsCoder)
+registry.register_coder(WindowReadings, AccumulatorCoder)
+registry.register_coder(ShorterWindows, AccumulatorCoder)
+registry.register_coder(WindowStats, StatsCoder)

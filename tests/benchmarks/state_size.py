@@ -1,51 +1,72 @@
-"""Prints how many bytes the state of one sensor's window takes, as a runner would store it.
+"""Prints how many bytes the state of one sensor takes, as a runner would store it.
+
+The readings are like a sensor's: each metric starts anywhere from 10 to 30, moves by a normally distributed step (of a
+standard deviation of 0.1) with each event, and is rounded to two decimals. Events come at a constant rate, with times
+in whole milliseconds that are up to 10 ms late. As in a job, the state is read and written once a minute.
 
 Run with ``.venv/bin/python -m tests.benchmarks.state_size``.
 """
 
-import random
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
 
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.tiers import ShorterWindows
 from pipeline.transforms.coders import AccumulatorCoder
 
 METRICS = (1, 3, 10)
+PER_MINUTE = {"1/min": 1, "1 Hz": 60, "10 Hz": 600, "100 Hz": 6000}
+OPEN = timedelta(minutes=70)  # a window and the default of --allowed_lateness
+
+_READINGS = AccumulatorCoder(WindowReadings)
+_START_US = 1_771_329_600_000_000
+_MINUTE_US = 60_000_000
 
 
-def hour_bytes(metrics: int, hertz: int, *, deduplicate: bool = True) -> int:
-    """Returns the bytes of an hour of so many events per second, each with so many metrics."""
-    return _encoded(_hour(metrics, hertz, deduplicate=deduplicate))
+def sizes(metrics: int, per_minute: int, *, deduplicate: bool = True) -> list[int]:
+    """Returns the bytes of an hour after each of its minutes."""
+    return [len(_READINGS.encode(state)) for state in _hour(metrics, per_minute, deduplicate=deduplicate)]
 
 
 def day_bytes(metrics: int) -> int:
     """Returns the bytes of a day that is computed from its hours."""
     day = ShorterWindows()
-    for hour in range(24):
-        day.put(hour * 3_600_000_000, _hour(metrics, 1, deduplicate=False).pane().stats)
-    return _encoded(day)
+    *_, hour = _hour(metrics, 60, deduplicate=False)
+    for start in range(24):
+        day.put(_START_US + start * 60 * _MINUTE_US, hour.pane().stats)
+    return len(AccumulatorCoder(ShorterWindows).encode(day))
 
 
-def _hour(metrics: int, hertz: int, *, deduplicate: bool) -> WindowReadings:
-    rng = random.Random(1)
+def _hour(metrics: int, per_minute: int, *, deduplicate: bool) -> Iterator[WindowReadings]:
+    """Yields the state after each minute."""
+    rng = np.random.default_rng(1)
+    names = tuple(f"metric_{number}" for number in range(metrics))
+    values = rng.uniform(10, 30, metrics)
     state = WindowReadings(deduplicate=deduplicate)
-    for i in range(3600 * hertz):
-        state.add(i * 1_000_000 // hertz, {f"metric_{number}": rng.uniform(10, 30) for number in range(metrics)})
-    return state
+    for minute in range(60):
+        walk = values + rng.normal(0, 0.1, (per_minute, metrics)).cumsum(axis=0)
+        values = walk[-1]
+        times = _START_US + minute * _MINUTE_US + np.arange(per_minute) * _MINUTE_US // per_minute
+        times += 1000 * rng.integers(0, 10, per_minute) - times % 1000
+        state.extend(names, times.tolist(), walk.round(2).ravel().tolist())
+        state = _READINGS.decode(_READINGS.encode(state))
+        yield state
 
 
-def _encoded(state: WindowReadings | ShorterWindows) -> int:
-    return len(AccumulatorCoder(type(state)).encode(state))
+def _line(rate: str, metrics: int) -> str:
+    hour = sizes(metrics, PER_MINUTE[rate])
+    together = hour[-1] + hour[OPEN // timedelta(minutes=1) - 60 - 1]  # the last window, and the first of the current
+    statistics = sizes(metrics, PER_MINUTE[rate], deduplicate=False)[-1]
+    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}  {statistics:23,}  {day_bytes(metrics):18,}"
 
 
 def lines() -> list[str]:
     """Returns the lines of the table."""
     return [
-        "metrics   an hour at 1 Hz   at 100 Hz   without de-duplication   a day, from hours",
-        *(
-            f"{metrics:7}  {hour_bytes(metrics, 1):16,}  {hour_bytes(metrics, 100):10,}"
-            f"  {hour_bytes(metrics, 1, deduplicate=False):23,}  {day_bytes(metrics):18,}"
-            for metrics in METRICS
-        ),
+        "  rate   metrics    an hour   all open   without de-duplication   a day, from hours",
+        *(_line(rate, metrics) for rate in PER_MINUTE for metrics in METRICS),
     ]
 
 

@@ -1,9 +1,19 @@
+import pickle
+
+import apache_beam as beam
+import pytest
 from apache_beam.coders import registry
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.typehints import KV
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.rows import EncodedRow, EncodedRows
-from pipeline.transforms.coders import RowsCoder
+from pipeline.core.stats import WindowStats
+from pipeline.core.tiers import ShorterWindows
+from pipeline.transforms.coders import AccumulatorCoder, RowsCoder, StatsCoder
 
 rows = st.lists(st.builds(EncodedRow, st.binary(max_size=9), st.binary(max_size=300), st.integers(0, 2**32 - 1)))
 
@@ -22,3 +32,84 @@ def test_rows_come_back(given_rows):
 def test_rows_have_their_coder():
     """The coder is used wherever a step declares rows as its output."""
     assert isinstance(registry.get_coder(EncodedRows), RowsCoder)
+
+
+def readings_of(*values):
+    readings = WindowReadings()
+    for time_us, value in enumerate(values):
+        readings.add(time_us, {"t": value})
+    return readings
+
+
+def shorter_of(*values):
+    shorter = ShorterWindows()
+    shorter.put(0, readings_of(*values).pane().stats)
+    return shorter
+
+
+AGGREGATES = {
+    WindowReadings: readings_of(1.5, 2.5),
+    ShorterWindows: shorter_of(1.5, 2.5),
+    WindowStats: readings_of(1.5, 2.5).pane().stats,
+}
+
+
+def total(aggregate):
+    stats = aggregate if isinstance(aggregate, WindowStats) else aggregate.pane().stats
+    return stats.events, stats.metrics["t"].total
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+@pytest.mark.parametrize(
+    ("hint_of", "element_of"),
+    [
+        (lambda kind: tuple[kind], lambda found: (found,)),
+        (lambda kind: tuple[str, kind], lambda found: ("s", found)),
+        (lambda kind: KV[str, tuple[int, kind]], lambda found: ("s", (7, found))),
+    ],
+    ids=["alone", "of a sensor", "of a sensor, with its start"],
+)
+def test_aggregates_have_their_coders(kind, hint_of, element_of, monkeypatch):
+    """Elements that contain aggregates are encoded in bytes of their own, without the names of classes."""
+    monkeypatch.setattr(kind, "__reduce_ex__", lambda *_: pytest.fail("an aggregate is pickled"))
+    coder = registry.get_coder(convert_to_beam_type(hint_of(kind)))
+    encoded = coder.encode(element_of(AGGREGATES[kind]))
+    assert b"pipeline" not in encoded
+    assert kind.__name__.encode() not in encoded
+    found = coder.decode(encoded)
+    while isinstance(found, tuple):
+        *_, found = found
+    assert (type(found), total(found)) == (kind, (2, 4.0))
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+def test_another_release_s_bytes(kind):
+    """Each coder's bytes begin with a version; those of another release are refused."""
+    coder = registry.get_coder(kind)
+    encoded = coder.encode(AGGREGATES[kind])
+    for first in (0x00, 0x80, 0x89, encoded[0] + 1):
+        with pytest.raises(ValueError, match=r"^another release wrote this accumulator; drain the job"):
+            coder.decode(bytes([first]) + encoded[1:])
+
+
+def test_coders_of_the_same_kind_are_equal():
+    """Coders are compared and pickled: Beam tells by this whether a step's coder has changed."""
+    of_readings = registry.get_coder(WindowReadings)
+    assert of_readings == AccumulatorCoder(WindowReadings) == pickle.loads(pickle.dumps(of_readings))  # noqa: S301 (our own)
+    assert of_readings != registry.get_coder(ShorterWindows)
+    assert isinstance(registry.get_coder(WindowStats), StatsCoder)
+
+
+def test_aggregates_cross_a_shuffle():
+    """Statistics with their starts go through a grouping as what they are."""
+    with beam.Pipeline() as pipeline:
+        grouped = (
+            pipeline
+            | beam.Create(["s"])
+            | beam.Map(lambda key: (key, (7, AGGREGATES[WindowStats]))).with_output_types(
+                KV[str, tuple[int, WindowStats]]
+            )
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda key, found: (key, [(start_us, total(stats)) for start_us, stats in found]))
+        )
+        assert_that(grouped, equal_to([("s", [(7, (2, 4.0))])]))
