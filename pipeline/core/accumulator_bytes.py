@@ -83,9 +83,9 @@ class Reader:
         return _names(self.take(size))
 
     @property
-    def at_end(self) -> bool:
-        """Whether no bytes are left."""
-        return self._position >= len(self._data)
+    def position(self) -> int:
+        """The number of bytes read so far."""
+        return self._position
 
     def chosen(self, names: Sequence[str], count: int) -> tuple[str, ...]:
         """Reads so many indexes, and returns the names at these."""
@@ -96,7 +96,7 @@ class Reader:
 
     def end(self) -> None:
         """Raises ValueError if bytes are left."""
-        if not self.at_end:
+        if self._position < len(self._data):
             raise ValueError("the accumulator has bytes after its end")
 
     def expect(self, size: int) -> None:

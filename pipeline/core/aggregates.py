@@ -93,15 +93,10 @@ def encoded_aggregate_row(window: Window, sensor_id: str, start_us: int, stats: 
     before, between = _column(family, _READING_COUNT)[len(text)]
     parts = [before, time, between, text]
     for metric, of_metric in stats.metrics.items():
-        values = (
-            of_metric.count,
-            of_metric.total,
-            of_metric.minimum,
-            of_metric.maximum,
-            of_metric.average,
-            of_metric.deviation,
-        )
-        for column, value in zip(_columns(family, metric), values, strict=True):
+        values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
+        for column, value in zip(
+            _columns(family, metric), (*values, of_metric.average, of_metric.deviation), strict=True
+        ):
             text = repr(value).removesuffix(".0").encode()  # as format_value does
             before, between = column[len(text)]
             parts += (before, time, between, text)

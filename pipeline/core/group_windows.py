@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from pipeline.core.accumulator import WindowReadings
-from pipeline.core.accumulator_bytes import Reader
 from pipeline.core.schedule import NEVER_US
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.tiers import ShorterWindows
@@ -152,12 +151,16 @@ class GroupWindows:
                         yield sensor_id, start_us, len(entry.data)
 
     def _read(self, chunk: bytes) -> None:
-        reader = Reader(chunk)
-        version, tier, start_us, kept_until_us = reader.unpack(_HEADER)
+        version, tier, start_us, kept_until_us = _HEADER.unpack_from(chunk)
         if version != VERSION:
             raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
         entries = self.of_tier[tier].setdefault(start_us, OpenOrLate(kept_until_us)).entries
-        while not reader.at_end:
-            id_size, dirty, written, size = reader.unpack(_ENTRY)
-            sensor_id = reader.take(id_size).decode()
-            entries[sensor_id] = Entry(reader.take(size), None, bool(dirty), written)
+        end = _HEADER.size
+        while end < len(chunk):
+            id_size, dirty, written, size = _ENTRY.unpack_from(chunk, end)
+            sensor_id = end + _ENTRY.size
+            data = sensor_id + id_size
+            end = data + size
+            entries[chunk[sensor_id:data].decode()] = Entry(chunk[data:end], None, bool(dirty), written)
+        if end != len(chunk):
+            raise ValueError("the windows are cut off")

@@ -162,29 +162,32 @@ class _PartBytes:
 
 def start_of_part(data: bytes) -> int:
     """Returns the start of a part's window in µs. Raises ValueError for bytes that another release wrote."""
-    return _start(Reader(data))[0]
+    version, start_us, _ = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise ValueError("another release wrote these readings; drain the job that wrote them and start a new one")
+    return int(start_us)
 
 
 def read_part(data: bytes) -> Iterator[Readings]:
-    """Yields the readings of a part. Raises ValueError for bytes that another release wrote."""
+    """Yields the readings of a part. Raises ValueError for other bytes."""
+    start_of_part(data)
     reader = Reader(data)
-    _, count = _start(reader)
+    _, _, count = reader.unpack(_HEADER)
     sets = [reader.names(reader.count()) for _ in range(count)]
-    while not reader.at_end:
-        id_size, index, events, size = reader.unpack(_BLOCK)
-        sensor_id = reader.take(id_size).decode()
-        numbers = reader.unpack(_layout(events, len(sets[index]), size))
+    end = reader.position
+    while end < len(data):
+        id_size, index, events, size = _BLOCK.unpack_from(data, end)
+        sensor_id = end + _BLOCK.size
+        begin = sensor_id + id_size
+        layout = _layout(events, len(sets[index]), size)
+        end = begin + layout.size
+        if end > len(data):
+            raise ValueError("the readings are cut off")
+        numbers = layout.unpack_from(data, begin)
         times = numbers[:events]
         if size == _WIDE_TIME:
             times = tuple([int.from_bytes(time, "little") for time in times])
-        yield Readings(sensor_id, sets[index], times, numbers[events:])
-
-
-def _start(reader: Reader) -> tuple[int, int]:
-    version, start_us, sets = reader.unpack(_HEADER)
-    if version != VERSION:
-        raise ValueError("another release wrote these readings; drain the job that wrote them and start a new one")
-    return start_us, sets
+        yield Readings(data[sensor_id:begin].decode(), sets[index], times, numbers[events:])
 
 
 @lru_cache(maxsize=1024)

@@ -115,8 +115,7 @@ class _MakeFn(beam.DoFn):
 
 def seconds(work: Work, deduplicate: str = "on") -> float:
     """Returns how long the graph takes."""
-    # The clock is the events' clock, and none is late.
-    settings = settings_of(parse_flags(flags(allowed_lateness="2000h", deduplicate=deduplicate)))
+    settings = settings_of(parse_flags(flags(deduplicate=deduplicate)))
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
