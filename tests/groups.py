@@ -57,7 +57,8 @@ class Group:
     def pass_time(self, microseconds=MINUTE):
         self.now_us += microseconds
         schedule = Schedule.from_bytes(self.schedule or None)
-        self._fire(schedule, schedule.pass_time(self.now_us), (schedule.passed_us, schedule.closed_us))
+        due = schedule.pass_time(self.now_us)
+        self._fire(schedule, due, (schedule.passed_us, schedule.closed_us))
 
     def pass_time_to(self, now_us):
         """Passes the clock, and a watermark a second behind it, timer by timer."""

@@ -60,8 +60,8 @@ class OpenOrLate:
     """The sensors' windows with the same start.
 
     Attributes:
-        kept_until_us: for a window that was closed before it received these readings: the time of the clock until which
-            they are kept. Zero for an open window.
+        kept_until_us: for a closed window, the time of the clock until which its readings are kept, in case raw rows
+            are still on their way to the table. Zero for an open window.
         entries: by sensor id.
     """
 
@@ -70,7 +70,7 @@ class OpenOrLate:
 
     @property
     def late(self) -> bool:
-        """Whether the window was closed before it received these readings."""
+        """Whether the window is closed."""
         return self.kept_until_us != 0
 
 
@@ -97,11 +97,28 @@ class GroupWindows:
         """Returns whether a window ends by an event time."""
         return start_us + self._lengths_us[tier] <= time_us
 
-    def drop(self, closed_us: int, now_us: int) -> None:
-        """Drops open windows that end by ``closed_us``, and late ones that were kept until ``now_us``."""
+    def close(self, closed_us: int, kept_until_us: int, from_us: int) -> None:
+        """Closes the open windows that end by ``closed_us``.
+
+        Args:
+            closed_us: an event time.
+            kept_until_us: until when their readings are kept.
+            from_us: windows of the shortest tier that start earlier are not kept.
+        """
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in list(windows.items()):
-                if window.kept_until_us <= now_us if window.late else self.ends_by(tier, start_us, closed_us):
+                if window.late or not self.ends_by(tier, start_us, closed_us):
+                    continue
+                if tier or start_us >= from_us:
+                    window.kept_until_us = kept_until_us
+                else:
+                    del windows[start_us]
+
+    def drop(self, now_us: int) -> None:
+        """Drops the closed windows that were kept until ``now_us``."""
+        for windows in self.of_tier:
+            for start_us, window in list(windows.items()):
+                if window.late and window.kept_until_us <= now_us:
                     del windows[start_us]
 
     def next_watermark_us(self, passed_us: int) -> int:

@@ -1,7 +1,8 @@
 """Fires the panes of a group's windows.
 
 A window is open until the watermark has passed its end by the allowed lateness. Until then the state contains all of
-its readings. Then the state is dropped, and what comes later makes the job compute the window anew from its raw rows.
+its readings. Then the state is dropped, and what comes later makes the job compute the window anew from its raw rows:
+such a window is late.
 
 **One writer.** Open windows and late ones are the same group's, and a group is processed in one place, one element or
 timer after the other. So no pane replaces a row that knows more, whatever the watermark does, and whenever:
@@ -9,22 +10,24 @@ timer after the other. So no pane replaces a row that knows more, whatever the w
 - What is open and what is late does not depend on a runner. It follows from ``closed_us``, which is part of the group's
   state and grows only when a timer of the group fires. So a window without state was either never seen, or is known to
   be late.
-- A late window has no state from which an older pane could fire.
+- A late window has no state from which a pane could fire: each of its panes is computed from the table.
 - The panes of a group are numbered, and :mod:`pipeline.core.pane_order` passes them on in that order.
 - A window that began before the job is read from the table before its first pane; see
   :mod:`pipeline.core.completion`.
 
-Raw rows may reach the table after the readings reach their window, if a runner processes them apart. So the readings of
-a late window are kept for as long as writers retry, and a later computation of the window includes them.
+Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows
+apart. So the readings of a closed window are kept for as long as writers retry, and a computation of the window
+includes them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import encoded_aggregate_row
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
@@ -35,6 +38,8 @@ from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
+
+ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
 # What is counted.
 EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
@@ -88,6 +93,7 @@ class Panes:
         windows: of the group; changed in place.
         completion: completes windows from the table.
         moment: when.
+        each: as ``map``: calls a function for several windows, whose reads may overlap.
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window.
@@ -95,7 +101,14 @@ class Panes:
         counts: how many of each kind.
     """
 
-    def __init__(self, aggregation: Aggregation, windows: GroupWindows, completion: Completion, moment: Moment) -> None:
+    def __init__(
+        self,
+        aggregation: Aggregation,
+        windows: GroupWindows,
+        completion: Completion,
+        moment: Moment,
+        each: ForEach = map,
+    ) -> None:
         self._tiers = aggregation.tiers
         self._early = bool(aggregation.firing.early_us)
         self._before_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
@@ -103,6 +116,7 @@ class Panes:
         self._windows = windows
         self._completion = completion
         self._moment = moment
+        self._each = each
         self.rows = EncodedRows()
         self.incomplete: list[tuple[str, int]] = []
         self.counts: Counter[str] = Counter()
@@ -113,17 +127,18 @@ class Panes:
         Args:
             parts: all waiting readings of the windows that fire, as :mod:`pipeline.core.grouped_readings` encodes them.
         """
-        for data in parts:
-            start_us = start_of_part(data)
+        for start_us, of_window in groupby(sorted(parts, key=start_of_part), start_of_part):
             window = self._window(0, start_us)
-            for readings in read_part(data):
-                self._add(window, start_us, readings)
-        passed_us = self._moment.passed_us
+            self._add(window, start_us, [readings for part in of_window for readings in read_part(part)])
+        passed_us, now_us = self._moment.passed_us, self._moment.now_us
         for tier in range(len(self._tiers)):
             for start_us, window in list(self._windows.of_tier[tier].items()):
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
-        self._windows.drop(self._moment.closed_us, self._moment.now_us)
+        # Accumulators without de-duplication, or with restored statistics, can't be completed from raw rows.
+        from_us = self._before_us if self._deduplicate else NEVER_US
+        self._windows.close(self._moment.closed_us, now_us + _KEPT_US, from_us)
+        self._windows.drop(now_us)
 
     def _window(self, tier: int, start_us: int) -> OpenOrLate:
         found = self._windows.of_tier[tier].get(start_us)
@@ -135,58 +150,68 @@ class Panes:
             found.kept_until_us = self._moment.now_us + _KEPT_US
         return found
 
-    def _add(self, window: OpenOrLate, start_us: int, readings: Readings) -> None:
-        sensor_id, metrics, times, values = readings
-        entry = window.entries.get(sensor_id)
-        if entry is None:
+    def _add(self, window: OpenOrLate, start_us: int, of_window: list[Readings]) -> None:
+        """Adds readings to their sensors' windows, the new ones of which are restored if they began before the job."""
+        fresh = [each for each in dict.fromkeys(each.sensor_id for each in of_window) if each not in window.entries]
+        for sensor_id in fresh:
             # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
             accumulator = WindowReadings(deduplicate=self._deduplicate or window.late)
-            entry = window.entries[sensor_id] = Entry(value=accumulator)
-            if not window.late and start_us < self._before_us:
-                self._restore(accumulator, sensor_id, start_us)
-        entry.readings().extend(metrics, times, values)
-        entry.dirty = True
+            window.entries[sensor_id] = Entry(value=accumulator)
+        if fresh and not window.late and start_us < self._before_us:
+            self._restore(window, start_us, fresh)
+        for sensor_id, metrics, times, values in of_window:
+            entry = window.entries[sensor_id]
+            entry.readings().extend(metrics, times, values)
+            entry.dirty = True
         if window.late:
-            self.counts[LATE_EVENTS] += len(times)
+            self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
 
-    def _restore(self, accumulator: WindowReadings, sensor_id: str, start_us: int) -> None:
-        """Adds what the table stores of a window that began before the job."""
+    def _restore(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
+        """Adds what the table stores of windows that began before the job."""
         method = RestoreFromReadings(self._tiers[0], self._deduplicate)
-        try:
-            restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
-        except ForeignRow:
-            # Another program wrote this row. The window is held back, and waits for a repair.
-            return
-        accumulator.restore(restored)
-        self.counts[RESTORED] += 1
-        if not complete:
-            self._list(sensor_id, start_us)
+
+        def stored(sensor_id: str) -> tuple[RestoredReadings | None, bool]:
+            try:
+                return method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
+            except ForeignRow:
+                return None, False  # another program wrote this row: the window is held back, and waits for a repair
+
+        for sensor_id, (restored, complete) in zip(sensor_ids, self._each(stored, sensor_ids), strict=True):
+            if restored is not None:
+                window.entries[sensor_id].readings().restore(restored)
+            self._count_restored(sensor_id, start_us, restored is not None, complete)
 
     def _restore_longer(self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int) -> None:
         method = RestoreFromShorterWindows((self._tiers[tier - 1], self._tiers[tier]))
-        try:
+        restored, complete = None, False
+        with suppress(ForeignRow):
             restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
-        except ForeignRow:
-            return
         if restored is not None:
             accumulator.restore(*restored)
-            self.counts[RESTORED] += 1
+        self._count_restored(sensor_id, start_us, restored is not None, complete)
+
+    def _count_restored(self, sensor_id: str, start_us: int, restored: bool, complete: bool) -> None:
+        self.counts[RESTORED] += restored
         if not complete:
             self._list(sensor_id, start_us)
 
     def _fire_window(self, tier: int, start_us: int, window: OpenOrLate) -> None:
-        for sensor_id, entry in window.entries.items():
-            if not entry.dirty:
-                continue
+        dirty = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.dirty}
+        if not dirty:
+            return
+        if window.late:
+            found = self._recomputed(tier, start_us, dirty)
+        else:
+            found = {sensor_id: self._of_open(tier, sensor_id, start_us, entry) for sensor_id, entry in dirty.items()}
+        for sensor_id, stats in found.items():
+            entry = dirty[sensor_id]
             entry.dirty = False
-            stats = (self._recomputed if window.late else self._of_open)(tier, sensor_id, start_us, entry)
-            if stats is None or stats.size == entry.written:
-                continue
             # A late window's row may be written by others too: it is written whenever something came.
-            entry.written = -1 if window.late else stats.size
-            self._write(tier, sensor_id, start_us, stats)
-            if tier + 1 < len(self._tiers):
-                self._put(tier + 1, sensor_id, start_us, stats)
+            if stats is not None and (window.late or stats.size != entry.written):
+                entry.written = stats.size
+                self._write(tier, sensor_id, start_us, stats)
+                if tier + 1 < len(self._tiers):
+                    self._put(tier + 1, sensor_id, start_us, stats)
 
     def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
@@ -200,16 +225,21 @@ class Panes:
         self._list(sensor_id, start_us)
         return None
 
-    def _recomputed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
-        """Returns the statistics of a late window from the table and what came; None if they may lack something."""
-        stats = None
-        with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
-            stats = self._completed(tier, sensor_id, start_us, entry)
-        if stats is None:
-            self._list(sensor_id, start_us)
-        else:
-            self.counts[RECOMPUTED] += 1
-        return stats
+    def _recomputed(self, tier: int, start_us: int, dirty: Mapping[str, Entry]) -> dict[str, WindowStats | None]:
+        """Returns the statistics of late windows from the table and what came; None if they may lack something."""
+
+        def completed(sensor_id: str) -> WindowStats | None:
+            with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
+                return self._completed(tier, sensor_id, start_us, dirty[sensor_id])
+            return None
+
+        found = dict(zip(dirty, self._each(completed, dirty), strict=True))
+        for sensor_id, stats in found.items():
+            if stats is None:
+                self._list(sensor_id, start_us)
+            else:
+                self.counts[RECOMPUTED] += 1
+        return found
 
     def _completed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         now_us = self._moment.now_us

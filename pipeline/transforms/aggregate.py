@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -40,6 +41,7 @@ from pipeline.transforms.tables import CompletingFn
 Clock = Callable[[], float]
 
 _PANES, _LISTED = "panes", "listed"
+_READERS = 8  # windows of a group that are read at a time
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
 _COUNTERS = {
     fired.EARLY: metrics.PANES_EARLY,
@@ -115,6 +117,7 @@ class _AggregateFn(CompletingFn):
     def setup(self) -> None:
         super().setup()
         state_cache.make_cheap()
+        self._readers = self._connections.enter_context(ThreadPoolExecutor(_READERS, "tidetable-read"))
 
     def process(
         self,
@@ -145,9 +148,10 @@ class _AggregateFn(CompletingFn):
     ) -> Iterator[Any]:
         """Fires the panes that are on time, and the last ones of windows that close."""
         of_group = Schedule.from_bytes(schedule.read())
-        before = of_group.passed_us, of_group.closed_us
+        before_us = of_group.passed_us, of_group.closed_us
         due = of_group.pass_watermark(at.micros, self._firing)
-        yield from self._fire(group, due, before, of_group, _State(parts, windows, schedule, watermark, clock))
+        moment = Moment(of_group.passed_us, before_us[0], of_group.closed_us, before_us[1], self._now_us())
+        yield from self._fire(group, due, moment, of_group, _State(parts, windows, schedule, watermark, clock))
 
     @on_timer(_CLOCK_SPEC)
     def time_passed(
@@ -162,19 +166,18 @@ class _AggregateFn(CompletingFn):
     ) -> Iterator[Any]:
         """Fires early panes, and panes of late readings."""
         of_group = Schedule.from_bytes(schedule.read())
-        # The runner's clock decides, also if it is ahead of this one.
-        due = of_group.pass_time(max(at.micros, self._now_us()))
-        state = _State(parts, windows, schedule, watermark, clock)
-        yield from self._fire(group, due, (of_group.passed_us, of_group.closed_us), of_group, state)
+        now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
+        due = of_group.pass_time(now_us)
+        passed_us, closed_us = of_group.passed_us, of_group.closed_us
+        moment = Moment(passed_us, passed_us, closed_us, closed_us, now_us)
+        yield from self._fire(group, due, moment, of_group, _State(parts, windows, schedule, watermark, clock))
 
     def _fire(
-        self, group: int, due: set[int], before_us: tuple[int, int], schedule: Schedule, state: "_State"
+        self, group: int, due: set[int], moment: Moment, schedule: Schedule, state: "_State"
     ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
-        lateness_us, now_us = self._firing.lateness_us, self._now_us()
-        windows = GroupWindows(self._aggregation.tiers, lateness_us, state.windows.read())
-        moment = Moment(schedule.passed_us, before_us[0], schedule.closed_us, before_us[1], now_us)
-        panes = Panes(self._aggregation, windows, self._completion, moment)
+        windows = GroupWindows(self._aggregation.tiers, self._firing.lateness_us, state.windows.read())
+        panes = Panes(self._aggregation, windows, self._completion, moment, self._readers.map)
         panes.fire(self._take(due, state.parts))
         schedule.done(due)
         state.windows.clear()

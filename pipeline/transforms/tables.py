@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from threading import Lock
 
 import apache_beam as beam
 
@@ -33,6 +34,7 @@ class TableReadingFn(beam.DoFn):
     def setup(self) -> None:
         self._connections = ExitStack()
         self._reader: RowReader | None = None
+        self._opening = Lock()  # several threads may read
 
     def teardown(self) -> None:
         self._connections.close()
@@ -40,8 +42,9 @@ class TableReadingFn(beam.DoFn):
     def _read(
         self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
     ) -> Iterator[Row]:
-        if self._reader is None:
-            self._reader = self._connections.enter_context(RowReader.open(self._name, self._patience_s))
+        with self._opening:
+            if self._reader is None:
+                self._reader = self._connections.enter_context(RowReader.open(self._name, self._patience_s))
         return self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
 
 

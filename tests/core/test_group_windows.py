@@ -72,15 +72,21 @@ def test_bytes_stay_as_they_are():
     assert list(again.chunks()) == chunks
 
 
-def test_dropping():
-    """Open windows are dropped when they are closed; late ones after a time."""
+def test_closing():
+    """A closed window is kept for a while, unless it began before the job."""
     windows = filled()
-    windows.drop(closed_us=HOUR - 1, now_us=98)
-    assert [set(of_tier) for of_tier in windows.of_tier] == [{0, -HOUR}, {0}]
-    windows.drop(closed_us=HOUR, now_us=99)
+    windows.close(closed_us=HOUR, kept_until_us=500, from_us=0)
+    assert [{start: window.kept_until_us for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
+        {0: 500, -HOUR: 99},
+        {0: 0},
+    ]
+    windows.drop(now_us=499)
+    assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
+    windows.drop(now_us=500)
     assert [set(of_tier) for of_tier in windows.of_tier] == [set(), {0}]
-    windows.drop(closed_us=DAY, now_us=0)
-    assert not windows.of_tier[1]
+    windows = filled()
+    windows.close(closed_us=DAY, kept_until_us=500, from_us=1)
+    assert [set(of_tier) for of_tier in windows.of_tier] == [{-HOUR}, {0}]
 
 
 def test_what_comes_next():
@@ -90,7 +96,8 @@ def test_what_comes_next():
     windows.of_tier[0][0].entries["b"].dirty = False
     assert windows.next_watermark_us(0) == HOUR + LATENESS
     assert windows.next_time_us() == 99
-    windows.drop(HOUR, 99)
+    windows.close(HOUR, 0, NEVER_US)
+    windows.drop(99)
     assert windows.next_watermark_us(HOUR) == DAY
     assert windows.next_watermark_us(DAY) == DAY + LATENESS
     assert windows.next_time_us() == NEVER_US

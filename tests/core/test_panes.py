@@ -86,11 +86,23 @@ def test_late_events_whose_raw_rows_are_not_written_yet():
     assert not group.listed
 
 
+def test_raw_rows_that_come_after_their_window_closed():
+    """What was counted before the window closed stays counted, in its day too."""
+    group = Late()
+    group.receive(event(0), event(70), stored=False)
+    group.watermark(T + 30 * HOUR)
+    group.receive(event(1, 2.0))
+    group.pass_time()
+    assert (group.row(), group.row(DAYS)) == ((2, 3), (3, 4))
+    assert not group.listed
+
+
 def test_raw_rows_that_were_lost():
     """The row counts more than is known: it stays, and the window is listed, each time that something comes."""
     group = Late()
     group.receive(event(0), event(1), stored=False)
     group.watermark(T + 2 * HOUR)
+    group.pass_time(30 * MINUTE)
     for minute in (2, 3):
         group.receive(event(minute, 5.0))
         group.pass_time(30 * MINUTE)
