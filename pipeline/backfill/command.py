@@ -63,7 +63,7 @@ class BeamCommand(click.Command):
 @click.option(
     "--allowed-lateness",
     type=_DURATION,
-    default="1d",
+    default="10m",
     show_default=True,
     help="The allowed lateness of the jobs that write the table; 0s if no job is running, 1s for a job with 0s.",
 )

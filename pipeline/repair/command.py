@@ -46,7 +46,7 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 @click.option(
     "--allowed-lateness",
     type=Parsed("duration", parse_duration),
-    default="1d",
+    default="10m",
     show_default=True,
     help="The allowed lateness of the job that writes the table; 0s if no job is running, 1s for a job with 0s.",
 )

@@ -86,7 +86,7 @@ class Request:
     listed: bool = False
     dry_run: bool = False
     force: bool = False
-    allowed_lateness: timedelta = timedelta(days=1)
+    allowed_lateness: timedelta = timedelta(minutes=10)
     late_firing: timedelta = timedelta(minutes=1)
     report: str | None = None
 
