@@ -446,7 +446,7 @@ class TestUpdate:
         dataflow.jobs[0]["currentState"] = RUNNING
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
         assert code == 1
-        assert "tables, windows, a declared rate, --deduplicate, --max_future, or the release's formats" in line
+        assert "tables, windows, a declared rate, --deduplicate, --max_future" in line
 
     def test_another_rate(self, capsys, dataflow, monkeypatch):
         """A rate that needs more groups of sensors can't take over the state of fewer."""

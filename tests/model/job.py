@@ -15,15 +15,15 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, WindowedValue
-from pipeline.job.windows import aggregate
-from pipeline.transforms.restore import _ReadFn
 
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.tiers import ShorterWindows
 from pipeline.core.work_list import work_row
+from pipeline.job.windows import aggregate
 from pipeline.transforms import process as processing
 from pipeline.transforms.aggregate import Aggregated, AggregateReadings, RollUpFn, WindowReadingsFn, _HoldBackFn
 from pipeline.transforms.process import ProcessMessages
+from pipeline.transforms.restore import _ReadFn
 from pipeline.transforms.rows import _FormatLastPaneFn
 from tests.model.reference import MINUTE
 

@@ -5,10 +5,10 @@ import pytest
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
-from pipeline.transforms.late import LateWindows
 
 from pipeline.core.events import validate
 from pipeline.core.schema.toml import parse_schema
+from pipeline.transforms.late import LateWindows
 from tests.streams import HOUR, NOON, event_at
 
 DAY = timedelta(days=1)
