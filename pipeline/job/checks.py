@@ -27,6 +27,7 @@ from pipeline.job.settings import BadFlag, MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
+_BACKLOG = timedelta(days=1)  # the age that windows may have and still be open, if the watermark is behind
 
 
 def read_types(flags: MessageFlags) -> MessageTypes:
@@ -105,7 +106,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
                 record_job(
                     target.name,
                     deduplicate=settings.deduplicate,
-                    earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
+                    earliest_us=now_us - max(settings.allowed_lateness, _BACKLOG) // _MICROSECOND,
                     latest_us=now_us + settings.max_future // _MICROSECOND + 1,
                 )
         except ServerProblem as problem:
