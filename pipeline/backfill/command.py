@@ -63,9 +63,10 @@ class BeamCommand(click.Command):
 @click.option(
     "--allowed-lateness",
     type=_DURATION,
-    default="1d",
+    default="1h",
     show_default=True,
-    help="The allowed lateness of the jobs that write the table; 0s if no job is running, 1s for a job with 0s.",
+    help="How long after its end a window may be in the state of the jobs that write the table: the allowed lateness, "
+    "and how far the watermark is behind. 0s if no job is running.",
 )
 @click.option(
     "--late-firing",

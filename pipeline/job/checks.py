@@ -21,11 +21,13 @@ from pipeline.core.message_types import DecoderFunction, MessageTypes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import BadFlag, MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
+_BACKLOG = timedelta(days=1)  # the age that windows may have and still be open, if the watermark is behind
 
 
 def read_types(flags: MessageFlags) -> MessageTypes:
@@ -74,10 +76,13 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     ``pubsub.topics.get``, which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first resource that is missing or out of reach; or the job would read its own dead letters.
+        ServerProblem: the first resource that is missing or out of reach; or a window would be too large for a job's
+            state at the declared rate; or the job would read its own dead letters.
     """
     for target in targets:
         _check_table(target, settings.declared)
+        if settings.deduplicate and (problem := state_problem(target.schema)):
+            raise ServerProblem(f"table {target.name}: {problem}")
     check_emulator(PUBSUB)
     read_from = set()
     if settings.input_subscription:
@@ -101,7 +106,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
                 record_job(
                     target.name,
                     deduplicate=settings.deduplicate,
-                    earliest_us=now_us - settings.allowed_lateness // _MICROSECOND,
+                    earliest_us=now_us - max(settings.allowed_lateness, _BACKLOG) // _MICROSECOND,
                     latest_us=now_us + settings.max_future // _MICROSECOND + 1,
                 )
         except ServerProblem as problem:

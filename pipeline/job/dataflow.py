@@ -27,7 +27,7 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.core import group_windows, grouped_readings, pane_order, schedule
+from pipeline.core import accumulator_bytes, group_windows, grouped_readings, pane_order, schedule
 from pipeline.core.events import LATEST_US
 from pipeline.core.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import TableSchema
@@ -60,6 +60,7 @@ _FORMATS = {
     "windows": group_windows.VERSION,
     "parts": grouped_readings.VERSION,
     "schedule": schedule.VERSION,
+    "accumulators": accumulator_bytes.VERSION,
     "panes": pane_order.VERSION,
 }
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -251,9 +252,10 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
     running = dict(job.labels).get(_GRAPH)
     if running != graph and not cloud.transform_name_mapping:
         raise ServerProblem(
-            f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or has "
-            "other tables, windows, --deduplicate or --max_future, so it can't be updated in place: drain it and start "
-            "a new job, or map the steps with --transform_name_mapping; docs/operations.md explains both"
+            f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or its "
+            "state differs: by tables, windows, a declared rate, --deduplicate, --max_future, or the release's "
+            "formats; so it can't be updated in place: drain it and start a new job, or, if only steps differ, map "
+            "them with --transform_name_mapping; docs/operations.md explains both"
         )
     return True
 

@@ -89,16 +89,19 @@ class TidetableOptions(PipelineOptions):
             help="length of the shortest windows; must divide a day; 1h in the default schema",
         )
         group.add_argument(
-            "--early_firing", default="60s", metavar="DURATION", help="interval of early panes; 0 for none"
+            "--early_firing", default="5m", metavar="DURATION", help="interval of early panes; 0 for none"
         )
         group.add_argument(
             "--late_firing",
             default="60s",
             metavar="DURATION",
-            help="interval of late panes; 0 for one for each late event",
+            help="interval of late panes, and of recomputing windows for events that come later still; 0 for at once",
         )
         group.add_argument(
-            "--allowed_lateness", default="1d", metavar="DURATION", help="how long a window accepts late events"
+            "--allowed_lateness",
+            default="10m",
+            metavar="DURATION",
+            help="how long a window stays in state for late events; for later ones it is recomputed from raw rows",
         )
         group.add_argument(
             "--deduplicate",

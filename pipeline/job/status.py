@@ -66,7 +66,7 @@ def describe(last: Standing, now: Standing) -> str:
     if new := now.delays - last.delays:
         parts.append(f"lag {_duration((now.delays_ms - last.delays_ms) / new / 1000)}")
     if late := total(metrics.LATE_EVENTS):
-        parts.append(f"{counted(late, 'event')} too late for the aggregates")
+        parts.append(counted(late, "late event"))
     return ", ".join(parts)
 
 

@@ -203,8 +203,6 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
         "--timestamp_attribute=event_time",
         "--early_firing=5s",
         "--late_firing=5s",
-        # To the DirectRunner, whose watermark is the clock, yesterday's events are a day late.
-        "--allowed_lateness=2d",
     ]
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "pipeline.log"

@@ -4,10 +4,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +30,6 @@ from pipeline.core.outgoing import message_of
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.text import counted, plain
-from pipeline.core.times import format_time
 from pipeline.formats.files import (
     FileColumns,
     Original,
@@ -53,8 +50,6 @@ if TYPE_CHECKING:
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
 _BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
-_OLD_US = 86_400_000_000  # the default of the job's --allowed_lateness
-_LOOKED_AT = 1000  # records, before anything is published
 
 
 @dataclass
@@ -65,7 +60,6 @@ class _Tally:
     messages: int = 0
     refused: int = 0
     skipped: int = 0
-    old: int = 0
     interrupted: bool = False
     problem: UnreadableFile | None = None
 
@@ -116,8 +110,7 @@ def publish(
 
     Records that are not valid events are refused, and the reason is printed.
 
-    Says before it starts if the first 1,000 records contain events more than a day old: a job may leave them out of its
-    aggregates, and backfill does not.
+    A job counts old events too: it reads each of their windows from the table. For many of them, backfill is faster.
 
     With --project, --instance and --table, the command first checks for events that are older than the table keeps
     readings. If there are any, it publishes nothing unless --accept-expired is set.
@@ -138,7 +131,6 @@ def publish(
         if table is not None and not accept_expired:
             with opened() as records:
                 _check_expired(records, table, declared)
-        noted = file.is_file() and _note_old(file, opened)  # a pipe can be read only once
         with stop_on_sigint() as stopped, opened() as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
@@ -147,8 +139,6 @@ def publish(
     except KeyboardInterrupt:
         click.echo("Interrupted twice: some messages may not have been published", err=True)
         os._exit(130)  # a regular exit would wait for the client's requests
-    if tally.old and not noted:
-        _report_old(f"{file}: {tally.old:,} of the events are")
     _print_summary(tally, topic, time.monotonic() - started, as_json=as_json)
     if tally.problem:
         raise click.ClickException(f"{file}: {tally.problem}") from tally.problem
@@ -203,34 +193,6 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
         )
 
 
-def _note_old(file: Path, opened: Callable[[], AbstractContextManager[RecordFile]]) -> bool:
-    """Reports the oldest event among the first records if it is old; returns whether it is."""
-    with opened() as records:
-        times_us = []
-        with suppress(UnreadableFile):  # whose events up to there are published all the same
-            for record in islice(records, _LOOKED_AT):
-                if isinstance(record, SensorEvent | Replay | Original):
-                    times_us += [event.event_time.ToMicroseconds() for event in _events_of(record)]
-    if not times_us or not _is_old(oldest_us := min(times_us)):
-        return False
-    _report_old(f"{file} has events from {format_time(oldest_us)} on,")
-    return True
-
-
-def _is_old(time_us: int) -> bool:
-    return time_us < clock_us() - _OLD_US
-
-
-def _report_old(what: str) -> None:
-    err.out(
-        plain(
-            f"{what} more than a day old: a job leaves out of its aggregates what is later than its --allowed_lateness "
-            "(1d by default); tidetable backfill writes old events with their aggregates"
-        ),
-        highlight=False,
-    )
-
-
 def _publish(
     file: Path, records: RecordFile, batch: int, publisher: Publisher, pacer: Pacer, stopped: Callable[[], bool]
 ) -> _Tally:
@@ -252,7 +214,6 @@ def _publish(
                 click.echo(plain(f"{file}: {problem}"), err=True)
                 continue
             tally.events += len(events)
-            tally.old += sum(_is_old(event.event_time.ToMicroseconds()) for event in events)
             tally.messages += 1
             if not progress.disable:
                 progress.update(task, completed=records.position)

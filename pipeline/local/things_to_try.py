@@ -40,6 +40,6 @@ def suggestions(sensor_id: str, metric: str) -> list[tuple[str, str]]:
         ("a chart", f"tidetable read plot {shlex.quote(sensor_id)} --metric {metric}"),
         ("more events", "tidetable simulate --duration 10m"),
         ("what was refused", "tidetable dead-letters list"),
-        # The demo's job accepts late events for two days, and --force audits what it may still write.
+        # --force audits the windows of the last hours too, which the demo's job may still write.
         ("an audit", "tidetable repair --dry-run --force --from -1d --to now"),
     ]

@@ -46,9 +46,10 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 @click.option(
     "--allowed-lateness",
     type=Parsed("duration", parse_duration),
-    default="1d",
+    default="1h",
     show_default=True,
-    help="The allowed lateness of the job that writes the table; 0s if no job is running, 1s for a job with 0s.",
+    help="How long after its end a window may be in the state of the job that writes the table: the allowed lateness, "
+    "and how far the watermark is behind. 0s if no job is running.",
 )
 @click.option(
     "--late-firing",
@@ -88,8 +89,8 @@ def repair(
     Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
     may belong to on the work list instead of repairing them. Rewrites a foreign aggregate row.
 
-    The work list contains the windows of events that arrived too late for their aggregates. A repair removes the
-    windows that it settles, with --listed as well as with --from and --to.
+    The work list contains the windows whose aggregates may lack something, for example because some of their raw rows
+    may be collected. A repair removes the windows that it settles, with --listed as well as with --from and --to.
 
     Runs in this process. Pass Beam's flags after "--" to run on Dataflow:
     -- --runner=DataflowRunner --region=europe-west4 --temp_location=gs://… --sdk_container_image=…

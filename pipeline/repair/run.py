@@ -86,7 +86,7 @@ class Request:
     listed: bool = False
     dry_run: bool = False
     force: bool = False
-    allowed_lateness: timedelta = timedelta(days=1)
+    allowed_lateness: timedelta = timedelta(hours=1)
     late_firing: timedelta = timedelta(minutes=1)
     report: str | None = None
 
@@ -220,7 +220,7 @@ def _repair(
         else:
             raise ServerProblem(
                 f"table {request.table}: windows keep changing during the repair. If a job still writes them, pass its "
-                "--allowed-lateness and --late-firing"
+                "--allowed-lateness and --late-firing; if it still receives late events of them, repair them later"
             )
     untouched, foreign = read_foreign(prefixes[: len(passes)])
     still_listed = {window for tier, window in untouched if tier == shortest.window.text}

@@ -22,7 +22,10 @@ from pipeline.core.grouped_readings import GroupedReadings, Part, groups_for
 from pipeline.core.message_types import MessageTypes
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.transforms import metrics
+from pipeline.transforms import (
+    coders,  # noqa: F401 (registers the coder of rows)
+    metrics,
+)
 from pipeline.transforms.decode import Clock, Decoder
 from pipeline.transforms.expired import Expired
 

@@ -408,18 +408,18 @@ variable "window" {
 }
 
 variable "early_firing" {
-  description = "Interval of early panes of an open window; 0 disables them."
+  description = "Interval of early panes of an open window; 60s for fresher rows, 0 for none."
   type        = string
-  default     = "60s"
+  default     = "5m"
 
   validation {
     condition     = can(regex("^(0|[0-9]{1,9}[smhd])$", var.early_firing))
-    error_message = "early_firing must be 0, or a whole number and s, m, h or d, like 60s."
+    error_message = "early_firing must be 0, or a whole number and s, m, h or d, like 5m."
   }
 }
 
 variable "late_firing" {
-  description = "Interval of panes for late events; 0 fires a pane for every late event."
+  description = "Interval of panes for late events, and of recomputing closed windows; 0 does both at once."
   type        = string
   default     = "60s"
 
@@ -430,13 +430,13 @@ variable "late_firing" {
 }
 
 variable "allowed_lateness" {
-  description = "How long a window is kept for late events after the watermark passes its end. The job's state grows with it."
+  description = "How long a window is kept in state after the watermark passes its end. For events that come later, it is recomputed from its raw rows. The job's state grows with it."
   type        = string
-  default     = "1d"
+  default     = "10m"
 
   validation {
     condition     = can(regex("^(0|[0-9]{1,9}[smhd])$", var.allowed_lateness))
-    error_message = "allowed_lateness must be 0, or a whole number and s, m, h or d, like 1d."
+    error_message = "allowed_lateness must be 0, or a whole number and s, m, h or d, like 10m."
   }
 }
 

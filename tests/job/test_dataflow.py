@@ -14,7 +14,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
-from apache_beam.transforms.window import standard_window_fns_pb2
 
 from pipeline.core.events import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
@@ -32,8 +31,8 @@ from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {
-    "elements": "pipeline.core.accumulator.WindowReadings, pipeline.core.accumulator.RestoredReadings, "
-    "pipeline.core.stats.WindowStats, pipeline.core.tiers.RestoredShorterWindows",
+    "formats": json.dumps(dataflow_job._FORMATS),
+    "groups": "256",
     "--deduplicate": "True",
     "--max_future": "1:00:00",
     "--bigtable_table": "projects/test-project/instances/instance/tables/table",
@@ -195,20 +194,10 @@ class TestSubmission:
         assert payload.topic == "projects/test-project/topics/dead-letters"
 
     def test_windowing(self, submitted):
-        """Windows last an hour; panes accumulate, at the watermark and every minute around it; lateness is a day."""
+        """Everything is in the global window, where no event is too late for Dataflow."""
         _, pipeline, _ = submitted
-        components = pipeline.components
-        (window,) = [each for each in components.transforms.values() if each.unique_name == "AggregateReadings/Window"]
-        (windowed,) = window.outputs.values()
-        strategy = components.windowing_strategies[components.pcollections[windowed].windowing_strategy_id]
-        assert strategy.window_fn.urn == "beam:window_fn:fixed_windows:v1"
-        assert standard_window_fns_pb2.FixedWindowsPayload.FromString(strategy.window_fn.payload).size.seconds == 3600
-        trigger = strategy.trigger.after_end_of_window
-        assert strategy.accumulation_mode == beam_proto.AccumulationMode.ACCUMULATING
-        assert strategy.allowed_lateness == 24 * 3600 * 1000
-        for firing in (trigger.early_firings, trigger.late_firings):
-            (delay,) = firing.after_processing_time.timestamp_transforms
-            assert delay.delay.delay_millis == 60_000
+        strategies = pipeline.components.windowing_strategies.values()
+        assert {strategy.window_fn.urn for strategy in strategies} == {"beam:window_fn:global_windows:v1"}
 
 
 def test_the_main_session_is_never_pickled():
@@ -268,12 +257,47 @@ def test_a_schema_does_not_change_the_graph():
     assert graph_of(other) == graph_of()
 
 
+FAST = parse_schema('[rate]\nevery = "1s"')
+
+
+def state(schema=None, **changes):
+    """Returns what the state of the flags' job depends on; a schema replaces the one that the flags declare."""
+    settings = settings_of(parse_flags(flags(**changes)))
+    targets = [Target(target.name, schema or target.schema) for target in read_targets(settings)]
+    return state_of(settings, targets)
+
+
+@pytest.mark.parametrize("flag", ["early_firing", "late_firing", "allowed_lateness"])
+def test_flags_that_do_not_change_the_state(flag):
+    """When panes fire and windows close can be changed by an update."""
+    assert state(**{flag: "7m"}) == state() == STATE
+    assert graph_of(**{flag: "7m"}) == graph_of()
+
+
+def test_what_changes_the_state(monkeypatch):
+    """The number of groups, which follows from the rate, de-duplication, and each format that the state contains."""
+    same = parse_schema('[rate]\nevery = "10s"')
+    assert state(same) == state()
+    others = [state(FAST), state(deduplicate="off")]
+    for name in dataflow_job._FORMATS:
+        monkeypatch.setattr(dataflow_job, "_FORMATS", dataflow_job._FORMATS | {name: 99})
+        others.append(state())
+    assert len({fingerprint(each) for each in [STATE, *others]}) == 1 + len(others)
+
+
+def test_rows_have_a_coder_of_their_own():
+    """Rows cross between steps as bytes that do not name a class of this package."""
+    steps = graph_of()
+    for step in ("ProcessMessages", "CollectAggregateRows", "WithListed"):
+        assert "RowsCoder" in steps[step]
+
+
 def top_level(steps):
     return [label for label in steps if "/" not in label]
 
 
-def test_further_tables_and_windows_add_steps():
-    """Steps of the first table's shortest window keep their labels; steps of other tables and windows get a suffix."""
+def test_further_tables_add_steps():
+    """Steps of the first table keep their labels; steps of other tables get a suffix. Windows add no steps."""
     days = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
     odd = parse_schema('[tiers]\n40m = "forty"\n1d = "days"')
     one_table, further = graph_of(), graph_of(days, odd, bigtable_table="table,1d")
@@ -281,31 +305,18 @@ def test_further_tables_and_windows_add_steps():
         step: coders for step, coders in one_table.items() if "ProcessMessages" not in step
     }.items() <= further.items()
     assert [label for label in top_level(further) if label not in one_table] == [
-        "AggregateReadings[1d]",
-        "FormatAggregateRows[1d, window 1d]",
-        "FormatAggregateRows[1d]",
-        "FormatAggregateRows[window 1d]",
-        "ListWindows1[1d]",
-        "ListWindows2",
-        "ListWindows2[1d]",
-        "ListWindows3",
-        "ListWindows3[1d]",
-        "ListWindows[1d]",
-        "RollUp[1d]",
-        "RollUp[1d][1d]",
+        "AggregateWindows[1d]",
+        "CollectAggregateRows[1d]",
         "WithListed[1d]",
-        "WriteAggregateRows[1d, window 1d]",
         "WriteAggregateRows[1d]",
-        "WriteAggregateRows[window 1d]",
         "WriteRawRows[1d]",
     ]
-    assert further["RollUp[1d]/Window"] == ("TupleCoder[StrUtf8Coder, FastPrimitivesCoder]")
 
 
 def test_without_aggregates():
     """A table without tiers has raw rows only."""
     assert top_level(graph_of(parse_schema("[tiers]"))) == [
-        "ProcessMessages", "ReadMessages", "WithListed", "WriteDeadLetters", "WriteRawRows",
+        "ProcessMessages", "ReadMessages", "WriteDeadLetters", "WriteRawRows",
     ]  # fmt: skip
 
 
@@ -435,7 +446,19 @@ class TestUpdate:
         dataflow.jobs[0]["currentState"] = RUNNING
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
         assert code == 1
-        assert "other tables, windows, --deduplicate or --max_future" in line
+        assert "tables, windows, a declared rate, --deduplicate, --max_future" in line
+
+    def test_another_rate(self, capsys, dataflow, monkeypatch):
+        """A rate that needs more groups of sensors can't take over the state of fewer."""
+        assert main(flags(dataflow, job_name="tide")) == 0
+        capsys.readouterr()
+        dataflow.jobs[0]["currentState"] = RUNNING
+        declared = [Target(target.name, FAST) for target in read_targets(settings_of(parse_flags(flags())))]
+        monkeypatch.setattr("pipeline.job.launch.read_targets", lambda _: declared)
+        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])
+        assert code == 1
+        assert "a declared rate" in line
+        assert "drain it and start a new job" in line
 
     def test_no_such_job(self, capsys, dataflow):
         """An update fails if no job of that name is running."""
@@ -444,10 +467,11 @@ class TestUpdate:
         assert "no running job is called tide" in line
 
     def test_same_graph(self, capsys, dataflow):
-        """A job with the same graph is replaced."""
+        """A job with the same graph and state is replaced, whatever its firing and lateness."""
         assert main(flags(dataflow, job_name="tide")) == 0
         dataflow.jobs[0]["currentState"] = RUNNING
-        assert main(["--update", *flags(dataflow, job_name="tide", early_firing="30s")]) == 0
+        firing = {"early_firing": "30s", "late_firing": "2m", "allowed_lateness": "1d"}
+        assert main(["--update", *flags(dataflow, job_name="tide", **firing)]) == 0
         assert dataflow.jobs[1]["replaceJobId"] == "job-0"
 
     def test_an_update_keeps_the_start_of_the_job(self, dataflow):

@@ -218,6 +218,21 @@ def test_the_second_table_is_missing(resources, capsys, no_run):
     assert "tables/nowhere does not exist" in line
 
 
+def test_a_window_too_large_for_state(resources, capsys, ran):
+    """At the declared rate a window would exceed what Dataflow stores: refused, unless the job keeps no readings."""
+    large = parse_schema('tiers = { 6h = "stats" }\n[rate]\nevery = "10ms"\nmetrics = 4')
+    name = resources.table_of(large)
+    code, line = refusal(capsys, resources.flags(bigtable_table=f"{resources.table.table},{name.table}"))
+    assert code == 1
+    assert f"table {name}: a sensor's window of 6h may take 2,160,000 events × 40 bytes = 86.4 MB of state" in line
+    assert not ran
+    assert main(resources.flags(bigtable_table=name.table, deduplicate="off")) == 0
+    capsys.readouterr()
+    fits = resources.table_of(parse_schema('tiers = { 6h = "stats" }\n[rate]\nevery = "10ms"\nmetrics = 3'))
+    assert main(resources.flags(bigtable_table=fits.table)) == 0
+    assert len(ran) == 2
+
+
 def test_missing_subscription(resources, capsys, no_run):
     """A missing subscription is reported in one line."""
     missing = f"projects/{PROJECT}/subscriptions/nowhere"

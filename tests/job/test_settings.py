@@ -32,8 +32,9 @@ def test_defaults_of_the_contract():
     settings = settings_of(parse_flags(arguments))
     assert settings.tables == (TableName("test-project", "instance", "table"),)
     assert settings.declared == DeclaredSchema()
-    assert settings.early_firing == settings.late_firing == timedelta(seconds=60)
-    assert settings.allowed_lateness == timedelta(days=1)
+    assert settings.early_firing == timedelta(minutes=5)
+    assert settings.late_firing == timedelta(seconds=60)
+    assert settings.allowed_lateness == timedelta(minutes=10)
     assert settings.max_future == timedelta(hours=1)
     assert settings.launch_checks
     assert settings.timestamp_attribute is settings.id_attribute is settings.input_topic is None

@@ -54,8 +54,7 @@ def test_a_line_has_totals_and_what_happened_since_the_last_one():
     )
     then = {"events": 30_001, "raw_rows": 30_000, "aggregate_rows": 12, "late_events": 7}
     assert describe(Standing(1.0, first, 2, 3000), Standing(11.0, then, 4, 3000 + 2 * 7_200_000)) == (
-        "30,001 events (3,000 a second), 30,000 raw rows, 12 aggregate rows, 0 dead letters, lag 2.0 h, "
-        "7 events too late for the aggregates"
+        "30,001 events (3,000 a second), 30,000 raw rows, 12 aggregate rows, 0 dead letters, lag 2.0 h, 7 late events"
     )
 
 

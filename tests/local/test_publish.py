@@ -27,7 +27,7 @@ from pipeline.core.messages import Message
 from pipeline.core.reasons import BadData, Reason
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.text import json_line
-from pipeline.core.times import format_time, parse_time
+from pipeline.core.times import parse_time
 from pipeline.local.publish import batches
 from tests.cloud.pubsub import Inbox, serving
 from tests.records import write_delimited
@@ -37,17 +37,6 @@ COMMAND = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "
 START_US = parse_time("2024-05-01T08:00:00Z")
 NO_TOPIC = "projects/test-project/topics/never-created"
 HEADER = "sensor_id,event_time,n\n"
-
-
-OLD = (
-    "more than a day old: a job leaves out of its aggregates what is later than its --allowed_lateness (1d by default)"
-)
-
-
-@pytest.fixture(autouse=True)
-def no_event_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These readings are years old, which only the tests of old events are about."""
-    monkeypatch.setattr("pipeline.local.publish._OLD_US", START_US)
 
 
 @pytest.fixture
@@ -273,7 +262,7 @@ def test_an_interrupt_counts_what_was_sent(inbox: Inbox, numbered: Callable[[int
     messages = inbox.take(3)
     command.send_signal(signal.SIGINT)
     stdout, stderr = command.communicate(timeout=30)
-    assert (command.returncode, stderr.count(b"\n")) == (130, 1)  # the events are old
+    assert (command.returncode, stderr) == (130, b"")
     summary = json.loads(stdout)
     assert summary["interrupted"]
     messages += inbox.take(summary["events"] - len(messages))
@@ -300,7 +289,7 @@ def test_a_second_interrupt_does_not_wait(numbered: Callable[[int], Path]) -> No
         stdout, stderr = command.communicate(timeout=30)
         end.set()
     assert (command.returncode, stdout) == (130, b"")
-    assert stderr.splitlines()[1:] == [b"Interrupted twice: some messages may not have been published"]
+    assert stderr.splitlines() == [b"Interrupted twice: some messages may not have been published"]
 
 
 def test_progress_is_shown_only_on_a_terminal(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
@@ -355,42 +344,6 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     assert result.stdout.startswith("2 events in 2 messages published")
     result = publish(file, inbox.topic)
     assert result.stdout.startswith("2 events in 2 messages published")
-
-
-@pytest.fixture
-def of_ages(tmp_path: Path) -> Callable[..., Path]:
-    """Returns a function that writes a file with an event of each of these ages, in seconds, in this order."""
-
-    def write(*ages: int) -> Path:
-        file = tmp_path / "readings.csv"
-        file.write_text(HEADER + "".join(f"A-1,{int(time.time()) - age},{age}\n" for age in ages))
-        return file
-
-    return write
-
-
-def test_old_events_are_named_before_anything_is_published(
-    of_ages: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the first events are old, standard error points to backfill, even if publishing fails."""
-    monkeypatch.setattr("pipeline.local.publish._OLD_US", 86_400_000_000)
-    file = of_ages(0, 86_500, 90_000)
-    oldest = format_time(int(file.read_text().split(",")[-2]) * 1_000_000)
-    note, problem = publish(file, NO_TOPIC).stderr.splitlines()
-    assert note.startswith(f"{file} has events from {oldest} on, {OLD}; tidetable backfill writes")
-    assert problem == f"Error: topic {NO_TOPIC} does not exist"
-    assert publish(of_ages(0, 86_300), NO_TOPIC).stderr == f"{problem}\n"
-
-
-def test_old_events_further_on_are_counted(
-    inbox: Inbox, of_ages: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Old events beyond the first 1,000 records are counted when the file has been published."""
-    monkeypatch.setattr("pipeline.local.publish._OLD_US", 86_400_000_000)
-    file = of_ages(*[0] * 1000, 90_000, 90_001)
-    result = publish(file, inbox.topic, "--batch", "10000")
-    assert result.exit_code == 0
-    assert result.stderr.startswith(f"{file}: 2 of the events are {OLD}")
 
 
 def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

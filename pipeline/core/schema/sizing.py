@@ -1,9 +1,10 @@
-"""Estimates row and cell sizes at the declared rate. Refuses what Bigtable can't handle, warns about the rest.
+"""Estimates the sizes of rows, cells and state at the declared rate. Refuses what can't work, warns about the rest.
 
 The estimate assumes 16 bytes for a name, 8 for a value, and 8 for a cell's timestamp.
 """
 
 import json
+import math
 from collections.abc import Iterator
 
 from pipeline.core.durations import format_interval
@@ -13,11 +14,14 @@ from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
 MAX_ROW_BYTES = 100_000_000  # recommended in Bigtable's documentation, as is the next
 MAX_CELL_BYTES = 10_000_000
+MAX_STATE_BYTES = 80_000_000  # of an element of state on Dataflow
 
 _NAME_BYTES = 16
 _VALUE_BYTES = 8
 _TIMESTAMP_BYTES = 8
 _EVENT_COLUMN_BYTES = 43  # qualifier of a serialized event in a bucket: its time, and 16 digits for its metrics
+_TIME_BYTES = 8
+_WIDE_TIME_BYTES = 16
 _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
@@ -61,8 +65,43 @@ def check_sizes(schema: TableSchema) -> None:
         )
 
 
+def state_problem(schema: TableSchema) -> str | None:
+    """Returns why a job that de-duplicates could not store a window at the declared rate; None if it could, for all
+    that is known.
+
+    It stores the readings of a sensor's shortest window as one element, in at most the bytes assumed here: most
+    readings take fewer.
+    """
+    rate = schema.rate
+    if rate is None or not schema.tiers:
+        return None
+    window = schema.tiers[0].window
+    count, event_bytes = _events_and_bytes(schema, rate, window.length_us)
+    if count * event_bytes <= MAX_STATE_BYTES:
+        return None
+    shorter = (length for length in _BUCKETS_US if length < window.length_us)
+    sizes = ((length, math.prod(_events_and_bytes(schema, rate, length))) for length in shorter)
+    fits = next((each for each in sizes if each[1] <= MAX_STATE_BYTES), None)
+    advice = f"declare a shorter first tier ({format_interval(fits[0])} takes {_size(fits[1])}), or " if fits else ""
+    return (
+        f"a sensor's window of {window.text} may take {count:,} events × {event_bytes:,} bytes = "
+        f"{_size(count * event_bytes)} of state to de-duplicate, over the {_size(MAX_STATE_BYTES)} of an element on "
+        f"Dataflow; {advice}set --deduplicate=off"
+    )
+
+
+def _events_and_bytes(schema: TableSchema, rate: Rate, length_us: int) -> tuple[int, int]:
+    """Returns the number of a sensor's events in so many µs, and the most bytes of state that one of them takes."""
+    identity = schema.identity
+    by_time = identity.distinguishes_by_time_only
+    every_us = max(rate.every_us, identity.grain_us) if by_time else rate.every_us
+    return -(-length_us // every_us), (_TIME_BYTES if by_time else _WIDE_TIME_BYTES) + rate.metrics * _VALUE_BYTES
+
+
 def warnings(schema: TableSchema) -> Iterator[str]:
     """Yields a line for each property of the schema that may cause trouble."""
+    if problem := state_problem(schema):
+        yield f"tiers: {problem}"
     key, layout = schema.key, schema.layout
     if key.time_first:
         yield (

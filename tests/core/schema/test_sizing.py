@@ -4,10 +4,11 @@ from hypothesis import strategies as st
 
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.sizing import check_sizes, warnings
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
+from pipeline.core.schema.sizing import check_sizes, state_problem, warnings
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.values import Values
+from pipeline.core.windows import Window
 
 SECOND_US = 1_000_000
 RAW = FamilyRules((("raw", ("*",)),))
@@ -122,6 +123,55 @@ def test_a_cell_too_large():
         "rate.event_bytes: an event of 10.5 MB in one cell exceeds the 10 MB that Bigtable recommends at most; "
         "use a layout with a column per metric"
     )
+
+
+# State
+
+
+def windows(length, *rate, key="{sensor_id}#{reverse_us}"):
+    tiers = (Tier(Window.parse(length), "stats"),)
+    return TableSchema(KeyTemplate.parse(key), LAYOUTS["wide"], Values.TEXT, RAW, META, tiers, {}, Rate(*rate))
+
+
+def test_the_largest_window_that_state_takes():
+    """Eighty million bytes are accepted; an event more in the window is not."""
+    assert state_problem(windows("1h", 720, 1)) is None  # 5,000,000 events of 16 bytes
+    assert state_problem(windows("1h", 719, 1)) == (
+        "a sensor's window of 1h may take 5,006,955 events × 16 bytes = 80.11 MB of state to de-duplicate, over the "
+        "80 MB of an element on Dataflow; declare a shorter first tier (30m takes 40.06 MB), or set --deduplicate=off"
+    )
+
+
+def test_state_of_many_metrics():
+    """Each reading takes eight bytes, and so does the time; a time that alone identifies no event takes sixteen."""
+    assert state_problem(windows("6h", 10_000, 3)) is None
+    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 4))
+    key = "{sensor_id}#{metadata.place}#{reverse_us}"
+    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 3, key=key))
+    assert "4h takes 57.6 MB" in state_problem(windows("6h", 10_000, 4))
+
+
+def test_events_that_are_one_take_state_once():
+    """Events within the grain of the key's time are one event."""
+    assert "216,000,000 events" in state_problem(windows("6h", 100, 3))
+    assert "21,600,000 events" in state_problem(windows("6h", 100, 3, key="{sensor_id}#{reverse_ms}"))
+
+
+def test_state_without_a_shorter_window():
+    """If not even a second would fit, only de-duplication is left to be given up."""
+    assert state_problem(windows("1m", 1, 10)).endswith("an element on Dataflow; set --deduplicate=off")
+
+
+def test_state_is_unknown_without_a_rate_or_a_window():
+    """Without a rate, or without aggregates, there is nothing to compute."""
+    assert state_problem(TableSchema.default()) is None
+    assert state_problem(schema("{sensor_id}#{reverse_us}", "wide", Rate(1))) is None
+
+
+def test_a_warning_of_large_state():
+    """The command that creates a table warns of what a launch will refuse."""
+    too_large = windows("1h", 719, 1)
+    assert list(warnings(too_large)) == [f"tiers: {state_problem(too_large)}"]
 
 
 BUCKETS = ["1w", "1d", "12h", "6h", "4h", "3h", "2h", "1h", "30m", "15m", "10m", "5m", "1m", "30s", "10s", "1s"]
