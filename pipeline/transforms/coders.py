@@ -10,6 +10,7 @@ from pipeline.core.rows import EncodedRow, EncodedRows
 from pipeline.core.tiers import ShorterWindows
 
 _SIZES = struct.Struct("<III")
+_new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 
 
 class AccumulatorCoder(Coder):
@@ -54,7 +55,7 @@ class RowsCoder(Coder):
             key = begin + _SIZES.size
             mutations = key + key_size
             begin = mutations + mutations_size
-            rows.append(EncodedRow(encoded[key:mutations], encoded[mutations:begin], cells))
+            rows.append(_new(EncodedRow, (encoded[key:mutations], encoded[mutations:begin], cells)))
         return rows
 
     def estimate_size(self, value: EncodedRows) -> int:

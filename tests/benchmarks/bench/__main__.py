@@ -122,9 +122,8 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
                     continue
                 of_hand_loop = of_hand_loop or run
                 what = f"round {number} of {rounds}" if number else "warming up"
-                err.print(
-                    f"{what}: {program.name}, {program.batch} a message: {run.rate:,.0f} events/s, {run.cpu_s:.1f} CPU s"
-                )
+                figures = f"{run.rate:,.0f} events/s, {run.cpu_s:.1f} CPU s a million"
+                err.print(f"{what}: {program.name}, {program.batch} a message: {figures}")
                 if number:
                     measured[program.key].add(run, of_hand_loop)
     return list(measured.values())
