@@ -61,11 +61,10 @@ def mutate_rows(client: BigtableClient, request: bytes, entries: int, timeout_s:
         wrapped = MutateRowsRequest.wrap(_Request.FromString(request))
         for response in client.mutate_rows(wrapped, retry=None, timeout=timeout_s, metadata=_METADATA):
             plain = MutateRowsResponse.pb(response)
-            for entry in plain.entries:
-                index = entry.index
+            entries_of = plain.entries
+            for index in [entry.index for entry in entries_of]:
                 has_status[index] = 1
-                if entry.status.code:
-                    statuses[index] = entry.status
+            statuses |= {entry.index: entry.status for entry in entries_of if entry.status.code}
             if plain.HasField("rate_limit_info"):
                 info = plain.rate_limit_info
                 rate_limit = info.factor, info.period.ToTimedelta().total_seconds()

@@ -35,6 +35,8 @@ _SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII except
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
+_ENCODING_OF_DEAD_LETTER = f"dead_letter_{ENCODING}"  # see dead_letters.py
+
 _new = tuple.__new__
 _isfinite = math.isfinite
 
@@ -135,8 +137,7 @@ def parse(message: Message) -> SensorEvent | SensorEventBatch:
 
 def encoding_of(message: Message) -> str:
     """Returns the encoding of a message: BINARY or JSON. Raises BadData for any other."""
-    # A dead letter carries its encoding under another name; see dead_letters.py.
-    encoding = message.attributes.get(ENCODING) or message.attributes.get(f"dead_letter_{ENCODING}") or "BINARY"
+    encoding = message.attributes.get(ENCODING) or message.attributes.get(_ENCODING_OF_DEAD_LETTER) or "BINARY"
     if encoding not in ("BINARY", "JSON"):
         raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
     return encoding

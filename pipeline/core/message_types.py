@@ -94,7 +94,7 @@ class BuiltIn:
                 refused.append((event_alone(message, index, proto), problem))
             else:
                 events.append(event)
-        return Decoded(self.name, events, refused, unknown_fields=unknown)
+        return Decoded(self.name, events, refused, 0, unknown)
 
     def _unknown_fields(self, parsed: SensorEvent | SensorEventBatch) -> int:
         fields = len(UnknownFieldSet(parsed))

@@ -8,6 +8,7 @@ import struct
 from pipeline.core.rows import EncodedRow, EncodedRows
 
 _SIZES = struct.Struct("<III")
+_new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 
 
 def rows_bytes(rows: EncodedRows) -> bytes:
@@ -28,7 +29,7 @@ def read_rows(data: bytes, begin: int = 0) -> EncodedRows:
         begin = mutations + mutations_size
         if begin > len(data):
             raise ValueError("the rows are cut off")
-        rows.append(EncodedRow(data[key:mutations], data[mutations:begin], cells))
+        rows.append(_new(EncodedRow, (data[key:mutations], data[mutations:begin], cells)))
     return rows
 
 

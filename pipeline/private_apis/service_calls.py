@@ -28,8 +28,8 @@ class ServiceCalls:
             monitoring_infos.TABLE_ID_LABEL: name.table,
         }
 
-    def count(self, status: int, entries: int) -> None:
-        """Counts entries with this gRPC status."""
+    def count(self, status: int | None, entries: int) -> None:
+        """Counts entries with this gRPC status; None for those without an answer."""
         text = ServiceCallMetric.bigtable_error_code_to_grpc_status_string(status)
         labels = self._labels | {monitoring_infos.STATUS_LABEL: text}
         Metrics.counter(monitoring_infos.API_REQUEST_COUNT_URN, labels, process_wide=True).inc(entries)

@@ -33,6 +33,7 @@ _DEAD_LETTERS = "dead_letters"
 _MOST_ROWS = 500  # of a table in an output element
 _MOST_BYTES = 4 << 20  # of their cells
 _MOST_EVENTS = 100  # formatted before rows are output; one in a layout with a row for each metric
+_MOST_WAITING_BYTES = 1 << 20  # of messages whose events wait until there are enough to format them together
 _MOST_GATHERED = 20_000  # events of a long bundle before their readings are output
 _GLOBAL = (GlobalWindow(),)
 
@@ -119,6 +120,8 @@ class _ProcessFn(beam.DoFn):
         for gathered in self._gathered:
             gathered.start()
         self._gathered_events = 0
+        self._waiting: list[Event] = []  # without rows
+        self._waiting_bytes = 0
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
         now_us = int(self._clock() * 1_000_000)
@@ -127,12 +130,11 @@ class _ProcessFn(beam.DoFn):
             yield TaggedOutput(_DEAD_LETTERS, letter)
         if not events:
             return
-        for table in self._tables:
-            # A message's rows may be many times its size: some are output before the next are formatted.
-            for start in range(0, len(events), table.events_at_once):
-                self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.events_at_once], now_us)
-                if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
-                    yield TaggedOutput(table.tag, table.take())
+        self._waiting += events
+        self._waiting_bytes += len(element.data)
+        if len(self._waiting) >= _MOST_EVENTS or self._waiting_bytes >= _MOST_WAITING_BYTES:
+            for tag, rows in self._formatted(now_us):
+                yield TaggedOutput(tag, rows)
         for gathered in self._gathered:
             gathered.add(events)
         self._gathered_events += len(events)
@@ -142,14 +144,26 @@ class _ProcessFn(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[TaggedOutput]:
         self._decoder.finish()
-        self._counts.finish()
         now = Timestamp(self._clock())
+        for tag, rows in self._formatted(now.micros):
+            yield TaggedOutput(tag, WindowedValue(rows, now, _GLOBAL))
+        self._counts.finish()
         for table in self._tables:
             if table.rows:
                 yield TaggedOutput(table.tag, WindowedValue(table.take(), now, _GLOBAL))
         for tag, part in self._taken():
             at = Timestamp(micros=part.time_us)
             yield TaggedOutput(tag, WindowedValue((part.group, part.data), at, _GLOBAL))
+
+    def _formatted(self, now_us: int) -> Iterator[tuple[str, EncodedRows]]:
+        """Formats the events that wait, which costs least for many at once. Yields rows when there are enough."""
+        events, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for table in self._tables:
+            # Events' rows may be many times their size: some are output before the next are formatted.
+            for start in range(0, len(events), table.events_at_once):
+                self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.events_at_once], now_us)
+                if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
+                    yield table.tag, table.take()
 
     def _taken(self) -> Iterator[tuple[str, Part]]:
         self._gathered_events = 0

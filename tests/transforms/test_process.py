@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from datetime import timedelta
 
 import apache_beam as beam
@@ -5,7 +6,7 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.events import LATEST_US, validate
+from pipeline.core.events import LATEST_US, Event, validate
 from pipeline.core.grouped_readings import group_of, read_part, start_of_part
 from pipeline.core.outgoing import message_of
 from pipeline.core.schema.toml import parse_schema
@@ -66,6 +67,7 @@ def test_rows_and_windows_of_a_bundle():
 def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     """A long bundle outputs readings and rows now and then, so its memory is bounded."""
     monkeypatch.setattr(process, "_MOST_GATHERED", 2)
+    monkeypatch.setattr(process, "_MOST_EVENTS", 1)
     monkeypatch.setattr(process, "_MOST_ROWS", 3)
     run(
         [pubsub_message(message_of([event_at(i)])) for i in range(5)],
@@ -75,8 +77,31 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+def test_events_are_formatted_together(monkeypatch: pytest.MonkeyPatch):
+    """Events of several messages are formatted at once: when there are enough, or their messages are large."""
+    formatted = []
+    add = process._Table.add
+
+    def counted(table: process._Table, events: Sequence[Event], now_us: int) -> int:
+        formatted.append(len(events))
+        return add(table, events, now_us)
+
+    monkeypatch.setattr(process._Table, "add", counted)
+    messages = [pubsub_message(message_of([event_at(i)])) for i in range(5)]
+    rows = [[[key_at(i) for i in range(5)]]]
+    monkeypatch.setattr(process, "_MOST_EVENTS", 2)
+    run(messages, [NO_AGGREGATES], rows=rows, gathered=[None])
+    assert formatted == [2, 2, 1]
+    formatted.clear()
+    monkeypatch.setattr(process, "_MOST_EVENTS", 100)
+    monkeypatch.setattr(process, "_MOST_WAITING_BYTES", 2 * len(messages[0].data) + 1)
+    run(messages, [NO_AGGREGATES], rows=rows, gathered=[None])
+    assert formatted == [3, 2]
+
+
 def test_large_rows(monkeypatch: pytest.MonkeyPatch):
     """Large rows are output sooner."""
+    monkeypatch.setattr(process, "_MOST_EVENTS", 1)
     (row,) = HOURS.encoded_rows([validate(event_at(0), LATEST_US)])
     monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(row.mutations))
     run(

@@ -21,8 +21,8 @@ from tests.benchmarks.bench.check import check
 from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
 from tests.benchmarks.bench.direct import run as run_direct
 from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
-from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Worker
-from tests.benchmarks.bench.report import RESULT, Measured, below_floors, print_table, write_json
+from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Taken, Worker
+from tests.benchmarks.bench.report import RESULT, Measured, Run, below_floors, print_table, write_json
 from tests.benchmarks.bench.tidetable import refused
 from tests.lasting import lasting
 
@@ -110,36 +110,33 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
             if isinstance(program, Program)
         }
         for number in range(rounds + 1):
-            of_hand_loop = 0.0
+            of_hand_loop: Run | None = None
             for program in programs:
                 if isinstance(program, Program):
                     first = program.first(feed) if number else program.warming_up(feed)
-                    rate, first_row_rate = _run(workers[program.key], feed, first, counters), None
+                    taken = _run(workers[program.key], feed, first, counters)
+                    run = Run(first / taken.seconds, taken.cpu_s * 1e6 / first)
                 elif 0 < number <= DIRECT_ROUNDS:
-                    rates = run_direct(program, feed.start_us, counters)
-                    rate, first_row_rate = rates.handed_over, rates.first_row
+                    run = run_direct(program, feed.start_us, counters)
                 else:
                     continue
-                of_hand_loop = of_hand_loop or rate
+                of_hand_loop = of_hand_loop or run
                 what = f"round {number} of {rounds}" if number else "warming up"
-                err.print(f"{what}: {program.name}, {program.batch} a message: {rate:,.0f} events/s")
+                figures = f"{run.rate:,.0f} events/s, {run.cpu_s:.1f} CPU s a million"
+                err.print(f"{what}: {program.name}, {program.batch} a message: {figures}")
                 if number:
-                    of_program = measured[program.key]
-                    of_program.rates.append(rate)
-                    of_program.ratios.append(rate / of_hand_loop)
-                    if first_row_rate:
-                        of_program.first_row_rates.append(first_row_rate)
+                    measured[program.key].add(run, of_hand_loop)
     return list(measured.values())
 
 
-def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> float:
-    """Returns the events per second of a run to a new table, which is checked and deleted."""
+def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> Taken:
+    """Returns what a run to a new table took, which is checked and deleted."""
     name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
     tables.create(name, lasting(TableSchema.default()))
-    seconds = worker.run(name, first)
+    taken = worker.run(name, first)
     check(name, feed, counters, first)
     tables.delete(name)
-    return first / seconds
+    return taken
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ begins there and ends with the last raw row. Starting at the first row would fla
 a whole bundle, and a bundle's first row appears when most of the work is done. The JSON contains that rate as well.
 """
 
+import os
 import tempfile
 import time
 from concurrent.futures import Executor
@@ -21,6 +22,7 @@ from pipeline.core.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from tests.benchmarks.bench.check import check, count, difference
 from tests.benchmarks.bench.feed import Feed
+from tests.benchmarks.bench.report import Run
 from tests.job.running import Resources, running_job
 from tests.lasting import lasting
 from tests.waiting import eventually
@@ -50,15 +52,7 @@ DIRECT_PROGRAMS = (
 )
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Events per second: from handing over to the last row, and from the first row to the last."""
-
-    handed_over: float
-    first_row: float
-
-
-def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
+def run(program: DirectProgram, start_us: int, counters: Executor) -> Run:
     """Runs one job from its start to a checked table."""
     feed = Feed(start_us, program.events)
     messages = feed.messages(program.batch)
@@ -73,14 +67,14 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
         flags = resources.flags(early_firing="60s", late_firing="5s")
         with (
             tempfile.TemporaryDirectory() as directory,
-            running_job([*flags, *program.flags], Path(directory) / "log"),
+            running_job([*flags, *program.flags], Path(directory) / "log") as job,
             bigtable_client() as client,
         ):
             with Publisher(resources.topic) as publisher:
                 publisher.send_batch(messages[:1])
                 _wait_for(client, resources.table, keys[:warm])
                 rest = keys[warm : warm + 1] if program.batch == 1 else markers[1:2]
-                begin = time.perf_counter()
+                begin, cpu_begin = time.perf_counter(), cpu_s(job.process.pid)
                 for request in _requests(messages[1:]):
                     publisher.send_batch(request)
             _wait_for(client, resources.table, rest)
@@ -91,12 +85,19 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Rates:
                 last = time.perf_counter()
                 if last > begin + _TIMEOUT_S:
                     break  # reported by the check
+            cpu = cpu_s(job.process.pid) - cpu_begin
             eventually(lambda: not difference(resources.table, feed))
             check(resources.table, feed, counters)
     finally:
         resources.close()
     events = feed.events - warm
-    return Rates(events / (last - begin), events / (last - first))
+    return Run(events / (last - begin), cpu * 1e6 / events, first_row_rate=events / (last - first))
+
+
+def cpu_s(pid: int) -> float:
+    """Returns the CPU seconds that all threads of another process have used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _requests(messages: list) -> list[list]:

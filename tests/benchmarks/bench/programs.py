@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.cloud.names import TableName
 from tests.benchmarks.bench.feed import Feed
@@ -69,6 +69,18 @@ PROGRAMS = (
 )
 
 
+class Taken(NamedTuple):
+    """What a run took.
+
+    Attributes:
+        seconds: of the clock.
+        cpu_s: of the processors: user and system time of all threads of the program's process.
+    """
+
+    seconds: float
+    cpu_s: float
+
+
 class Worker:
     """A program in its own process, for the duration of the ``with`` block."""
 
@@ -88,15 +100,15 @@ class Worker:
             text=True,
         )
 
-    def run(self, name: TableName, first: int) -> float:
-        """Writes the first events to this table; returns the seconds that it took."""
+    def run(self, name: TableName, first: int) -> Taken:
+        """Writes the first events to this table; returns what it took."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps([name.project, name.instance, name.table, first]), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError(f"{self.program.name} ended with exit code {self._process.wait()}")
-        return float(answer)
+        return Taken(*json.loads(answer))
 
     def __enter__(self) -> "Worker":
         return self
@@ -107,7 +119,7 @@ class Worker:
 
 
 def serve(program: Program, feed: Feed) -> None:
-    """Reads tables' names and numbers of events from standard input, writes the events and prints the seconds."""
+    """Reads tables' names and numbers of events from standard input, writes the events and prints what it took."""
     sys.stdout, answers = sys.stderr, sys.stdout  # keeps a program's output apart from the answers
     logging.disable(logging.WARNING)
     beam = program.module in ("plain_beam", "tidetable", "mapped")
@@ -123,9 +135,10 @@ def serve(program: Program, feed: Feed) -> None:
         prepared: Callable[[TableName], Any] = module.prepare(some, *program.flags)
         run = prepared(name) if program.builds else partial(prepared, name)
         gc.collect()
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         run()
-        print(time.perf_counter() - begin, file=answers, flush=True)
+        taken = Taken(time.perf_counter() - begin, time.process_time() - cpu_begin)
+        print(json.dumps(taken), file=answers, flush=True)
     os._exit(0)
 
 

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -18,18 +19,34 @@ DATAFLOW_SHARE = 0.5
 """The share of the local runner's rate that docs/performance.md expects on Dataflow; the page says why."""
 
 
+class Run(NamedTuple):
+    """What one run showed.
+
+    Attributes:
+        rate: events per second.
+        cpu_s: CPU seconds a million events, of all threads of the program's process.
+        first_row_rate: events per second from the first row to the last, if that is another rate.
+    """
+
+    rate: float
+    cpu_s: float
+    first_row_rate: float | None = None
+
+
 @dataclass
 class Measured:
-    """One program's rates in events per second, in the order of the rounds.
+    """What one program's runs showed, in the order of the rounds.
 
     Attributes:
         key: its name in the floors.
         name: its name in tables.
         batch: events per message.
         events: events per run.
-        rates: the rate of each run.
+        rates: the events per second of each run.
         ratios: each run's rate relative to the hand loop's in the same round.
-        first_row_rates: from the first row to the last, if that is another rate.
+        cpu_s: the CPU seconds a million events of each run.
+        cpu_ratios: the hand loop's CPU seconds relative to each run's: like ``ratios``, more is better.
+        first_row_rates: events per second from the first row to the last, if that is another rate.
     """
 
     key: str
@@ -38,33 +55,54 @@ class Measured:
     events: int
     rates: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    cpu_ratios: list[float] = field(default_factory=list)
     first_row_rates: list[float] = field(default_factory=list)
 
-    @property
-    def rate(self) -> float:
-        return statistics.median(self.rates)
+    def add(self, run: Run, of_hand_loop: Run) -> None:
+        """Adds a run, and the hand loop's of the same round."""
+        self.rates.append(run.rate)
+        self.ratios.append(run.rate / of_hand_loop.rate)
+        self.cpu_s.append(run.cpu_s)
+        self.cpu_ratios.append(of_hand_loop.cpu_s / run.cpu_s)
+        if run.first_row_rate:
+            self.first_row_rates.append(run.first_row_rate)
 
     @property
-    def ratio(self) -> float:
-        return statistics.median(self.ratios)
+    def medians(self) -> dict[str, float]:
+        """The median of all runs of each figure."""
+        return {
+            "rate": round(statistics.median(self.rates), 1),
+            "ratio": round(statistics.median(self.ratios), 4),
+            "cpu": round(statistics.median(self.cpu_s), 2),
+            "cpu_ratio": round(statistics.median(self.cpu_ratios), 4),
+        }
 
 
 def print_table(measured: Sequence[Measured], console: Console) -> None:
-    table = Table("program", "events a message", "events/s", "least to most", "to the hand loop", "runs")
+    names = ("program", "a message", "events/s", "least to most", "to hand loop", "CPU s/10⁶", "to hand loop", "runs")
+    table = Table(*names)
     for column in table.columns[1:]:
         column.justify = "right"
     for each in measured:
-        spread = f"{min(each.rates):,.0f} – {max(each.rates):,.0f}"
+        medians = each.medians
         table.add_row(
-            each.name, str(each.batch), f"{each.rate:,.0f}", spread, f"{each.ratio:.3f}", str(len(each.rates))
+            each.name,
+            str(each.batch),
+            f"{medians['rate']:,.0f}",
+            f"{min(each.rates):,.0f} – {max(each.rates):,.0f}",
+            f"{medians['ratio']:.3f}",
+            f"{medians['cpu']:.1f}",
+            f"{medians['cpu_ratio']:.3f}",
+            str(len(each.rates)),
         )
     console.print(table)
 
 
 def write_json(measured: Sequence[Measured], remarks: Sequence[str], path: Path) -> None:
-    programs = [asdict(each) | {"rate": round(each.rate, 1), "ratio": round(each.ratio, 4)} for each in measured]
+    programs = [asdict(each) | each.medians for each in measured]
     for program in programs:
-        for name, digits in (("rates", 1), ("ratios", 4), ("first_row_rates", 1)):
+        for name, digits in (("rates", 1), ("ratios", 4), ("cpu_s", 2), ("cpu_ratios", 4), ("first_row_rates", 1)):
             program[name] = [round(value, digits) for value in program[name]]
     machine = {
         "cores": os.cpu_count(),
@@ -81,12 +119,12 @@ def quoted_lines(path: Path) -> list[str]:
     result = json.loads(path.read_text())
     machine = result["machine"]
     rows = (
-        f"| {each['name']} | {each['batch']} | {each['rate']:,.0f} | {each['ratio']:.2f} |"
+        f"| {each['name']} | {each['batch']} | {each['rate']:,.0f} | {each['ratio']:.2f} | {each['cpu']:.0f} |"
         for each in result["programs"]
     )
     return [
-        "| program | events a message | events/s | to the hand loop |",
-        "|---|---|---|---|",
+        "| program | events a message | events/s | to the hand loop | CPU s a million events |",
+        "|---|---|---|---|---|",
         *rows,
         "",
         f"({machine['cores']} cores of {machine['processor']}, Python {machine['python']})",
@@ -107,13 +145,14 @@ def _two_digits(number: float) -> int:
 
 def below_floors(path: Path) -> list[str]:
     """Returns a line for every ratio of the JSON that is below its floor or missing."""
-    ratios = {program["key"]: program["ratio"] for program in json.loads(path.read_text())["programs"]}
+    programs = {program["key"]: program for program in json.loads(path.read_text())["programs"]}
     problems = []
-    for key, floor in tomllib.loads(FLOORS.read_text()).items():
-        if key not in ratios:
-            problems.append(f"{key} was not measured, and its floor is {floor}")
-        elif ratios[key] < floor:
-            problems.append(f"{key} is {ratios[key]:.3f} of the hand loop, below its floor of {floor}")
+    for figure, floors in tomllib.loads(FLOORS.read_text()).items():
+        for key, floor in floors.items():
+            if key not in programs:
+                problems.append(f"{key} was not measured, and its floor of {figure} is {floor}")
+            elif programs[key][figure] < floor:
+                problems.append(f"{key}: {figure} to the hand loop is {programs[key][figure]:.3f}, below {floor}")
     return problems
 
 
