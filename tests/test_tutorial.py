@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,14 +51,18 @@ def checkout(tmp_path) -> Path:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """Of a terminal without any setting."""
+    """Of a terminal without any setting, in which `tidetable` is not on the PATH."""
+    own = Path(sys.executable).parent.resolve()
     ours = {name: value for name, value in os.environ.items() if not re.search("^TIDETABLE_|_EMULATOR_HOST$", name)}
-    return ours | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    path = os.pathsep.join(each for each in ours["PATH"].split(os.pathsep) if Path(each).resolve() != own)
+    return ours | {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "PATH": path}
 
 
+@pytest.mark.timeout(400)  # two dozen processes, some tried again until the job has written
 def test_the_first_ten_minutes(checkout, environment):
-    """Each block ends with the exit code that the page names, and prints what it quotes, within a minute; the chart is
-    drawn; Ctrl-C in the first terminal ends everything."""
+    """The demo finds no difference and draws a chart, and the commands that it suggests work. Each block of the page
+    ends with the exit code that the page names, and prints what it quotes, within a minute; the chart is drawn; Ctrl-C
+    in the first terminal ends the job and the emulators."""
     start, settings, *others = blocks()
     assert start.commands.startswith("make setup\n")  # already run in this environment
     first = subprocess.Popen(
@@ -66,8 +71,9 @@ def test_the_first_ten_minutes(checkout, environment):
     )  # fmt: skip
     try:
         printed = list(takewhile(lambda line: not line.startswith("Ctrl-C here stops"), first.stdout))
+        check_demo("".join(printed), checkout)
         exports = "".join(line for line in printed if line.startswith("export "))
-        assert "_EMULATOR_HOST=" in exports, printed
+        check_suggestions(exports, [line for line in printed if line.startswith("tidetable ")], checkout, environment)
         for block in others:
             run(exports + settings.commands, block, checkout, environment)
         first.send_signal(signal.SIGINT)
@@ -75,6 +81,40 @@ def test_the_first_ten_minutes(checkout, environment):
     finally:
         first.kill()
     assert (checkout / "chart.png").read_bytes().startswith(PNG)
+    for host, port in re.findall(r"_HOST=(\S+):(\d+)", exports):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+
+
+def check_demo(printed: str, checkout: Path) -> None:
+    for expected in (
+        "published",
+        "raw rows",
+        "aggregate rows",
+        "dead letters",
+        "UNPARSEABLE",
+        "temperature by the hour",
+        "Every raw row and every aggregate equals an independent computation over what",
+        "_EMULATOR_HOST=",
+    ):
+        assert expected in printed
+    assert (checkout / "demo.png").stat().st_size > 10_000
+
+
+def check_suggestions(exports: str, commands: list[str], checkout: Path, environment: dict[str, str]) -> None:
+    """All of them work where the demo's exports are pasted."""
+    tried = {
+        command: subprocess.run(
+            ["sh", "-c", exports + command],
+            cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )
+        for command in commands
+    }  # fmt: skip
+    assert {command: done.stderr for command, done in tried.items() if done.returncode} == {}
+    answers = {command.split()[1]: done.stdout for command, done in tried.items()}
+    assert answers.keys() == {"read", "simulate", "dead-letters", "repair"}
+    assert "UNPARSEABLE" in answers["dead-letters"]
+    assert re.match(r"[1-9]\d* windows checked, 0 wrong", answers["repair"])
 
 
 def run(settings: str, block: Block, checkout: Path, environment: dict[str, str]) -> None:

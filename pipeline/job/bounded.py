@@ -14,6 +14,7 @@ from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse
 from pipeline.private_apis import job_failures
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner
+from pipeline.private_apis.option_views import kept_views
 from pipeline.transforms.metrics import totals_of
 
 # With these flags there is no job to wait for, or no waiting.
@@ -61,7 +62,7 @@ def run(
     job_failures.silence_loggers()  # a failure is reported once, in one line
     if not runs_here(options):
         dataflow.check_cloud(options)
-    with specs_by_class():
+    with specs_by_class(), kept_views():
         pipeline = _pipeline(options)
         build(pipeline)
         if runs_here(options):

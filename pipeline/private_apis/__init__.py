@@ -30,5 +30,6 @@ READ_IN = (
     ReadIn("graph_steps", *_BEAM),
     ReadIn("job_failures", *_BEAM),
     ReadIn("local_runner", *_BEAM),
+    ReadIn("option_views", *_BEAM),
     ReadIn("service_calls", *_BEAM),
 )

@@ -7,16 +7,18 @@ Relies on, in ``apache-beam``:
 
 - ``get_dofn_specs`` in apache_beam/transforms/userstate.py takes a DoFn, and its callers find it as an attribute of
   that module.
-- ``CallableWrapperDoFn`` in apache_beam/transforms/core.py and ``AbstractDoFnWrapper`` in
-  apache_beam/typehints/typecheck.py wrap a function or another DoFn, and have its specs.
+- It looks only at bound methods. ``CallableWrapperDoFn`` in apache_beam/transforms/core.py has what it wraps as its
+  ``process``.
+- ``AbstractDoFnWrapper`` in apache_beam/typehints/typecheck.py wraps another DoFn, and has its specs.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import MethodType
 from typing import Any
 
 from apache_beam.transforms import userstate
-from apache_beam.transforms.core import CallableWrapperDoFn, DoFn
+from apache_beam.transforms.core import DoFn
 from apache_beam.typehints.typecheck import AbstractDoFnWrapper
 
 from pipeline.private_apis.replace import replaced
@@ -30,14 +32,14 @@ def specs_by_class() -> AbstractContextManager[None]:
 
 
 class _SpecsByClass:
-    """Calls ``get_dofn_specs`` once for each class; every time for DoFns that wrap a function or another DoFn."""
+    """Calls ``get_dofn_specs`` once for each class; every time for DoFns that wrap a method or another DoFn."""
 
     def __init__(self, specs_of: Callable[[DoFn], _Specs]) -> None:
         self._specs_of = specs_of
         self._known: dict[type[DoFn], _Specs] = {}
 
     def __call__(self, dofn: DoFn) -> _Specs:
-        if isinstance(dofn, (CallableWrapperDoFn, AbstractDoFnWrapper)):
+        if isinstance(dofn, AbstractDoFnWrapper) or isinstance(vars(dofn).get("process"), MethodType):
             return self._specs_of(dofn)
         if (known := self._known.get(type(dofn))) is None:
             known = self._known[type(dofn)] = self._specs_of(dofn)
