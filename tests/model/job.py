@@ -1,50 +1,43 @@
 """A streaming job without Beam: the graph's real steps, called as Beam would, in the order that the test decides.
 
-Beam's own part is modelled here: windows that accept elements until the watermark passes their end and the allowed
-lateness; accumulating panes; queues between steps, which a watermark does not overtake.
+Beam's own part is modelled here: bundles, which may fail; queues between steps, which deliver in any order and at least
+once; timers, which fire at their time or later. The watermark may be anything: nothing relies on it.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import IntervalWindow, TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import PaneInfo, WindowedValue
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.tiers import ShorterWindows
-from pipeline.core.work_list import work_row
-from pipeline.job.windows import aggregate
+from pipeline.core.group_windows import GroupWindows
+from pipeline.core.grouped_readings import read_part, start_of_part
+from pipeline.core.pane_order import _PANE
+from pipeline.core.row_bytes import read_rows
+from pipeline.core.schedule import END_US
+from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing
-from pipeline.transforms.aggregate import Aggregated, AggregateReadings, RollUpFn, WindowReadingsFn, _HoldBackFn
+from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
-from pipeline.transforms.restore import _ReadFn
-from pipeline.transforms.rows import _FormatLastPaneFn
+from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE
 
 FOREVER_US = 1 << 60
-_MOST_DELAY_US = 10 * MINUTE  # between two steps, or for all tries of a writer
+_MOST_DELAY_US = 10 * MINUTE  # between two steps, of a timer, or for all tries of a writer
 
 
 class _Outputs(dict):
     """Stands for the outputs of a step, by tag."""
 
     def __missing__(self, tag):
-        self[tag] = _Output(tag)
+        self[tag] = SimpleNamespace(tag=tag)
         return self[tag]
 
 
-class _Output:
-    def __init__(self, tag):
-        self.tag = tag
-
-
-class _Step:
+class _ParDo:
     """Stands for a ParDo."""
 
     def __init__(self, fn):
@@ -66,24 +59,15 @@ class _Messages:
 
 
 class _Parts:
-    """Stands for the collection to aggregate; keeps the steps that are applied to it and to its results."""
+    """Stands for the collection to aggregate; keeps the DoFn that is applied to it."""
 
-    def __init__(self, steps):
-        self.steps = steps
+    fn = None
 
     def __or__(self, step):
-        self.steps.append(step.transform)
-        return Aggregated(self, [])
-
-
-@dataclass
-class _Open:
-    """A window that accepts elements. It has two accumulators, as a runner may have any number."""
-
-    accumulators: list
-    dirty: bool = False
-    on_time: bool = False
-    turn: int = 0
+        if self.fn is not None:
+            return self  # collected
+        self.fn = step.transform._aggregate_fn
+        return self, None
 
 
 @dataclass
@@ -96,136 +80,112 @@ class _Written:
 
 
 class Stage:
-    """The aggregates of one tier: its windows, and the elements and panes in flight."""
+    """The aggregates of one table: its two steps, and the elements in flight before each."""
 
-    def __init__(self, job, target, tier, step):
-        self.job, self.target, self.tier = job, target, tier
-        self.length_us = tier.window.length_us
-        self.firing = step._firing
-        self.lateness_us = round(self.firing.allowed_lateness.total_seconds()) * 1_000_000
-        self.first = isinstance(step, AggregateReadings)
-        self.combine = WindowReadingsFn(deduplicate=step._deduplicate) if self.first else RollUpFn()
-        self.restore = step._restore
-        self.read = _ReadFn(*step._restore._table, step._restore._restore)
-        self.read.setup()
-        self.hold_back = _HoldBackFn(step._restore.before_us)
-        self.format = _FormatLastPaneFn(tier)
-        self.watermark_us = -FOREVER_US
-        self.open, self.asked, self.asking = {}, set(), []
-        self.coming = deque()  # panes of the shorter tier
-        self.panes = deque()  # panes to write
-        self.longer = None
+    def __init__(self, job, target):
+        self.job, self.target = job, target
+        self.parts, self.panes = [], []  # (since when in flight, element)
+        self.aggregate = Step(self._aggregate_fn())
+        self.collect = Step(_CollectFn(job.world.clock))
 
-    def take(self, sensor_id, time_us, element, *, at_once=True):
-        start_us = time_us - time_us % self.length_us
-        if start_us + self.length_us + self.lateness_us <= self.watermark_us:
-            return  # Beam drops it silently
-        key = sensor_id, start_us
-        if start_us < self.restore.before_us and key not in self.asked:
-            self.asked.add(key)
-            self.asking.append((self.job.world.now_us, key))
-        self._add(key, element)
-        if at_once:
-            self.answer()
+    def update(self):
+        self.aggregate.replace(self._aggregate_fn())
+        self.collect.replace(_CollectFn(self.job.world.clock))
 
-    def answer(self):
-        """Reads the requested windows from the table."""
-        asking, self.asking = self.asking, []
-        if not asking:
-            return
-        self.read.start_bundle()
-        for _, key in asking:
-            for out in self.read.process((key[0], True), self._window(key)):
-                if isinstance(out, TaggedOutput):
-                    rows = [work_row(self.target.schema.tiers[0], *out.value)]
-                    self.job.sink.append(_Written(self.job.world.now_us, self.target.name, rows))
-                else:
-                    self._add(key, out[1])
+    def _aggregate_fn(self):
+        parts, job = _Parts(), self.job
+        TableSteps(self.target, job.settings, "").aggregate(parts, job.began_us, job.world.clock)
+        return parts.fn
 
-    def receive(self):
-        """Takes the panes of the shorter tier."""
-        while self.coming:
-            sensor_id, time_us, element = self.coming.popleft()
-            self.take(sensor_id, time_us, element, at_once=self.job.random.random() < 0.7)
+    def advance(self, share=1.0, old_us=FOREVER_US):
+        """Advances what is in flight: a share of what has been so since before that time, in any order."""
+        self._aggregate(share, old_us)
+        self._collect(share, old_us)
 
-    def fire(self, key):
-        """Fires a pane if the window is open."""
-        found = self.open.get(key)
-        if found is None:
-            return
-        found.dirty = False
-        if self.job.random.random() < 0.3:
-            kind = WindowReadings if self.first else ShorterWindows
-            found.accumulators = [kind.from_bytes(each.to_bytes()) for each in found.accumulators]
-        order = self.job.random.sample(found.accumulators, 2)
-        pane = self.combine.extract_output(self.combine.merge_accumulators(order))
-        window = self._window(key)
-        for sensor_id, stats in self.hold_back.process((key[0], pane), window):
-            self.panes.append((self.job.world.now_us, sensor_id, stats, window))
-            if self.longer is not None:
-                self.longer.coming.append((sensor_id, key[1] + self.length_us - 1, (key[1], stats)))
+    def aggregate_all(self, old_us=FOREVER_US):
+        """Delivers readings, and fires timers, until nothing is due."""
+        while self._aggregate(1.0, old_us):
+            pass
 
-    def fire_dirty(self):
-        for key in [key for key, window in self.open.items() if window.dirty]:
-            self.fire(key)
+    def collect_all(self, old_us=FOREVER_US):
+        while self._collect(1.0, old_us):
+            pass
 
-    def write(self, most=None):
-        """Writes a bundle of panes."""
-        if not self.panes:
-            return
-        self.format.start_bundle()
-        for _ in range(len(self.panes) if most is None else min(most, len(self.panes))):
-            _, sensor_id, stats, window = self.panes.popleft()
-            self.format.process((sensor_id, stats), window, PaneInfo(False, False, 0, 0, 0))
-        table = self.job.world.tables[self.target.name]
-        table.write_rows(each.value for each in self.format.finish_bundle())
+    def _aggregate(self, share, old_us):
+        calls = self._calls(self.aggregate, self.parts, share, old_us)
+        if not calls:
+            return False
+        now_us = self.job.world.now_us
+        if self.job.random.random() < 0.2:
+            self.aggregate.run(calls, self.job.random.randint(0, len(calls)))
+        for output in self.aggregate.run(calls):
+            if isinstance(output, TaggedOutput):
+                self.job.listed(self.target.name, output.value)
+            else:
+                self.panes.append((now_us, _with_shard(output)))
+        return True
 
-    def advance(self, to_us):
-        """Advances the watermark after everything in flight; then fires and closes windows."""
-        self.receive()
-        self.answer()
-        self.watermark_us = max(self.watermark_us, to_us)
-        for key, window in list(self.open.items()):
-            end_us = key[1] + self.length_us
-            closes = end_us + self.lateness_us <= self.watermark_us
-            if end_us <= self.watermark_us and (not window.on_time or (closes and window.dirty)):
-                window.on_time = True
-                self.fire(key)
-            if closes:
-                del self.open[key]
-                self.asked.discard(key)
-        if self.longer is not None:
-            self.longer.advance(to_us)
+    def _collect(self, share, old_us):
+        calls = self._calls(self.collect, self.panes, share, old_us)
+        if not calls:
+            return False
+        if self.job.random.random() < 0.2:
+            failed = self.collect.run(calls, self.job.random.randint(0, len(calls)))
+            self._write(failed, self.job.random.random())
+        self._write(self.collect.run(calls), 1)
+        return True
+
+    def _calls(self, step, queue, share, old_us):
+        """Takes elements from a queue, and timers; elements may come twice."""
+        job, random = self.job, self.job.random
+        taken = [each for each in queue if each[0] <= old_us and random.random() < share]
+        again = [each for each in taken if share < 1 and random.random() < 0.1]
+        queue[:] = [each for each in queue if each not in taken] + again
+        due = step.due(job.watermark_us, min(job.world.now_us, old_us))
+        timers = [each for each in due if random.random() < share]
+        calls = [element for _, element in taken] + timers
+        random.shuffle(calls)
+        return calls
+
+    def _write(self, outputs, share):
+        """Writes the rows of a bundle in any order."""
+        rows = [row for output in outputs for row in output if self.job.random.random() <= share]
+        assert len({row.key for row in rows}) == len(rows), "a row is twice in a bundle"
+        self.job.random.shuffle(rows)
+        self.job.world.tables[self.target.name].write_rows(rows)
+
+    # What is in flight
 
     def pending(self):
-        """Yields the windows that have something in flight to the table."""
-        yield from (key for key, window in self.open.items() if window.dirty)
-        yield from (key for _, key in self.asking)
-        yield from ((sensor_id, window.start.micros) for _, sensor_id, _, window in self.panes)
-        yield from ((sensor_id, time_us - time_us % self.length_us) for sensor_id, time_us, _ in self.coming)
+        """Yields the tier's number, the sensor and the start of windows that are about to be written."""
+        tiers = self.target.schema.tiers
+        for _, (_, data) in self.parts:
+            yield from _in_part(data)
+        for data in self.aggregate.bag("parts"):
+            yield from _in_part(data)
+        for number, start_us, window in self._windows():
+            yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
+        for pane in [*(pane for _, (_, pane) in self.panes), *self.collect.bag("panes")]:
+            for row in read_rows(pane, _PANE.size):
+                text, sensor_id, start_us = self.job.world.window_of(row.key)
+                yield next(number for number, tier in enumerate(tiers) if tier.window.text == text), sensor_id, start_us
 
-    def _add(self, key, element):
-        found = self.open.get(key)
-        if found is None:
-            found = self.open[key] = _Open([self.combine.create_accumulator() for _ in range(2)])
-        found.turn ^= self.job.random.random() < 0.5
-        found.accumulators[found.turn] = self.combine.add_input(found.accumulators[found.turn], element)
-        found.dirty = True
+    def kept(self):
+        """Yields the late windows that the job will compute again."""
+        for number, start_us, window in self._windows():
+            if window.late:
+                yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
 
-    def _window(self, key):
-        start_us = key[1]
-        return IntervalWindow(Timestamp(micros=start_us), Timestamp(micros=start_us + self.length_us))
+    def _windows(self):
+        lateness_us = self.aggregate.fn._firing.lateness_us
+        for chunk in self.aggregate.bag("windows"):
+            found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
+            for number, windows in enumerate(found.of_tier):
+                yield from ((number, start_us, window) for start_us, window in windows.items())
 
-
-@dataclass
-class _Gathered:
-    """A bundle's readings of a window, in flight."""
-
-    since_us: int
-    tag: str
-    sensor_id: str
-    time_us: int
-    readings: object
+    def is_empty(self):
+        """Returns whether no element waits anywhere."""
+        return not (self.parts or self.panes or any(self.aggregate.bag("parts")) or any(self.collect.bag("panes")))
 
 
 @dataclass
@@ -242,7 +202,7 @@ class Job:
     Attributes:
         targets: the tables that it writes.
         history: the messages that it has not acknowledged.
-        watermark_us: the watermark of its source.
+        watermark_us: the watermark.
     """
 
     def __init__(self, world, targets, settings, random):
@@ -250,33 +210,29 @@ class Job:
         self.began_us = world.now_us
         self.ahead_us = round(settings.max_future.total_seconds() * 1e6) if settings.timestamp_attribute else 0
         self.watermark_us = -FOREVER_US
-        self.history, self.gathered, self.sink = [], deque(), deque()
+        self.history, self.sink = [], []
         messages = _Messages()
         process = ProcessMessages(
-            [target.schema for target in targets],
-            max_future=settings.max_future,
-            allowed_lateness=settings.allowed_lateness,
-            ahead=settings.max_future if settings.timestamp_attribute else settings.max_future * 0,
-            deduplicate=settings.deduplicate,
-            clock=lambda: world.now_us / 1_000_000,
+            [target.schema for target in targets], max_future=settings.max_future, clock=world.clock
         )
-        with mock.patch.object(processing, "beam", SimpleNamespace(ParDo=_Step)):
+        with (
+            mock.patch.object(processing, "beam", SimpleNamespace(ParDo=_ParDo)),
+            mock.patch.object(processing, "groups_for", return_value=world.groups),
+        ):
             process = process.expand(messages)
         self.process = messages.fn
         self.rows = {output.tag: target for output, target in zip(process.rows, targets, strict=True)}
-        self.stages, self.firsts = {}, {}
+        self.stages, self.readers = {}, {}
         for target, gathered in zip(targets, process.readings, strict=True):
-            steps = []
-            aggregate(_Parts(steps), target, settings, self.began_us)
-            stages = [Stage(self, target, *each) for each in zip(target.schema.tiers, steps, strict=True)]
-            for stage, longer in pairwise(stages):
-                stage.longer = longer
-            self.stages[target.name] = stages
             if gathered is not None:
-                self.firsts.setdefault(gathered.tag, []).append(stages[0])
+                self.stages[target.name] = stage = Stage(self, target)
+                self.readers.setdefault(gathered.tag, []).append(stage)
 
-    def all_stages(self):
-        return [stage for stages in self.stages.values() for stage in stages]
+    def update(self, settings):
+        """Continues with other settings, and the same state."""
+        self.settings = settings
+        for stage in self.stages.values():
+            stage.update()
 
     # Messages
 
@@ -293,102 +249,90 @@ class Job:
         self.history += messages
         letters = []
         for tag, value in ((out.tag, out.value) for out in outputs):
-            time_us = value.timestamp.micros if isinstance(value, TimestampedValue | WindowedValue) else None
-            element = value if time_us is None else value.value
+            element = value.value if isinstance(value, TimestampedValue | WindowedValue) else value
             if tag in self.rows:
                 self.sink.append(_Written(self.world.now_us, self.rows[tag].name, element))
-            elif tag in self.firsts:
-                self.gathered.append(_Gathered(self.world.now_us, tag, element[0], time_us, element[1]))
+            elif tag in self.readers:
+                for stage in self.readers[tag]:
+                    stage.parts.append((self.world.now_us, element))
             else:
                 letters.append(element)
         return letters
 
+    def listed(self, name, rows):
+        """Takes rows of the work list."""
+        self.sink.append(_Written(self.world.now_us, name, rows))
+        self.world.listing(name, rows)
+
     # In flight
 
-    def gather(self, *, at_once=True):
-        """Delivers everything gathered to its windows, and reads these from the table if ``at_once``."""
-        while self.gathered:
-            each = self.gathered.popleft()
-            for stage in self.firsts[each.tag]:
-                readings = each.readings
-                if self.random.random() < 0.3:
-                    readings = WindowReadings.from_bytes(readings.to_bytes())
-                stage.take(each.sensor_id, each.time_us, readings, at_once=at_once)
+    def flow(self, share=0.6):
+        """Advances some of what is in flight, in any order."""
+        steps = [stage.advance for stage in self.stages.values()]
+        self.random.shuffle(steps)
+        for step in steps:
+            step(share)
 
-    def write_sink(self):
-        """Writes the rows in the sinks of raw rows and the work list."""
-        while self.sink:
-            written = self.sink.popleft()
+    def write_sink(self, old_us=FOREVER_US):
+        """Writes the rows of raw rows and the work list that have waited since before that time."""
+        old = [written for written in self.sink if written.since_us <= old_us]
+        self.sink = [written for written in self.sink if written.since_us > old_us]
+        for written in old:
             self.world.tables[written.name].write_rows(written.rows)
 
-    def write(self):
-        """Writes everything."""
-        self.write_sink()
-        for stage in self.all_stages():
-            stage.write()
-
-    def settle(self, by_us=None):
-        """Completes everything in flight since before that time; by default everything."""
-        old = FOREVER_US if by_us is None else by_us
-        if any(each.since_us <= old for each in self.gathered):
-            self.gather()
-        for stage in self.all_stages():
-            if any(since_us <= old for since_us, _ in stage.asking):
-                stage.answer()
-            stage.receive()
-            if any(pane[0] <= old for pane in stage.panes):
-                stage.write()
-        if any(each.since_us <= old for each in self.sink):
-            self.write_sink()
+    def settle(self, old_us=FOREVER_US):
+        """Completes everything in flight since before that time; by default everything that is due."""
+        self.write_sink(old_us)
+        for stage in self.stages.values():
+            stage.aggregate_all(old_us)
+            stage.collect_all(old_us)
+        self.write_sink(old_us)
 
     def pass_time(self):
         """Completes what has been in flight for too long after the clock has moved."""
         self.settle(self.world.now_us - _MOST_DELAY_US)
 
     def advance(self, to_us):
-        """Advances the watermark of the source. Events in time hold it back, late ones do not."""
-        late = [each for each in self.gathered if each.time_us < self.watermark_us and self.random.random() < 0.5]
-        self.gathered = deque(each for each in self.gathered if each not in late)
-        self.gather()
-        self.gathered.extend(late)
+        """Advances the watermark. Some timers fire."""
         self.watermark_us = max(self.watermark_us, min(to_us, self.world.now_us + self.ahead_us))
-        for stages in self.stages.values():
-            if stages:
-                stages[0].advance(self.watermark_us)
+        self.flow()
 
     def catch_up(self):
-        """Advances the watermark to the clock, fires late panes, and completes all writes."""
+        """Advances the watermark to the clock, and completes all writes that are due."""
         self.settle()
         self.advance(self.world.now_us)
-        for _ in range(2):
-            for stage in self.all_stages():
-                stage.fire_dirty()
-            self.settle()
-        self.write()
+        self.settle()
 
     def drain(self):
         """Fires every window and writes everything."""
         self.settle()
-        for stages in self.stages.values():
-            if stages:
-                stages[0].advance(FOREVER_US)
+        self.watermark_us = END_US
         self.settle()
-        self.write()
+        assert all(stage.is_empty() for stage in self.stages.values()), "elements are left in a drained job"
 
     def busy(self):
         """Returns whether a crash would lose something in flight."""
-        return bool(self.gathered or self.sink) or any(any(stage.pending()) for stage in self.all_stages())
+        return bool(self.sink) or any(any(stage.pending()) for stage in self.stages.values())
 
     def pending(self, name):
         """Returns the windows of a table with something in flight, by the tier's number, sensor and start."""
-        found = set()
-        stages = self.stages.get(name, [])
-        for number, stage in enumerate(stages):
-            found |= {(number, *key) for key in stage.pending()}
-        for each in self.gathered:
-            if stages and stages[0] in self.firsts[each.tag]:
-                found.add((0, each.sensor_id, each.time_us - each.time_us % stages[0].length_us))
+        return self._with_longer(name, Stage.pending)
+
+    def kept(self, name):
+        """Returns the late windows of a table that the job will compute again."""
+        return self._with_longer(name, Stage.kept)
+
+    def _with_longer(self, name, of_stage):
+        stage = self.stages.get(name)
+        if stage is None:
+            return set()
+        found = set(of_stage(stage))
         for number, sensor_id, start_us in list(found):
-            for longer, stage in enumerate(stages[number + 1 :], number + 1):
-                found.add((longer, sensor_id, start_us - start_us % stage.length_us))
+            for longer, tier in enumerate(stage.target.schema.tiers[number + 1 :], number + 1):
+                found.add((longer, sensor_id, start_us - start_us % tier.window.length_us))
         return found
+
+
+def _in_part(data):
+    start_us = start_of_part(data)
+    return ((0, readings.sensor_id, start_us) for readings in read_part(data))

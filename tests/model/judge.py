@@ -7,10 +7,13 @@ The contract's exceptions:
   they are repaired;
 - rows that count too much, by a job that does not deduplicate;
 - missing rows of windows that are older than their tier;
-- windows whose aggregate rows may be collected.
+- windows whose aggregate rows may be collected;
+- windows that were backfilled while a job had them late: the job is going to compute them again.
 
 No row ever counts less than before, unless it counted something twice, was recomputed from all of its raw rows, or
-belongs to a window that was backfilled while a job had it open; such a window is listed.
+belongs to a window that was backfilled while a job wrote it too; such a window is listed, or the job computes it again.
+
+A job lists a window only if its raw rows can't serve.
 """
 
 from datetime import UTC, datetime
@@ -34,7 +37,7 @@ class Judge:
         repeats: what a job without deduplication counted twice, by table, sensor and time.
         abandoned: windows whose last pane was lost with a job without redelivery, or whose backfill was
             interrupted.
-        beside: windows that were backfilled while a job had them open: its next pane lacks these events.
+        beside: windows that were backfilled while a job ran: a pane may lack these events.
         grown: windows that existed before their tier.
     """
 
@@ -47,12 +50,19 @@ class Judge:
         table, found = self.tables[name], {}
         for key in table.keys(b"agg#"):
             values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
-            found[_window(key)] = values
+            found[self.window_of(key)] = values
         return found
+
+    @staticmethod
+    def window_of(key):
+        """Returns length, sensor and start from the key of an aggregate row or work list row."""
+        _, label, sensor_id, start = key.decode().split("#")
+        text, time_format = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
+        return text, sensor_id, round(datetime.strptime(start, time_format).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
     def listed(self, name):
         """Returns the windows of the work list, by sensor and start."""
-        return {_window(key)[1:] for key in self.tables[name].keys(b"repair#")}
+        return {self.window_of(key)[1:] for key in self.tables[name].keys(b"repair#")}
 
     def check(self):
         """Checks every table against its truth."""
@@ -91,7 +101,7 @@ class Judge:
 
     def _check_aggregates(self, name):
         rows, listed = self.rows(name), self._listed_soon(name)
-        pending = self._pending(name)
+        pending, kept = self._pending(name), self.job.kept(name) if self.job is not None else set()
         for number, tier in enumerate(self.schemas[name].tiers):
             text, length_us = tier.window.text, tier.window.length_us
             truth = self.truths[name].windows(length_us)
@@ -104,6 +114,7 @@ class Judge:
                     continue
                 known = (
                     (number, sensor_id, start_us) in pending
+                    or (mark in self.beside and (number, sensor_id, start_us) in kept)
                     or self._may_be_gone(mark, tier)
                     or any(each == sensor_id and start_us <= at_us < start_us + length_us for each, at_us in listed)
                     or self._excused(mark, row, counted)
@@ -211,13 +222,6 @@ class Judge:
 def start_of(time_us, text):
     """Returns the start of the window of that length."""
     return time_us - time_us % LENGTHS[text]
-
-
-def _window(key):
-    """Returns length, sensor and start from the key of an aggregate row or work list row."""
-    _, label, sensor_id, start = key.decode().split("#")
-    text, time_format = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-    return text, sensor_id, round(datetime.strptime(start, time_format).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def _shown(mark):

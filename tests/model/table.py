@@ -4,15 +4,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 
-from google.cloud.bigtable_v2.types import MutateRowsRequest
-
-from pipeline.core.mutation_bytes import entry_of
-from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.policies import Intersection, MaxAge, MaxVersions, Union
 from tests.core.schema.memory import Memory
+from tests.rows import decoded
 
-_Entry = MutateRowsRequest.Entry.pb()
-_TAG = b"\x12"  # of an entry within a request
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -104,23 +100,6 @@ class Table(Memory):
     def _drop_empty(self, key):
         if not self._cells.get(key, True):
             del self._cells[key]
-
-
-def decoded(row):
-    """Decodes a row with the server's own class."""
-    data = entry_of(row.key, [row.mutations])
-    entry = _Entry.FromString(data)
-    cells = [
-        Cell(
-            each.set_cell.family_name,
-            each.set_cell.column_qualifier,
-            each.set_cell.timestamp_micros,
-            each.set_cell.value,
-        )
-        for each in entry.mutations
-    ]
-    assert len(cells) == row.cells
-    return Row(entry.row_key, cells)
 
 
 def _is_collectible(policy, cell, newer, now_us):

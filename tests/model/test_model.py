@@ -16,7 +16,8 @@ _OFFSETS = [0, 1, 700, 1000, 5 * MINUTE, 16 * MINUTE, 31 * MINUTE + 250, 59 * MI
 _AGES = [0, 0, 0, HOUR, 2 * HOUR, 5 * HOUR, 20 * HOUR, 26 * HOUR, 2 * DAY, 3 * DAY, 6 * DAY, -HOUR, -2 * HOUR]
 _STEPS = [MINUTE, 7 * MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 13 * HOUR, DAY, 2 * DAY, 4 * DAY]
 _FAULTS = ["UNPARSEABLE", "MISSING_SENSOR_ID", "NO_READINGS", "NON_FINITE_VALUE"]
-_LATENESSES = [timedelta(minutes=30), timedelta(hours=2), timedelta(days=1), timedelta(days=4)]
+_LATENESSES = [timedelta(minutes=10), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1)]
+_EARLY_FIRINGS = [timedelta(0), timedelta(minutes=5), timedelta(minutes=5)]
 _LATE_FIRINGS = [timedelta(0), timedelta(minutes=1), timedelta(hours=3)]
 
 metrics = st.sampled_from([("t",), ("t", "h"), ("h", "u"), ("t", "h", "u"), ("u",)])
@@ -31,6 +32,8 @@ drawn = st.builds(
     st.sampled_from([""] * 20 + _FAULTS),
 )
 batches = st.lists(drawn, min_size=1, max_size=4)
+firings = st.tuples(st.sampled_from(_EARLY_FIRINGS), st.sampled_from(_LATE_FIRINGS))
+flows = st.sampled_from(["", "aggregate", "some", "settle"])
 
 
 class Tables(RuleBasedStateMachine):
@@ -49,21 +52,21 @@ class Tables(RuleBasedStateMachine):
     # Messages
 
     @precondition(lambda self: self.world.job)
-    @rule(batch=batches, fails_first=st.booleans(), flow=st.integers(0, 3))
+    @rule(batch=batches, fails_first=st.booleans(), flow=flows)
     def publish(self, batch, fails_first, flow):
-        """Publishes new events, in one message or several, which advance through the job ``flow`` steps."""
+        """Publishes new events, in one message or several, which flow through the job so far."""
         events = self._events(batch)
         messages = [message(*events)] if fails_first else [message(event) for event in events]
         self._publish(messages, flow, fails_first=fails_first)
 
     @precondition(lambda self: self.world.job and self.published)
-    @rule(which=st.integers(0, 1000), flow=st.integers(0, 3))
+    @rule(which=st.integers(0, 1000), flow=flows)
     def redeliver(self, which, flow):
         """Redelivers a message unchanged."""
         self._publish([self.published[which % len(self.published)]], flow)
 
     @precondition(lambda self: self.world.job and self.published)
-    @rule(which=st.integers(0, 1000), more=metrics, flow=st.integers(0, 3))
+    @rule(which=st.integers(0, 1000), more=metrics, flow=flows)
     def publish_part(self, which, more, flow):
         """Publishes another part of an earlier event."""
         event = self.published[which % len(self.published)].events[0]
@@ -71,38 +74,19 @@ class Tables(RuleBasedStateMachine):
             self._publish([message(_with(event, more))], flow)
 
     @precondition(lambda self: self.world.job)
-    @rule(what=st.sampled_from(["gather", "gather later", "answer", "fire", "write some", "write", "settle"]))
+    @rule(what=st.sampled_from(["aggregate", "collect", "write", "some", "some", "settle"]))
     def advance_job(self, what):
         """Advances one step of the job."""
-        job = self.world.job
-        match what:
-            case "gather":
-                job.gather()
-            case "gather later":
-                job.gather(at_once=False)
-            case "answer":
-                for stage in job.all_stages():
-                    stage.receive()
-                    stage.answer()
-            case "fire":
-                for stage in job.all_stages():
-                    stage.fire_dirty()
-            case "write some":
-                for stage in job.all_stages():
-                    stage.write(1)
-            case "write":
-                job.write()
-            case "settle":
-                job.settle()
+        self._flow(what)
         self._done()
 
     # Time
 
-    @rule(by=st.sampled_from(_STEPS), lag=st.sampled_from([0, 0, MINUTE, HOUR, DAY]))
+    @rule(by=st.sampled_from(_STEPS), lag=st.sampled_from([0, 0, MINUTE, HOUR, DAY, 4 * DAY, None]))
     def wait(self, by, lag):
-        """Advances the clock, and the watermark behind it."""
+        """Advances the clock, and the watermark behind it, unless that is stale."""
         self.world.pass_time(by)
-        if self.world.job:
+        if self.world.job and lag is not None:
             self.world.job.advance(self.world.now_us + HOUR - lag)
         self._done()
 
@@ -119,19 +103,26 @@ class Tables(RuleBasedStateMachine):
         deduplicate=st.sampled_from([True, True, True, False]),
         checks_on=st.sampled_from([True, True, True, False]),
         lateness=st.sampled_from(_LATENESSES),
-        late_firing=st.sampled_from(_LATE_FIRINGS),
+        firings=firings,
         attribute=st.booleans(),
     )
-    def launch(self, which, deduplicate, checks_on, lateness, late_firing, attribute):
+    def launch(self, which, deduplicate, checks_on, lateness, firings, attribute):
         names = list(dict.fromkeys(map(self._name, which)))
         self.world.launch(
             names,
             checks_on=checks_on,
             deduplicate=deduplicate,
             allowed_lateness=lateness,
-            late_firing=late_firing,
+            early_firing=firings[0],
+            late_firing=firings[1],
             timestamp_attribute="event_time" if attribute else None,
         )
+        self._done()
+
+    @precondition(lambda self: self.world.job)
+    @rule(lateness=st.sampled_from(_LATENESSES), firings=firings)
+    def update(self, lateness, firings):
+        self.world.update(allowed_lateness=lateness, early_firing=firings[0], late_firing=firings[1])
         self._done()
 
     @precondition(lambda self: self.world.job)
@@ -152,31 +143,42 @@ class Tables(RuleBasedStateMachine):
         which=st.integers(0, 1),
         batch=batches,
         old=st.integers(0, 1000),
-        how=st.sampled_from(["", "", "broken off", "two"]),
+        how=st.sampled_from(["", "", "broken off", "two", "beside", "beside"]),
+        flow=flows,
     )
-    def backfill(self, which, batch, old, how):
-        """Backfills new events and an earlier one; interrupted, or two at once."""
+    def backfill(self, which, batch, old, how, flow):
+        """Backfills new events and an earlier one; interrupted, two at once, or while a job gets events beside them."""
         name, events = self._name(which), [each for each in self._events(batch) if not each.fault]
         if self.published:
             events += [each for each in self.published[old % len(self.published)].events if not each.fault]
-        meanwhile = None
+        before = meanwhile = None
+        others = [_shifted(each, 1000) for each in events[:2]]
         if how == "two":
-            others = [_with(each, ("t", "u")) for each in events[:2]]
-            others += [_shifted(each, 1000) for each in events[-1:]]
+            others += [_with(each, ("t", "u")) for each in events[:2]]
             meanwhile = lambda: self.world.backfill(name, others)  # noqa: E731
+        elif how == "beside" and self.world.job:
+            before = lambda: self._publish([message(each) for each in others], flow)  # noqa: E731
+            meanwhile = lambda: self._flow("some")  # noqa: E731
         if events:
-            self.world.backfill(name, events, broken_off=how == "broken off", meanwhile=meanwhile)
+            self.world.backfill(name, events, broken_off=how == "broken off", before=before, meanwhile=meanwhile)
         self.published += [message(each) for each in events]
         self._done()
 
-    @rule(which=st.integers(0, 1), listed=st.booleans(), dry_run=st.booleans(), batch=batches, beside=st.booleans())
-    def repair(self, which, listed, dry_run, batch, beside):
+    @rule(
+        which=st.integers(0, 1),
+        listed=st.booleans(),
+        dry_run=st.booleans(),
+        batch=batches,
+        beside=st.sampled_from(["", "before", "meanwhile"]),
+        flow=flows,
+    )
+    def repair(self, which, listed, dry_run, batch, beside, flow):
         """Repairs by the work list or by time; messages may arrive in between."""
-        meanwhile = None
+        hooks = {}
         if beside and self.world.job and not dry_run:
             messages = [message(event) for event in self._events(batch)]
-            meanwhile = lambda: self._publish(messages, 3)  # noqa: E731
-        self.world.repair(self._name(which), listed=listed, dry_run=dry_run, meanwhile=meanwhile)
+            hooks[beside] = lambda: self._publish(messages, flow)
+        self.world.repair(self._name(which), listed=listed, dry_run=dry_run, **hooks)
         self._done()
 
     @precondition(lambda self: not self.world.job)
@@ -230,16 +232,24 @@ class Tables(RuleBasedStateMachine):
     def _publish(self, messages, flow, *, fails_first=False):
         self.published += messages
         self.world.publish(messages, fails_first=fails_first)
-        job = self.world.job
-        if flow > 0:
-            job.gather()
-        if flow > 1:
-            for stage in job.all_stages():
-                stage.fire_dirty()
-                stage.receive()
-        if flow > 2:
-            job.settle()
+        self._flow(flow)
         self._done()
+
+    def _flow(self, what):
+        job = self.world.job
+        match what:
+            case "aggregate":
+                for stage in job.stages.values():
+                    stage.aggregate_all()
+            case "collect":
+                for stage in job.stages.values():
+                    stage.collect_all()
+            case "write":
+                job.write_sink()
+            case "some":
+                job.flow()
+            case "settle":
+                job.settle()
 
     def _done(self):
         Tables.steps += 1
@@ -281,12 +291,12 @@ def test_an_event_at_the_limit_of_the_future():
     state = Tables()
     state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
     job = {"which": (0,), "deduplicate": True, "checks_on": True, "attribute": False}
-    state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
-    state.publish(batch=[("a", (-HOUR, 0), ("t",), "", "", "")], fails_first=False, flow=0)
+    state.launch(lateness=timedelta(hours=2), firings=(timedelta(0), timedelta(0)), **job)
+    state.publish(batch=[("a", (-HOUR, 0), ("t",), "", "", "")], fails_first=False, flow="")
     state.drain()
     state.add_tier(policy="never", text="15m", which=0)  # none of its rows has the first reading
-    state.launch(lateness=timedelta(hours=2), late_firing=timedelta(0), **job)
-    state.publish_part(which=0, more=("h", "u"), flow=3)
+    state.launch(lateness=timedelta(hours=2), firings=(timedelta(0), timedelta(0)), **job)
+    state.publish_part(which=0, more=("h", "u"), flow="settle")
     state.teardown()
 
 
@@ -298,11 +308,11 @@ def test_a_shorter_tier_started_without_deduplication():
     state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
     job = {"which": (0,), "deduplicate": False, "checks_on": True, "attribute": False}
     for offset in (1, 0):
-        state.backfill(batch=[("a", (0, offset), ("t",), "", "", "")], how="", old=0, which=0)
-        state.launch(lateness=timedelta(minutes=30), late_firing=timedelta(0), **job)
+        state.backfill(batch=[("a", (0, offset), ("t",), "", "", "")], how="", flow="", old=0, which=0)
+        state.launch(lateness=timedelta(minutes=30), firings=(timedelta(0), timedelta(0)), **job)
         state.drain()
     state.add_tier(policy="never", text="15m", which=0)
-    state.launch(lateness=timedelta(minutes=30), late_firing=timedelta(0), **job)
-    state.redeliver(flow=0, which=0)
+    state.launch(lateness=timedelta(minutes=30), firings=(timedelta(0), timedelta(0)), **job)
+    state.redeliver(flow="", which=0)
     state.drain()
     state.teardown()

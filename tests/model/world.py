@@ -19,6 +19,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.backfill import transforms as backfilling
+from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
 from pipeline.cloud import retention_notes, tables
 from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
@@ -36,9 +37,7 @@ from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
-from pipeline.transforms import restore as restoring
 from pipeline.transforms import tables as reading
-from pipeline.transforms.aggregate import PreAggregateReadings
 from tests.model.job import Job, Message
 from tests.model.judge import Judge, start_of
 from tests.model.reference import DAY, LENGTHS, Truth
@@ -63,6 +62,8 @@ class World(Judge):
         job: the running job, if any.
         backlog: messages to redeliver.
         unseen: tables whose policies were changed outside the project and not noticed yet.
+        repeating: tables that a job without deduplication has written.
+        groups: the number of groups of sensors.
     """
 
     def __init__(self, specs, seed=0):
@@ -81,7 +82,12 @@ class World(Judge):
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.job, self.backlog, self.unseen = None, [], set()
+        self.repeating = set()
+        self.groups = self.random.choice([1, 256])
         self.look()
+
+    def clock(self):
+        return self.now_us / 1e6
 
     # Simulated servers
 
@@ -99,7 +105,7 @@ class World(Judge):
         patches = [
             *((module, "RowReader", rows) for module in (reading, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
-            *((module, "now_us", lambda: self.now_us) for module in (restoring, backfilling)),
+            *((module, "now_us", lambda: self.now_us) for module in (backfilling,)),
             *((module, "time", clock) for module in (retention_notes, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
@@ -131,10 +137,6 @@ class World(Judge):
         self.now_us += by_us
         if self.job is not None:
             self.job.pass_time()
-            for stage in self.job.all_stages():  # late panes have fired by then
-                for key, window in list(stage.open.items()):
-                    if window.dirty and key[1] + stage.length_us <= stage.watermark_us:
-                        stage.fire(key)
         self.look()
 
     def collect(self, name):
@@ -155,10 +157,35 @@ class World(Judge):
             self.unseen.difference_update(names)
         else:
             targets = [Target(name, self.schemas[name], Retention.unknown(self.schemas[name])) for name in names]
+        if not settings.deduplicate:
+            self.repeating.update(names)
         self.job = Job(self, targets, settings, self.random)
         again, self.backlog = self.backlog, []
         if again:
             self.publish(again)
+
+    def update(self, **changes):
+        """Updates the job in place: it keeps its state."""
+        job = self.job
+        settings = replace(job.settings, **changes)
+        if settings.launch_checks:
+            checks.record_launch(settings, job.targets)
+        job.update(settings)
+        self.look()
+
+    def listing(self, name, rows):
+        """Asserts that a job lists only windows whose raw rows can't serve, as it formats these rows."""
+        schema, retention = self.schemas[name], self.retention_of_job(name)
+        if name in self.repeating or not schema.finds_sensors or not retention.known:
+            return
+        from_us = retention.readings_from_us(self.now_us)
+        for row in rows:
+            _, sensor_id, start_us = self.window_of(row.key)
+            expected = start_of(start_us, schema.tiers[-1].window.text) < from_us
+            assert expected, f"{name.table}: the window of {sensor_id} at {start_us} is listed, but has its raw rows"
+
+    def retention_of_job(self, name):
+        return next(target.effective_retention for target in self.job.targets if target.name == name)
 
     def publish(self, messages, *, fails_first=False):
         """Delivers messages to the job in one bundle, and checks the dead letters."""
@@ -192,9 +219,9 @@ class World(Judge):
                 written.rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
         job.write_sink()
         if not redelivered:
-            for name, stages in job.stages.items():
+            for name in job.stages:
                 for number, sensor_id, start_us in job.pending(name):
-                    self.abandoned.add((name, stages[number].tier.window.text, sensor_id, start_us))
+                    self.abandoned.add((name, self.schemas[name].tiers[number].window.text, sensor_id, start_us))
         self.look()
         self.beside.clear()
 
@@ -206,11 +233,21 @@ class World(Judge):
 
     # Backfill
 
-    def backfill(self, name, events, *, broken_off=False, meanwhile=None):
-        """Writes events as if from files, without those that the table refuses. It may be interrupted half-way."""
+    def backfill(self, name, events, *, broken_off=False, before=None, meanwhile=None):
+        """Writes events as if from files, without those that the table refuses. It may be interrupted half-way.
+
+        Args:
+            name: of the table.
+            events: published ones.
+            broken_off: whether it is interrupted.
+            before: called before the raw rows are written.
+            meanwhile: called before aggregate rows are written.
+        """
         table, schema = self.tables[name], self.schemas[name]
         if self.job is not None:
             self.job.catch_up()
+            if before is not None:
+                before()
         taken = [event for event in events if not event.refused(self.now_us, [self.specs[name].kind])]
         if not taken:
             return
@@ -243,7 +280,7 @@ class World(Judge):
         gather._pre_aggregator.start()
         gather._pre_aggregator.add(events)
         held = {}
-        combine = backfilling._KeepFn(deduplicate=True)
+        combine = MergeReadingsFn()
         for each in gather._pre_aggregator.take():
             key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
             held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
@@ -277,8 +314,16 @@ class World(Judge):
 
     # Repair
 
-    def repair(self, name, *, listed, dry_run=False, meanwhile=None):
-        """Repairs the work list, or everything; returns how many windows were wrong."""
+    def repair(self, name, *, listed, dry_run=False, before=None, meanwhile=None):
+        """Repairs the work list, or everything; returns how many windows were wrong.
+
+        Args:
+            name: of the table.
+            listed: whether to repair the work list.
+            dry_run: whether to change nothing.
+            before: called first.
+            meanwhile: called after the table has been read.
+        """
         if not self.schemas[name].tiers:
             return 0
         job = self.job
@@ -286,8 +331,10 @@ class World(Judge):
         if job is not None:
             job.catch_up()
             lateness, late_firing = job.settings.allowed_lateness, job.settings.late_firing
+            if before is not None:
+                before()
         self.look()
-        before = self.tables[name].snapshot()
+        unchanged = self.tables[name].snapshot()
         request = repair.Request(
             name, DeclaredSchema(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
             end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
@@ -298,7 +345,7 @@ class World(Judge):
             self.unseen.discard(name)
         wrong = sum(outcome.wrong for outcome in repair.carry_out(request, planned, _OPTIONS))
         if dry_run:
-            assert self.tables[name].snapshot() == before, "a dry run has changed the table"
+            assert self.tables[name].snapshot() == unchanged, "a dry run has changed the table"
         self.look(repaired=name)
         return wrong
 
@@ -306,7 +353,7 @@ class World(Judge):
         parts = list(repair._parts(planned, spans))
         extents = tuple(planned.extents)
         raw = repairing._ReadRawFn(request.table, tuple(spans), planned.schema)
-        stored = repairing._ReadAggregatesFn(request.table, tuple(spans), extents[-1].tier)
+        stored = repairing._ReadAggregatesFn(request.table, tuple(spans), extents)
         merge, compare = repairing._MergeFn(), repairing._CompareFn(extents)
         raw.setup()
         stored.setup()
