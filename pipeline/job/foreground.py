@@ -12,7 +12,6 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.errors import ServerProblem
-from pipeline.core.durations import format_duration
 from pipeline.core.text import plain
 from pipeline.job.checks import check_launch
 from pipeline.job.settings import Settings, Target
@@ -46,10 +45,10 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
                 threading.Thread(target=_report_stall, args=stall, daemon=True).start()
             elif sys.stderr.isatty() and (line := status.next()):
                 _say(line)
-        drained = False
+        drained = flushed = False
         if watch.failure is None:
             _say("stopping: writing all acknowledged messages; a second signal stops at once")
-            drained = _drain(gate, watch)
+            drained, flushed = _drain(gate, watch)
         if watch.failure is not None:
             _say(f"the job failed: {_cause(watch.failure)}")
             if problem := _problem(targets, settings):
@@ -60,10 +59,12 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
             _exit_at_once(1)
         result.cancel()
     _print_metrics(result)
-    _say(
-        "stopped; aggregates of the last firing interval may be behind "
-        f"(early {format_duration(settings.early_firing)}, late {format_duration(settings.late_firing)})"
-    )
+    if flushed and settings.early_firing:
+        _say("stopped; everything is written")
+    elif flushed:
+        _say("stopped; windows that have not ended have no aggregates yet, as --early_firing is 0")
+    else:
+        _say("stopped; aggregates of the last firing interval may be behind")
     return 0
 
 
@@ -115,13 +116,16 @@ class _Watch:
             self._wake.set()
 
 
-def _drain(gate: PullGate, watch: _Watch) -> bool:
+def _drain(gate: PullGate, watch: _Watch) -> tuple[bool, bool]:
+    """Returns whether all acknowledged messages were processed, and whether all panes that waited were written."""
     gate.close()
     deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+    drained = False
     while watch.failure is None and time.monotonic() < deadline:
-        if gate.wait_drained(0.1):
-            return True
-    return False
+        drained = drained or gate.wait_drained(0.1)
+        if drained and gate.wait_flushed(0.1):
+            return True, True
+    return drained, False
 
 
 def _print_metrics(result: PipelineResult) -> None:

@@ -6,6 +6,8 @@ up to 30 seconds and fires no pane in that time. So a gate replaces its Pub/Sub 
 
 - The runner pulls only after it has processed all earlier bundles. The first pull after the gate is closed therefore
   means that every acknowledged message has been written.
+- Panes wait for the clock, and a stop would lose them. So once everything acknowledged is processed, the runner's clock
+  is set forward, by more than any pane waits.
 - A pull returns the waiting messages at once. If there are none, the gate waits a moment, not the server: cancelling a
   pull that waits at the server would leave its messages leased until their deadline.
 - The gate pulls more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
@@ -20,7 +22,9 @@ Relies on, in ``apache-beam``:
 - ``_PubSubReadEvaluator`` in apache_beam/runners/direct/transform_evaluator.py: ``_read_from_pubsub`` gets a client
   from ``_get_subscriber_client`` and calls its ``pull`` and then, at once, its ``acknowledge``. Nothing else uses it.
 - ``_ExecutorServiceParallelExecutor._MonitorTask._add_work_if_necessary`` in apache_beam/runners/direct/executor.py
-  adds work from a source only when nothing else is executing.
+  adds work from a source only when nothing else is executing, and no timer has fired.
+- ``BundleBasedDirectRunner.run_pipeline`` in apache_beam/runners/direct/direct_runner.py makes its clock with
+  ``RealClock()``, an attribute of that module. Timers fire by it.
 - ``TransformExecutor.call``, in the same file, processes a bundle with the sampler of the worker's thread. The runner
   tries it four times for each bundle.
 """
@@ -31,7 +35,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apache_beam.runners.direct import executor, transform_evaluator
+from apache_beam.runners.direct import direct_runner, executor, transform_evaluator
+from apache_beam.runners.direct.clock import RealClock
 from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
 from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
@@ -49,6 +54,9 @@ _ENOUGH_S = 0.5
 _IDLE_S = 0.1
 # The pause after a transient error. The runner must not see the error: it would fail after four attempts.
 _AWAY_S = 1.0
+_AHEAD_S = 10 * 365 * 86400.0  # longer than any interval between panes
+# Pulls after the clock is set forward: the panes of windows fire, and then the rows that were collected of them.
+_PULLS_TO_FLUSH = 5
 # One attempt for each call: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
 
@@ -64,6 +72,8 @@ class PullGate:
             self._client = subscriber_client()
         self._closed = threading.Event()
         self._drained = threading.Event()
+        self._flushed = threading.Event()
+        self._pulls_to_flush = _PULLS_TO_FLUSH
         self._last_pull = time.monotonic()
         self._unacknowledged: PullResponse | None = None
 
@@ -80,9 +90,21 @@ class PullGate:
         """Waits until everything acknowledged was processed; returns False at the timeout. Call :meth:`close` first."""
         return self._drained.wait(timeout_s)
 
+    def wait_flushed(self, timeout_s: float) -> bool:
+        """Waits until every pane that waited for the clock was written; returns False at the timeout."""
+        return self._flushed.wait(timeout_s)
+
+    def time(self) -> float:
+        """Returns the time by the runner's clock, in seconds since the epoch."""
+        return time.time() + (_AHEAD_S if self._drained.is_set() else 0.0)
+
     def pull(self, **request: Any) -> PullResponse:
         """Returns the waiting messages of the subscription; none once the gate is closed."""
         if self._closed.is_set():
+            if self._drained.is_set():
+                self._pulls_to_flush -= 1
+                if not self._pulls_to_flush:
+                    self._flushed.set()
             self._drained.set()
             response = PullResponse()
         else:
@@ -139,6 +161,11 @@ class PullGate:
 def patched_direct_runner() -> Iterator[PullGate]:
     """Makes every DirectRunner pull through the yielded gate and count every bundle, within the block."""
     gate = PullGate()
+
+    class GateClock(RealClock):
+        def time(self) -> float:
+            return gate.time()
+
     call = executor.TransformExecutor.call
 
     def call_with_own_sampler(bundle: executor.TransformExecutor, _: StateSampler) -> None:
@@ -148,6 +175,7 @@ def patched_direct_runner() -> Iterator[PullGate]:
 
     with (
         replaced(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", staticmethod(lambda _: gate)),
+        replaced(direct_runner, "RealClock", GateClock),
         replaced(executor.TransformExecutor, "call", call_with_own_sampler),
         specs_by_class(),
     ):

@@ -241,7 +241,21 @@ def test_a_stop_in_full_flow_loses_nothing(resources, log, signum):
     eventually(everything)
     assert job.counters()["raw_rows"] == len(written)
     assert "stopping" in job.log
-    assert "aggregates of the last firing interval may be behind (early 1s, late 1s)" in job.log
+    assert "stopped; everything is written" in job.log
+
+
+def test_a_stop_writes_the_panes_that_wait(resources, log):
+    """A stop does not lose the panes of the last firing interval, early or late."""
+    old_us = now_us() - 72 * HOUR_US
+    events = [sensor_event("abc"[n % 3], old_us + n, {"t": 1.0}, {}) for n in range(6)]
+    with running_job(resources.flags(early_firing="1h", late_firing="1h"), log) as job:
+        resources.publish([message_of(events[:3])])
+        eventually(lambda: sum(key.startswith("agg#") for key in resources.rows()) == 3)  # at the watermark
+        resources.publish([message_of([*events[3:], some_event(0)])])  # late; and early, in a window that is open
+        eventually(lambda: len(resources.raw_keys()) == 7)
+        assert job.stop() == 0
+    counts = [row["stats:reading_count"] for key, row in resources.rows().items() if key.startswith("agg#")]
+    assert sorted(counts) == ["1", "2", "2", "2"]
 
 
 def test_a_family_deleted_under_the_job(resources, log):
