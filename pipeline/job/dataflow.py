@@ -97,7 +97,7 @@ def prepare(options: PipelineOptions) -> None:
         )
     # Beam would pickle the main session and stage it. The image has everything, and workers should unpickle no more.
     options.view_as(SetupOptions).save_main_session = False
-    cloud.enable_hot_key_logging = True  # names the sensor that is busier than a worker can handle
+    cloud.enable_hot_key_logging = True  # names the group of sensors that is busier than a worker can handle
 
 
 def check_cloud(options: PipelineOptions) -> None:

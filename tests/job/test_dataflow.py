@@ -138,7 +138,7 @@ class TestSubmission:
         assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
 
     def test_hot_keys_are_logged(self, submitted):
-        """Dataflow logs the sensor of a hot key without being asked to."""
+        """Dataflow logs a hot key without being asked to."""
         job, _, _ = submitted
         assert job["environment"]["debugOptions"] == {"enableHotKeyLogging": True}
 
