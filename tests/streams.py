@@ -25,6 +25,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.transforms.bulk import BulkWriteRows
 from tests.rows import decoded
 
 NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())
@@ -128,6 +129,7 @@ class Script:
         late: Sequence[str] | None = None,
         began: float | None = None,
         retention: Retention | None = None,
+        written: bool = False,
         **changes: str,
     ) -> None:
         """Runs the real graph and checks its outputs.
@@ -140,6 +142,7 @@ class Script:
             late: keys of the work list rows.
             retention: the tables' retention; by default as in their schemas.
             began: start of the job in seconds after noon; by default before everything.
+            written: whether to write raw rows and aggregate rows to the tables, which have to exist.
             changes: flags that differ from :func:`flags`.
         """
         _FOUND.clear()
@@ -163,6 +166,10 @@ class Script:
                 if rows.aggregates is not None:
                     _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
                     _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
+                if written:
+                    name = target.name
+                    for label, of_kind in (("Raw", rows.raw), ("Aggregates", rows.aggregates)):
+                        _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name.project, name.instance, name.table)
             _ = outputs.dead_letters | beam.Map(_keep_reason)
         found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
         for kind, of_kind in expected.items():

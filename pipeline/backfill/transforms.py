@@ -297,7 +297,7 @@ class _CompleteFn(_WritingFn):
     def _compute(self, pending: _Pending) -> _Completed | None:
         sensor_id, window, gathered, written = pending
         whole = self._completion.completed(
-            self._tier, sensor_id, window.start.micros, now_us(), gathered, written=written
+            self._tier, sensor_id, window.start.micros, now_us(), gathered, written=gathered if written else None
         )
         return None if whole is None else _Completed(whole.pane().stats, whole)
 

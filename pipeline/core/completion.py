@@ -84,6 +84,10 @@ class Completion:
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
 
+    def keeps_readings(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the raw rows from that time on certainly include every one ever written."""
+        return self._retention.readings_from_us(now_us) <= start_us
+
     def stored(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> StoredWindow:
         """Reads the raw rows and the aggregate row of a window of the shortest tier.
 
@@ -95,7 +99,7 @@ class Completion:
         if not self._can_read_readings:
             return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
         found = self._readings(sensor_id, start_us, end_us, tier.window)
-        complete, repeats = self._complete(start_us, now_us), self._retention.may_repeat(start_us, end_us)
+        complete, repeats = self.keeps_readings(start_us, now_us), self._retention.may_repeat(start_us, end_us)
         return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
 
     def completed(
@@ -106,7 +110,7 @@ class Completion:
         now_us: int,
         fresh: WindowReadings,
         *,
-        written: bool = False,
+        written: WindowReadings | None = None,
     ) -> WindowReadings | None:
         """Merges a window's raw rows with fresh readings, each reading once. The window is of the shortest tier.
 
@@ -121,7 +125,7 @@ class Completion:
             start_us: the window's start.
             now_us: the current time.
             fresh: readings that the raw rows may lack.
-            written: whether the caller itself has written the fresh readings into the aggregate row.
+            written: what the aggregate row counts if the caller itself wrote it last; the fresh readings include it.
 
         Returns:
             The window's readings; None if they would lack something that the aggregate row counts.
@@ -140,7 +144,7 @@ class Completion:
         if complete:
             exact = covers(stats, stored.floor)
         elif row.events:
-            exact = _same(fresh if written else readings.without(fresh), row)
+            exact = _same(readings.without(fresh) if written is None else written, row)
         else:
             exact = self._retention.counts(tier, start_us)
         return merged if exact else None
@@ -205,7 +209,7 @@ class Completion:
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
         kept = kept and self._retention.counts(shorter, start_us)
-        if self._can_read_readings and self._complete(start_us, now_us):
+        if self._can_read_readings and self.keeps_readings(start_us, now_us):
             kept = True
             if self._retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
@@ -223,9 +227,6 @@ class Completion:
     @property
     def _can_read_readings(self) -> bool:
         return self._locator is not None or self._schema.finds_sensors
-
-    def _complete(self, start_us: int, now_us: int) -> bool:
-        return self._retention.readings_from_us(now_us) <= start_us
 
     def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """Reads the readings of raw rows, by the start of their window."""

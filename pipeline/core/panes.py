@@ -206,8 +206,9 @@ class Panes:
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
             entry.dirty = False
-            # A late window's row may be written by others too: it is written whenever something came.
-            if stats is not None and (window.late or stats.size != entry.written):
+            if window.late:
+                entry.written = -1  # others may write its row too, so it is written whenever something came
+            if stats is not None and stats.size != entry.written:
                 entry.written = stats.size
                 self._write(tier, sensor_id, start_us, stats)
                 if tier + 1 < len(self._tiers):
@@ -246,8 +247,16 @@ class Panes:
         if tier:
             tiers = self._tiers[tier - 1], self._tiers[tier]
             return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
-        whole = self._completion.completed(self._tiers[0], sensor_id, start_us, now_us, entry.readings())
-        return None if whole is None else whole.pane().stats
+        written = WindowReadings.from_bytes(entry.data) if entry.written >= 0 else None
+        whole = self._completion.completed(
+            self._tiers[0], sensor_id, start_us, now_us, entry.readings(), written=written
+        )
+        if whole is None:
+            return None
+        if not self._completion.keeps_readings(start_us, now_us):
+            # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
+            entry.value = whole
+        return whole.pane().stats
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds a shorter window to the longer one that contains it."""

@@ -66,9 +66,9 @@ def test_a_row_that_counts_what_is_known(rows, events):
 
 def test_a_row_that_the_caller_has_written():
     """A caller may replace the row that it wrote itself when raw rows of another writer were added since."""
-    written, others = [event(1), event(2)], event(3)
-    assert completed(readings(*written), [counted(HOURS, *written)], [*written, others], written=True) == 3
-    assert completed(readings(*written), [counted(HOURS, *written, event(4))], [*written, others], written=True) is None
+    mine, fresh, stored = [event(1), event(2)], readings(event(1), event(2), event(5)), [event(1), event(2), event(3)]
+    assert completed(fresh, [counted(HOURS, *mine)], stored, written=readings(*mine)) == 4
+    assert completed(fresh, [counted(HOURS, *mine, event(4))], stored, written=readings(*mine)) is None
 
 
 def test_a_missing_row():

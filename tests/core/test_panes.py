@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core import panes as counted
-from pipeline.core.aggregates import parse_aggregate_row
+from pipeline.core.aggregates import aggregate_row, parse_aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.group_windows import GroupWindows
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schedule import END_US
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
 from tests.core.schema.memory import Memory
 from tests.groups import LATENESS, MINUTE, Group
 
@@ -130,6 +131,31 @@ def test_where_raw_rows_cannot_serve(schema):
     group.pass_time()
     assert group.row(schema.tiers[0]) == (2, 2)
     assert group.listed == [("a", T)]
+
+
+def test_readings_older_than_their_policy():
+    """While nothing is collected yet, late events complete the window each time, also before their raw rows come."""
+    group = Late(parse_schema('[policies]\nraw = "maxage=1d"\nstats = "never"'))
+    group.receive(event(0), event(1))
+    group.watermark(T + 2 * HOUR)
+    (tier,) = group.schema.tiers
+    for minute in (2, 3, 4):
+        group.receive(event(minute, 4.0), stored=minute != 3)
+        group.pass_time()
+    assert group.row(tier) == (5, 14)
+    assert not group.listed
+    group.table.write(row_of(tier, 50))  # another writer
+    group.receive(event(5))
+    group.pass_time()
+    assert group.row(tier) == (50, 50)
+    assert group.listed == [("a", T)]
+
+
+def row_of(tier, count):
+    stats = WindowStats()
+    for _ in range(count):
+        stats.add({"t": 1.0})
+    return aggregate_row(tier.window, "a", T, stats, tier.family)
 
 
 def stored_rows(table):

@@ -23,6 +23,7 @@ from pipeline.core.messages import Message
 from pipeline.job.checks import read_targets
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Settings, parse_flags, settings_of
+from tests.shuffled import shuffled
 
 MESSAGES = 12
 IDLE_S = 15.0  # longer than the subscription's acknowledgement deadline, after which messages are redelivered
@@ -55,7 +56,7 @@ def run(received: list[ReceivedMessage], settings: Settings) -> None:
         PubsubMessage(each.message.data, dict(each.message.attributes), each.message.message_id) for each in received
     ]
     targets = read_targets(settings)
-    with beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
+    with shuffled(), beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
         # Every batch is a job of its own, which saw no window begin.
         outputs = build_graph(pipeline | beam.Create(messages), targets, settings, began_us=LATEST_US)
         write(outputs, targets, replace(settings, dead_letter_topic=None))
