@@ -5,8 +5,8 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
             entries until the end
-    entry   size of the sensor's id; whether a pane has to be written; number of events and readings in the last pane
-            (-1: none); size of the accumulator; the id; the accumulator
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact; number of events and readings in the
+            last pane (-1: none); size of the accumulator; the id; the accumulator
 """
 
 import struct
@@ -35,12 +35,16 @@ class Entry:
         value: the accumulator.
         dirty: whether a pane has to be written.
         written: the number of events and readings in the last pane; -1 if there was none.
+        stored: whether the table may have stored the window before its first readings came: it was read then.
+        exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
     """
 
     data: bytes = b""
     value: WindowReadings | ShorterWindows | None = None
     dirty: bool = False
     written: int = -1
+    stored: bool = False
+    exact: bool = True
 
     def readings(self) -> WindowReadings:
         """Returns the accumulator, to be changed, of a window of the shortest tier."""
@@ -97,21 +101,15 @@ class GroupWindows:
         """Returns whether a window ends by an event time."""
         return start_us + self._lengths_us[tier] <= time_us
 
-    def close(self, closed_us: int, kept_until_us: int, from_us: int) -> None:
-        """Closes the open windows that end by ``closed_us``.
-
-        Args:
-            closed_us: an event time.
-            kept_until_us: until when their readings are kept.
-            from_us: windows of the shortest tier that start earlier are not kept.
-        """
+    def close(self, closed_us: int, kept_until_us: int) -> None:
+        """Closes the open windows that end by ``closed_us``; exact readings are kept until ``kept_until_us``."""
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in list(windows.items()):
                 if window.late or not self.ends_by(tier, start_us, closed_us):
                     continue
-                if tier or start_us >= from_us:
-                    window.kept_until_us = kept_until_us
-                else:
+                window.kept_until_us = kept_until_us
+                window.entries = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.exact}
+                if not window.entries:
                     del windows[start_us]
 
     def drop(self, now_us: int) -> None:
@@ -150,8 +148,8 @@ class GroupWindows:
                     if entry.value is not None:
                         entry.data = entry.value.to_bytes()
                     id_bytes = sensor_id.encode()
-                    parts += (_ENTRY.pack(len(id_bytes), entry.dirty, entry.written, len(entry.data)), id_bytes)
-                    parts.append(entry.data)
+                    flags = entry.dirty | entry.stored << 1 | entry.exact << 2
+                    parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
                     size += len(entry.data)
                     if size >= _CHUNK_BYTES:
                         yield b"".join(parts)
@@ -174,10 +172,11 @@ class GroupWindows:
         entries = self.of_tier[tier].setdefault(start_us, OpenOrLate(kept_until_us)).entries
         end = _HEADER.size
         while end < len(chunk):
-            id_size, dirty, written, size = _ENTRY.unpack_from(chunk, end)
+            id_size, flags, written, size = _ENTRY.unpack_from(chunk, end)
             sensor_id = end + _ENTRY.size
             data = sensor_id + id_size
             end = data + size
-            entries[chunk[sensor_id:data].decode()] = Entry(chunk[data:end], None, bool(dirty), written)
+            dirty, stored, exact = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+            entries[chunk[sensor_id:data].decode()] = Entry(chunk[data:end], None, dirty, written, stored, exact)
         if end != len(chunk):
             raise ValueError("the windows are cut off")

@@ -13,7 +13,8 @@ timer after the other. So no pane replaces a row that knows more, whatever the w
 - A late window has no state from which a pane could fire: each of its panes is computed from the table.
 - The panes of a group are numbered, and :mod:`pipeline.core.pane_order` passes them on in that order.
 - A window that began before the job is read from the table before its first pane; see
-  :mod:`pipeline.core.completion`.
+  :mod:`pipeline.core.completion`. So is one whose first readings come long after its end by the clock, if the watermark
+  lags or the group was silent: a backfill may have written it meanwhile.
 
 Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows
 apart. So the readings of a closed window are kept for as long as writers retry, and a computation of the window
@@ -111,7 +112,11 @@ class Panes:
     ) -> None:
         self._tiers = aggregation.tiers
         self._early = bool(aggregation.firing.early_us)
-        self._before_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
+        self._before_us, self._over_us = -NEVER_US, -NEVER_US
+        if aggregation.before_us is not None:
+            self._before_us = aggregation.before_us
+            # A backfill lists windows that were over later: a job may have them in its state.
+            self._over_us = moment.now_us - aggregation.firing.lateness_us - _KEPT_US
         self._deduplicate = aggregation.deduplicate
         self._windows = windows
         self._completion = completion
@@ -135,9 +140,7 @@ class Panes:
             for start_us, window in list(self._windows.of_tier[tier].items()):
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
-        # Accumulators without de-duplication, or with restored statistics, can't be completed from raw rows.
-        from_us = self._before_us if self._deduplicate else NEVER_US
-        self._windows.close(self._moment.closed_us, now_us + _KEPT_US, from_us)
+        self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
     def _window(self, tier: int, start_us: int) -> OpenOrLate:
@@ -151,13 +154,15 @@ class Panes:
         return found
 
     def _add(self, window: OpenOrLate, start_us: int, of_window: list[Readings]) -> None:
-        """Adds readings to their sensors' windows, the new ones of which are restored if they began before the job."""
+        """Adds readings to their sensors' windows, the new ones of which are restored if the table may store them."""
         fresh = [each for each in dict.fromkeys(each.sensor_id for each in of_window) if each not in window.entries]
+        stored = self._may_be_stored(0, start_us, window)
         for sensor_id in fresh:
             # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
-            accumulator = WindowReadings(deduplicate=self._deduplicate or window.late)
-            window.entries[sensor_id] = Entry(value=accumulator)
-        if fresh and not window.late and start_us < self._before_us:
+            exact = self._deduplicate or window.late
+            entry = Entry(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
+            window.entries[sensor_id] = entry
+        if fresh and stored:
             self._restore(window, start_us, fresh)
         for sensor_id, metrics, times, values in of_window:
             entry = window.entries[sensor_id]
@@ -166,8 +171,13 @@ class Panes:
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
 
+    def _may_be_stored(self, tier: int, start_us: int, window: OpenOrLate) -> bool:
+        """Returns whether the table may store an open window whose first readings come now."""
+        over = start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
+        return over and not window.late
+
     def _restore(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
-        """Adds what the table stores of windows that began before the job."""
+        """Adds what the table stores of windows that it may store."""
         method = RestoreFromReadings(self._tiers[0], self._deduplicate)
 
         def stored(sensor_id: str) -> tuple[RestoredReadings | None, bool]:
@@ -178,7 +188,9 @@ class Panes:
 
         for sensor_id, (restored, complete) in zip(sensor_ids, self._each(stored, sensor_ids), strict=True):
             if restored is not None:
-                window.entries[sensor_id].readings().restore(restored)
+                entry = window.entries[sensor_id]
+                entry.readings().restore(restored)
+                entry.exact = restored.statistics is None
             self._count_restored(sensor_id, start_us, restored is not None, complete)
 
     def _restore_longer(self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int) -> None:
@@ -219,7 +231,7 @@ class Panes:
         pane = (entry.shorter() if tier else entry.readings()).pane()
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
-        elif start_us >= self._before_us or pane.complete:
+        elif pane.complete or not entry.stored:
             return pane.stats
         else:
             self.counts[HELD_BACK] += 1
@@ -265,8 +277,9 @@ class Panes:
         entry = window.entries.get(sensor_id)
         if entry is None:
             accumulator = ShorterWindows()
-            entry = window.entries[sensor_id] = Entry(value=accumulator)
-            if not window.late and start_us < self._before_us:
+            stored = self._may_be_stored(tier, start_us, window)
+            entry = window.entries[sensor_id] = Entry(value=accumulator, stored=stored)
+            if stored:
                 self._restore_longer(tier, accumulator, sensor_id, start_us)
         entry.shorter().put(shorter_us, stats)
         entry.dirty = True

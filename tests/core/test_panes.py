@@ -162,6 +162,29 @@ def stored_rows(table):
     return [Row(key, list(cells.values())) for key, cells in table._cells.items()]
 
 
+def test_a_group_that_was_silent():
+    """A backfill wrote a window long after its end, while the job had nothing of it: nothing of that is lost."""
+    group = Late(before_us=T - 24 * HOUR)
+    backfill = Late(table=group.table)
+    backfill.receive(event(0), event(1))
+    backfill.watermark(END_US)
+    group.receive(event(2, 4.0))
+    group.pass_time()
+    assert (group.row(), group.row(DAYS)) == ((3, 6), (3, 6))
+    assert not group.listed
+
+
+def test_raw_rows_of_a_restored_window_that_are_not_written_yet():
+    """Its readings are kept for a while when it closes, as those of any window."""
+    group = Late(before_us=T + 24 * HOUR)
+    group.receive(event(0), stored=False)
+    group.watermark(T + 2 * HOUR)
+    group.receive(event(1, 4.0))
+    group.pass_time()
+    assert group.row() == (2, 5)
+    assert not group.listed
+
+
 def test_a_foreign_row():
     """A window with a row that the schema does not write is left to a repair."""
     group = Late()
