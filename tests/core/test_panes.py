@@ -124,6 +124,7 @@ def test_where_raw_rows_cannot_serve(schema):
     group = Late(schema)
     group.receive(event(0), event(1))
     group.watermark(T + 2 * HOUR)
+    group.pass_time(30 * MINUTE)
     group.table.write(Row(b"unrelated", [Cell("raw", b"t", T, b"1")]))
     group.receive(event(2, 4.0))
     if schema.finds_sensors:
