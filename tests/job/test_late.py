@@ -88,7 +88,7 @@ def test_any_order(schemas, seed):
     """Panes of open windows and of late ones, in whatever order, and with repetitions: counts never decrease."""
     rng = random.Random(seed)
     script, events, watermark = Script().pass_time(48 * HOUR), [], 0
-    for step in range(25):
+    for step in range(16):
         came = [
             event_at(rng.randrange(max(watermark - 8 * HOUR, 0), watermark + HOUR), rng.choice([1.0, 2.5]), sensor)
             for sensor in rng.choices("ab", k=rng.randrange(1, 4))
@@ -100,7 +100,7 @@ def test_any_order(schemas, seed):
         events += came
         if rng.random() < 0.5:
             script.pass_time(rng.choice([20, 61, 25 * MINUTE]))
-        if rng.random() < 0.3 or step == 12:
+        if rng.random() < 0.3 or step == 8:
             watermark += rng.choice([5 * MINUTE, 40 * MINUTE, 3 * HOUR])
             script.watermark(watermark)
     script.run(schemas=schemas, dead_letters=[], late=[], written=True, **FLAGS)
