@@ -5,8 +5,8 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
             entries until the end
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact; number of events and readings in the
-            last pane (-1: none); size of the accumulator; the id; the accumulator
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again; number of events and
+            readings in the last pane (-1: none); size of the accumulator; the id; the accumulator
 """
 
 import struct
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from pipeline.core.accumulator import WindowReadings
-from pipeline.core.schedule import NEVER_US
+from pipeline.core.schedule import END_US, NEVER_US
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.tiers import ShorterWindows
 
@@ -37,6 +37,7 @@ class Entry:
         written: the number of events and readings in the last pane; -1 if there was none.
         stored: whether the table may have stored the window before its first readings came: it was read then.
         exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
+        again: whether the table is read once more before the closed window is dropped.
     """
 
     data: bytes = b""
@@ -45,6 +46,7 @@ class Entry:
     written: int = -1
     stored: bool = False
     exact: bool = True
+    again: bool = False
 
     def readings(self) -> WindowReadings:
         """Returns the accumulator, to be changed, of a window of the shortest tier."""
@@ -125,8 +127,10 @@ class GroupWindows:
         for length_us, windows in zip(self._lengths_us, self.of_tier, strict=True):
             for start_us, window in windows.items():
                 end_us = start_us + length_us
-                if window.late:
-                    continue  # only the clock matters
+                if window.late:  # the clock matters, or that the job is drained
+                    if any(entry.again for entry in window.entries.values()):
+                        found = min(found, END_US)
+                    continue
                 if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
                     found = min(found, end_us)
                 else:
@@ -148,7 +152,7 @@ class GroupWindows:
                     if entry.value is not None:
                         entry.data = entry.value.to_bytes()
                     id_bytes = sensor_id.encode()
-                    flags = entry.dirty | entry.stored << 1 | entry.exact << 2
+                    flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
                     parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
                     size += len(entry.data)
                     if size >= _CHUNK_BYTES:
@@ -176,7 +180,9 @@ class GroupWindows:
             sensor_id = end + _ENTRY.size
             data = sensor_id + id_size
             end = data + size
-            dirty, stored, exact = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-            entries[chunk[sensor_id:data].decode()] = Entry(chunk[data:end], None, dirty, written, stored, exact)
+            entry = Entry(
+                chunk[data:end], None, bool(flags & 1), written, bool(flags & 2), bool(flags & 4), bool(flags & 8)
+            )
+            entries[chunk[sensor_id:data].decode()] = entry
         if end != len(chunk):
             raise ValueError("the windows are cut off")

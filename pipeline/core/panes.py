@@ -19,6 +19,10 @@ timer after the other. So no pane replaces a row that knows more, whatever the w
 Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows
 apart. So the readings of a closed window are kept for as long as writers retry, and a computation of the window
 includes them.
+
+A backfill may write a window while the job's pane is on its way, computed without the backfill's events. A window that
+a job may still have open goes on the work list then. One that was over long ago is read a second time, when that pane
+has certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
@@ -34,7 +38,7 @@ from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFro
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
 from pipeline.core.rows import EncodedRows
-from pipeline.core.schedule import NEVER_US, Firing
+from pipeline.core.schedule import END_US, NEVER_US, Firing
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
@@ -208,7 +212,9 @@ class Panes:
             self._list(sensor_id, start_us)
 
     def _fire_window(self, tier: int, start_us: int, window: OpenOrLate) -> None:
-        dirty = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.dirty}
+        drained, now_us = self._moment.passed_us >= END_US, self._moment.now_us
+        ends = window.late and (drained or window.kept_until_us <= now_us)
+        dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
         if not dirty:
             return
         if window.late:
@@ -217,11 +223,17 @@ class Panes:
             found = {sensor_id: self._of_open(tier, sensor_id, start_us, entry) for sensor_id, entry in dirty.items()}
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
-            entry.dirty = False
-            if window.late:
-                entry.written = -1  # others may write its row too, so it is written whenever something came
-            if stats is not None and stats.size != entry.written:
+            came, entry.dirty, entry.again = entry.dirty, False, False
+            if stats is None:
+                if window.late:
+                    entry.written = -1  # what its row counts is not known any more
+                continue
+            # A late window's row may be written by others too: it is written whenever something came.
+            if stats.size != entry.written or (window.late and came):
                 entry.written = stats.size
+                entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not drained
+                if ends:
+                    window.kept_until_us = now_us + _KEPT_US
                 self._write(tier, sensor_id, start_us, stats)
                 if tier + 1 < len(self._tiers):
                     self._put(tier + 1, sensor_id, start_us, stats)

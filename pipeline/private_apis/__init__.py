@@ -32,4 +32,6 @@ READ_IN = (
     ReadIn("local_runner", *_BEAM),
     ReadIn("option_views", *_BEAM),
     ReadIn("service_calls", *_BEAM),
+    ReadIn("state_cache", *_BEAM),
+    ReadIn("state_cache", "objsize", "0.7.1"),
 )

@@ -4,8 +4,7 @@ Beam weighs what it caches with ``objsize``, which by default first collects the
 them out: some two milliseconds for each value that is read or written. Our state is bytes, which refer to no module.
 
 Relies on, in ``apache-beam``: ``StateCache`` and ``CachedValue`` in apache_beam/runners/worker/statecache.py find
-``get_deep_size`` as an attribute of that module. And on ``exclude_modules_globals`` of ``get_deep_size``, in
-``objsize``.
+``get_deep_size`` as an attribute of that module. In ``objsize``: ``get_deep_size`` takes ``exclude_modules_globals``.
 """
 
 from functools import partial

@@ -175,6 +175,25 @@ def test_a_group_that_was_silent():
     assert not group.listed
 
 
+def test_a_backfill_beside_late_events():
+    """A pane that replaced a backfill's row without having read its raw rows is replaced in turn."""
+    group = Late(before_us=T - 24 * HOUR)
+    group.receive(event(0))
+    group.watermark(T + 2 * HOUR)
+    group.receive(event(1, 2.0))
+    group.pass_time()
+    group.store(event(2, 4.0))  # and the backfill's aggregate row is replaced by the pane above
+    assert group.row() == (2, 3)
+    group.pass_time(25 * MINUTE)
+    assert (group.row(), group.row(DAYS)) == ((3, 7), (3, 7))
+    written = len(group.written)
+    group.pass_time(25 * MINUTE)
+    group.pass_time(25 * MINUTE)
+    assert len(group.written) == written
+    assert not group.chunks[1:]  # only the day, which is open
+    assert not group.listed
+
+
 def test_raw_rows_of_a_restored_window_that_are_not_written_yet():
     """Its readings are kept for a while when it closes, as those of any window."""
     group = Late(before_us=T + 24 * HOUR)

@@ -171,10 +171,9 @@ class Stage:
                 yield next(number for number, tier in enumerate(tiers) if tier.window.text == text), sensor_id, start_us
 
     def kept(self):
-        """Yields the late windows that the job will compute again."""
+        """Yields the windows that the job will compute again."""
         for number, start_us, window in self._windows():
-            if window.late:
-                yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
+            yield from ((number, sensor_id, start_us) for sensor_id, entry in window.entries.items() if entry.again)
 
     def _windows(self):
         lateness_us = self.aggregate.fn._firing.lateness_us
@@ -319,7 +318,7 @@ class Job:
         return self._with_longer(name, Stage.pending)
 
     def kept(self, name):
-        """Returns the late windows of a table that the job will compute again."""
+        """Returns the windows of a table that the job will compute again."""
         return self._with_longer(name, Stage.kept)
 
     def _with_longer(self, name, of_stage):

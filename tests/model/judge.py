@@ -8,7 +8,7 @@ The contract's exceptions:
 - rows that count too much, by a job that does not deduplicate;
 - missing rows of windows that are older than their tier;
 - windows whose aggregate rows may be collected;
-- windows that were backfilled while a job had them late: the job is going to compute them again.
+- windows that were backfilled while a job ran that is going to compute them again.
 
 No row ever counts less than before, unless it counted something twice, was recomputed from all of its raw rows, or
 belongs to a window that was backfilled while a job wrote it too; such a window is listed, or the job computes it again.

@@ -316,3 +316,51 @@ def test_a_shorter_tier_started_without_deduplication():
     state.redeliver(flow="", which=0)
     state.drain()
     state.teardown()
+
+
+def test_rows_on_their_way_when_a_window_closes():
+    """An hour's last row, and the raw row of its last event, are still on their way when another hour is computed anew.
+
+    Neither the day nor the hours lose them.
+    """
+    state = _long_running()
+    state.publish(batch=_at(2 * HOUR, 700), fails_first=False, flow="settle")
+    state.wait(by=7 * MINUTE, lag=0)
+    state.publish(batch=_at(HOUR, 5 * MINUTE), fails_first=False, flow="aggregate")
+    state.wait(by=7 * MINUTE, lag=0)
+    state.advance_job("aggregate")
+    for hour in (2, 1):
+        state.publish(batch=_at(hour * HOUR, 1000), fails_first=False, flow="aggregate")
+    state.advance_job("collect")
+    state.teardown()
+
+
+def test_a_backfill_beside_late_events():
+    """The row of a late event that was computed before the backfill is written after it: the job looks again."""
+    state = _long_running()
+    state.backfill(batch=_at(2 * DAY, 700), how="beside", flow="aggregate", old=0, which=0)
+    state.advance_job("settle")
+    for _ in range(2):
+        state.wait(by=20 * MINUTE, lag=0)
+        state.advance_job("settle")
+    assert not any(state.world.job.kept(name) for name in state.world.names)
+    state.teardown()
+
+
+def _long_running():
+    """Returns a job with hours and days that began four days ago."""
+    kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
+    policies = tuple((family, "never") for family in ("raw", "meta", "tier_1h", "tier_1d"))
+    state = Tables()
+    state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h", "1d"), policies)], seed=0)
+    firings = timedelta(minutes=5), timedelta(0)
+    state.launch(
+        lateness=timedelta(minutes=10), firings=firings, which=(0,), deduplicate=True, checks_on=True, attribute=False
+    )
+    state.wait(by=4 * DAY, lag=0)
+    state.wait(by=4 * DAY, lag=0)
+    return state
+
+
+def _at(age, offset):
+    return [("a", (age, offset), ("t",), "", "", "")]

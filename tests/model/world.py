@@ -218,6 +218,10 @@ class World(Judge):
             for written in job.sink:  # work list rows are written again with their raw rows
                 written.rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
         job.write_sink()
+        for name, text, *window in self.beside:
+            numbers = {tier.window.text: number for number, tier in enumerate(self.schemas[name].tiers)}
+            if (numbers[text], *window) in job.kept(name):
+                self.abandoned.add((name, text, *window))
         if not redelivered:
             for name in job.stages:
                 for number, sensor_id, start_us in job.pending(name):
