@@ -86,7 +86,13 @@ def run(program: DirectProgram, start_us: int, counters: Executor) -> Run:
                 if last > begin + _TIMEOUT_S:
                     break  # reported by the check
             cpu = cpu_s(job.process.pid) - cpu_begin
-            eventually(lambda: not difference(resources.table, feed))
+            eventually(
+                lambda: (
+                    count(resources.table, prefix_range(b"agg#")) == feed.windows()
+                    and not difference(resources.table, feed)
+                ),
+                _TIMEOUT_S,
+            )
             check(resources.table, feed, counters)
     finally:
         resources.close()

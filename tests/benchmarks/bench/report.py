@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -119,7 +119,7 @@ def quoted_lines(path: Path) -> list[str]:
     result = json.loads(path.read_text())
     machine = result["machine"]
     rows = (
-        f"| {each['name']} | {each['batch']} | {each['rate']:,.0f} | {each['ratio']:.2f} | {each['cpu']:.0f} |"
+        f"| {each['name']} | {each['batch']} | {each['rate']:,.0f} | {each['ratio']:.2f} | {_cpu(each)} |"
         for each in result["programs"]
     )
     return [
@@ -139,6 +139,10 @@ def quoted_lines(path: Path) -> list[str]:
     ]
 
 
+def _cpu(program: dict[str, Any]) -> str:
+    return f"{program['cpu']:.0f}" if "cpu" in program else "–"  # results of earlier releases have none
+
+
 def _two_digits(number: float) -> int:
     return int(float(f"{number:.1e}"))
 
@@ -149,7 +153,7 @@ def below_floors(path: Path) -> list[str]:
     problems = []
     for figure, floors in tomllib.loads(FLOORS.read_text()).items():
         for key, floor in floors.items():
-            if key not in programs:
+            if figure not in programs.get(key, {}):
                 problems.append(f"{key} was not measured, and its floor of {figure} is {floor}")
             elif programs[key][figure] < floor:
                 problems.append(f"{key}: {figure} to the hand loop is {programs[key][figure]:.3f}, below {floor}")
