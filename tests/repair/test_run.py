@@ -17,7 +17,7 @@ from pipeline.repair.run import Request, carry_out, plan
 from tests.cloud.test_rewriter import rows_of, write
 from tests.job.google_cloud import BUCKET
 from tests.job.test_bounded import dataflow  # noqa: F401 (a fixture)
-from tests.repair.test_command import DAY, HOURLY, T, events, raw_rows, table_of
+from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of
 
 FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h", "problem": "differs"}
 

@@ -72,7 +72,7 @@ def is_ours(schema, key):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_rows_with_other_keys(schema, events, data):
     """Foreign rows anywhere: sweeps and queries find every event, and every sensor is listed."""
@@ -101,7 +101,7 @@ def test_rows_with_other_keys(schema, events, data):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_foreign_cells(schema, events, data):
     """A row with a foreign cell is skipped and reports whose events it may hide; all other rows can be aggregated."""

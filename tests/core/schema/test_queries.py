@@ -148,7 +148,7 @@ def location_of(sensor):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_queries_return_what_was_written(schema, events, data):
     """For every sensor, a range returns exactly its events, the newest first, and latest returns the newest."""

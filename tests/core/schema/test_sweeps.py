@@ -57,7 +57,7 @@ def parts_of_keys(data, table):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_every_event_of_the_span(schema, events, data):
     """For all or some sensors, any times and any division of keys, a sweep finds exactly what was written."""

@@ -1,0 +1,164 @@
+"""Which aggregate rows ``tidetable repair`` finds wrong, and rewrites."""
+
+import json
+from dataclasses import replace
+
+from pipeline.cloud.reader import SensorTable
+from pipeline.core.windows import HOURLY
+from pipeline.core.work_list import work_key, work_row
+from pipeline.repair import run as job
+from tests.repair.tables import (
+    DAY,
+    TWO_DAYS,
+    WRONG,
+    T,
+    assert_right,
+    events,
+    of,
+    repaired,
+    rows_of,
+    run,
+    spoil,
+    write,
+)
+
+
+def test_a_table_that_is_right(written):
+    """Repair finds and writes nothing; a sum may differ by the order of addition."""
+    name, _ = written
+    before = rows_of(name)
+    findings, sums = repaired(name, *TWO_DAYS)
+    assert findings == []
+    assert sums == {
+        "table": str(name),
+        "checked": 3 * 2 * (8 + 1),
+        "wrong": 0,
+        "rewritten": 0,
+        "dry_run": False,
+        "foreign": {"rows": 0, "windows": 0},
+        "skipped": [],
+        "work_list": {"settled": 0, "left": 0},
+    }
+    assert rows_of(name) == before
+
+
+def test_wrong_rows_are_found_and_repaired(written, tmp_path):
+    """Repair reports every kind of wrong row with stored and recomputed values, also in a file of the report's folder,
+    a line of JSON each. It rewrites them for good, and they are read like any other."""
+    name, schema = written
+    spoil(name, schema)
+    findings, sums = repaired(name, *TWO_DAYS, "--report", str(tmp_path))
+    assert sorted(of(findings)) == sorted(WRONG)
+    (file,) = tmp_path.iterdir()
+    assert sorted(of(map(json.loads, file.read_text().splitlines()))) == sorted(of(findings))
+    assert (sums["checked"], sums["wrong"], sums["rewritten"]) == (3 * 2 * 9 + 1, 5, 5)
+    by_start = {(each["sensor_id"], each["start"], each["window"]): each["differences"] for each in findings}
+    assert by_start["a", "2026-02-17T00:00:00Z", "1h"] == {
+        name: {"stored": 2 * value, "recomputed": value}
+        for name, value in [
+            ("count_t", 1), ("count_wind", 1), ("reading_count", 1), ("sum_t", 20.1),
+        ]
+    }  # fmt: skip
+    ghost = by_start["a", "2026-02-17T03:00:00Z", "1h"]
+    assert set(ghost) == {f"{statistic}_ghost" for statistic in ("count", "sum", "min", "max", "avg", "stddev")}
+    assert ghost["sum_ghost"] == {"stored": 1.0, "recomputed": None}
+    assert_right(name, schema, events())
+    after = rows_of(name)
+    assert repaired(name, *TWO_DAYS)[0] == []
+    assert rows_of(name) == after
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        days = list(table.aggregates("b", T, T + 2 * DAY, tier="1d"))
+    assert [day.reading_count for day in days] == [8, 8]
+    assert replace(days[0], start_us=0).metrics["wind"].min == 0.0
+
+
+def test_a_dry_run_writes_nothing(written):
+    """A dry run finds the same, exits with code 1, and changes no cell, nor the work list."""
+    name, schema = written
+    spoil(name, schema)
+    write(name, [work_row(schema.tiers[0], "a", T)])
+    before = rows_of(name)
+    findings, sums = repaired(name, *TWO_DAYS, "--dry-run")
+    assert sorted(of(findings)) == sorted(WRONG)
+    assert (sums["wrong"], sums["rewritten"], sums["work_list"]) == (5, 0, {"settled": 0, "left": 1})
+    assert rows_of(name) == before
+
+
+def test_only_whole_windows(written):
+    """A window that extends beyond the range is skipped, since repair did not read all of its raw rows."""
+    name, schema = written
+    spoil(name, schema)
+    findings, sums = repaired(name, "--from", "2026-02-17T00:30", "--to", "2026-02-18T23:59")
+    assert of(findings) == [WRONG[1], WRONG[2]]
+    assert sums["checked"] == 3 * 15 + 1  # the hours but the first; the last has no events
+
+
+def test_one_sensor(written):
+    """With --sensor, no other sensor's windows are read or written."""
+    name, schema = written
+    spoil(name, schema)
+    findings, sums = repaired(name, *TWO_DAYS, "--sensor", "b")
+    assert sorted(of(findings)) == sorted(wrong for wrong in WRONG if wrong[0] == "b")
+    assert sums["checked"] == 2 * 9
+    assert repaired(name, *TWO_DAYS, "--dry-run")[1]["wrong"] == 3
+
+
+def test_interrupted_and_run_again(written, monkeypatch):
+    """Repaired windows stay repaired, the others stay listed, and a second run repairs the rest."""
+    name, schema = written
+    spoil(name, schema)
+    write(name, [work_row(schema.tiers[0], "a", T), work_row(schema.tiers[0], "b", T + DAY)])
+    monkeypatch.setattr(job, "_SLICE_BYTES", 1)  # a slice a day
+    with monkeypatch.context() as patched:
+        run_one, calls = job.bounded.run, []
+
+        def failing(*arguments):
+            calls.append(arguments)
+            if len(calls) == 3:  # the second slice: what was rewritten of the first is looked at again
+                raise KeyboardInterrupt
+            return run_one(*arguments)
+
+        patched.setattr(job.bounded, "run", failing)
+        result = run(name, *TWO_DAYS)
+    assert result.exit_code == 130
+    assert "repaired windows stay repaired" in result.stderr
+    assert work_key(HOURLY, "a", T) not in rows_of(name)
+    assert work_key(HOURLY, "b", T + DAY) in rows_of(name)
+    findings, sums = repaired(name, *TWO_DAYS)
+    assert of(findings) == [WRONG[4]]
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+    assert_right(name, schema, events())
+
+
+def test_interrupted_in_the_middle_of_a_slice(written, monkeypatch):
+    """Rows written before a failure stay right; the next repair rewrites the others."""
+    name, schema = written
+    spoil(name, schema)
+    write(name, [work_row(schema.tiers[0], "a", T)])
+    with monkeypatch.context() as patched:
+        replace_all = job.Rewriter.replace
+
+        def failing(self, replacements):
+            replacements = list(replacements)
+            replace_all(self, replacements[:1])
+            if len(replacements) > 1:
+                raise job.ServerProblem("the server went away")
+
+        patched.setattr(job.Rewriter, "replace", failing)
+        result = run(name, *TWO_DAYS)
+    assert (result.exit_code, result.stderr) == (1, "Error: the server went away\n")
+    assert work_key(HOURLY, "a", T) in rows_of(name)
+    findings, sums = repaired(name, *TWO_DAYS)
+    assert 0 < len(findings) <= len(WRONG)
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+    assert_right(name, schema, events())
+
+
+def test_many_slices_are_the_same(written, monkeypatch):
+    """One slice or one a day: the findings are the same, once each, in time order."""
+    name, schema = written
+    spoil(name, schema)
+    monkeypatch.setattr(job, "_SLICE_BYTES", 1)
+    findings, sums = repaired(name, *TWO_DAYS, "--dry-run")
+    assert of(findings) == WRONG
+    assert sums["checked"] == 55

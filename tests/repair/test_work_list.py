@@ -1,0 +1,186 @@
+"""The work list, and the windows that a repair skips."""
+
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.schema_store import read_stored, write_schema
+from pipeline.core.aggregates import aggregate_key
+from pipeline.core.events import Event
+from pipeline.core.schema.policies import parse_policy
+from pipeline.core.times import format_time
+from pipeline.core.windows import DAILY, HOURLY
+from pipeline.core.work_list import work_key, work_row
+from pipeline.repair import run as job
+from tests.repair.tables import (
+    BOTH_TIERS,
+    DAY,
+    HOUR,
+    MINUTE,
+    SCHEMAS,
+    TWO_DAYS,
+    T,
+    aggregates,
+    events,
+    raw_rows,
+    repaired,
+    rows_of,
+    run,
+    table_of,
+    write,
+)
+
+
+@pytest.mark.parametrize("kind", ["wide", "wide time first", "wide by location"])
+def test_the_work_list(bigtable, kind):
+    """Repair settles listed windows with their days and removes them from the list; it reads no other days."""
+    name, schema = table_of(f"key = '{SCHEMAS[kind]}'\n" + BOTH_TIERS)
+    hours = schema.tiers[0]
+    write(name, raw_rows(schema, events()))
+    write(name, [work_row(hours, "a", T + 3 * HOUR), work_row(hours, "a", T + 6 * HOUR), work_row(hours, "b", T + DAY)])
+    findings, sums = repaired(name, "--listed")
+    assert {(each["sensor_id"], each["start"][:10]) for each in findings} == {("a", "2026-02-17"), ("b", "2026-02-18")}
+    assert sums["wrong"] == 2 * 9
+    assert sums["work_list"] == {"settled": 3, "left": 0}
+    assert not [key for key in rows_of(name) if key.startswith(b"repair#")]
+    findings, sums = repaired(name, "--listed")
+    assert (findings, sums["checked"], sums["work_list"]) == ([], 0, {"settled": 0, "left": 0})
+    assert repaired(name, *TWO_DAYS, "--dry-run")[1]["wrong"] == 4 * 9
+
+
+def test_the_work_list_from_before_a_shorter_tier(bigtable):
+    """Windows listed while hours were the shortest tier are settled too; an older job may still list more."""
+    name, schema = table_of("tiers = { 15m = 'quarters', 1h = 'hours', 1d = 'days' }")
+    write(name, [*raw_rows(schema, events()), work_row(schema.tiers[1], "a", T + 3 * HOUR)])
+    findings, sums = repaired(name, "--listed")
+    assert {(each["sensor_id"], each["start"][:10]) for each in findings} == {("a", "2026-02-17")}
+    assert sums["wrong"] == 2 * 8 + 1
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+    assert not [key for key in rows_of(name) if key.startswith(b"repair#")]
+
+
+def test_the_work_list_of_a_range(written):
+    """A time range settles the windows listed in it if it contains their whole day; the rest stay listed."""
+    name, schema = written
+    hours = schema.tiers[0]
+    write(name, [work_row(hours, "a", T), work_row(hours, "a", T + DAY), work_row(hours, "b", T)])
+    _, sums = repaired(name, "--from", "2026-02-17", "--to", "2026-02-18T12", "--sensor", "a")
+    assert sums["work_list"] == {"settled": 1, "left": 1}
+    left = [key for key in rows_of(name) if key.startswith(b"repair#")]
+    assert left == [work_key(HOURLY, "a", T + DAY), work_key(HOURLY, "b", T)]
+
+
+def test_an_event_that_comes_late_meanwhile_stays_listed(written, monkeypatch):
+    """A window that a job lists during its repair stays listed: the repair may have missed the event."""
+    name, schema = written
+    write(name, [work_row(schema.tiers[0], "a", T)])
+    run_one = job.bounded.run
+
+    def overtaken(*arguments):
+        totals = run_one(*arguments)
+        write(name, [work_row(schema.tiers[0], "a", T)])
+        return totals
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job.bounded, "run", overtaken)
+        repaired(name, *TWO_DAYS)
+    assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells
+    assert repaired(name, *TWO_DAYS)[1]["work_list"] == {"settled": 1, "left": 0}
+    assert work_key(HOURLY, "a", T) not in rows_of(name)
+
+
+def test_windows_that_a_job_may_still_write(bigtable):
+    """Repair skips and reports them, and leaves them listed, unless no job is running or --force is set."""
+    name, schema = table_of()
+    now_us = time.time_ns() // 1000
+    first = DAILY.start_of(now_us) - 3 * DAY
+    given = events(4, ("a",), first)
+    write(name, [*raw_rows(schema, given), *(work_row(schema.tiers[0], "a", first + n * DAY) for n in range(3))])
+    kept = "--allowed-lateness", "1d"
+    around = ("--from", format_time(first), "--to", format_time(first + 3 * DAY), *kept)
+    _, sums = repaired(name, *around, "--dry-run")
+    first_hour = HOURLY.start_of(now_us - DAY - 21 * MINUTE)
+    first_day = DAILY.start_of(now_us - DAY - HOUR - 22 * MINUTE)
+    end = first + 3 * DAY
+    assert sums["skipped"] == [
+        {
+            "window": window,
+            "reason": "still open",
+            "from": format_time(open_us),
+            "to": format_time(end),
+            "windows": (end - open_us) // length,
+        }
+        for window, open_us, length in (("1h", first_hour, HOUR), ("1d", first_day, DAY))
+    ]
+    text = run(name, *around, "--dry-run").stdout
+    assert "still open: a running job may still write them; pass its --allowed-lateness and --late-firing" in text
+    open_days = sums["skipped"][1]["windows"]
+    assert repaired(name, "--listed", *kept)[1]["work_list"] == {"settled": 3 - open_days, "left": open_days}
+    _, sums = repaired(name, *around, "--allowed-lateness", "0s")
+    assert sums["skipped"] == []
+    assert sums["work_list"] == {"settled": open_days, "left": 0}
+    assert repaired(name, *around, "--force")[1]["checked"] == 3 * 9
+
+
+def test_an_audit_that_checks_nothing_fails(bigtable):
+    """The window in progress is skipped even if no job runs; the line names --force, which includes it. A dry run that
+    checked nothing says so, with exit code 1, whatever the cause."""
+    name, schema = table_of("tiers = { 1h = 'hours' }")
+    hour = HOURLY.start_of(time.time_ns() // 1000)
+    write(name, raw_rows(schema, [Event("a", hour, {"t": 1.0}, {})]))
+    around = ("--from", format_time(hour), "--to", format_time(hour + 2 * HOUR), "--dry-run", "--allowed-lateness=0s")
+    result = run(name, *around)
+    assert result.exit_code == 1
+    assert re.search("skipped, for each sensor: .* of 1h .* have not ended yet; --force includes them", result.stdout)
+    assert "0 windows checked" in result.stdout
+    assert result.stderr == "nothing was checked: all windows of the range were skipped\n"
+    forced = run(name, *around, "--force")
+    assert forced.stdout.endswith("\n1 window checked, 1 wrong, nothing written\n")
+    within = run(name, "--from", format_time(hour + MINUTE), "--to", format_time(hour + 2 * MINUTE), "--dry-run")
+    assert within.exit_code == 1
+    assert within.stderr == "nothing was checked: no window that lies entirely between --from and --to has rows\n"
+    assert run(name, "--listed", "--dry-run").exit_code == 0
+    write(name, [work_row(schema.tiers[0], "a", hour)])
+    listed = run(name, "--listed", "--dry-run")
+    assert listed.exit_code == 1
+    assert "nothing was checked: a running job may still write the listed windows" in listed.stderr
+
+
+def test_windows_that_may_be_collected(bigtable):
+    """Repair skips and reports windows whose raw rows may be collected in part."""
+    name, schema = table_of()
+    now_us = time.time_ns() // 1000
+    today = DAILY.start_of(now_us)
+    given = events(9, ("a",), today - 12 * DAY)
+    write(name, [*aggregates(schema, given), work_row(schema.tiers[0], "a", today - 11 * DAY)])
+    actual, wanted = parse_policy("never"), parse_policy("maxage=10d || maxversions=3")
+    tables.apply(name, [tables.Difference("raw", actual, wanted)])
+    around = ("--from", format_time(today - 12 * DAY), "--to", format_time(today - 3 * DAY))
+    _, sums = repaired(name, *around)
+    assert [(each["window"], each["reason"], each["windows"]) for each in sums["skipped"]] == [
+        ("1h", "may be collected", (now_us - today) // HOUR + 1 + 3 * 24),
+        ("1d", "may be collected", 4),
+    ]
+    assert sums["skipped"][1]["to"] == format_time(today - 8 * DAY)
+    assert sums["work_list"] == {"settled": 0, "left": 1}
+    left = [key for key in rows_of(name) if key.startswith(b"agg#daily")]
+    assert left == [aggregate_key(DAILY, "a", today - n * DAY) for n in (12, 11, 10, 9)]
+    assert repaired(name, *around, "--force")[1]["wrong"] > 0
+    assert not [key for key in rows_of(name) if key.startswith(b"agg#")]
+
+
+@pytest.mark.parametrize(("once", "now"), [("maxage=2d", "never"), ("maxage=12h", "maxage=12h")])
+def test_a_listed_window_whose_row_stays(bigtable, once, now):
+    """It is repaired before it is removed, however soon its row expires under this policy or another."""
+    name, schema = table_of("tiers = { 1h = 'hours' }")
+    start_us = HOURLY.start_of(time.time_ns() // 1000) - 5 * HOUR
+    given = [Event("a", start_us + n * MINUTE, {"t": 1.0}, {}) for n in range(3)]
+    write(name, [*raw_rows(schema, given), *aggregates(schema, given[:2]), work_row(schema.tiers[0], "a", start_us)])
+    write_schema(name, replace(schema, policies={"hours": parse_policy(once)}), read_stored(name).text)
+    tables.apply(name, [tables.Difference("hours", parse_policy("never"), parse_policy(now))])
+    findings, sums = repaired(name, "--listed", "--allowed-lateness", "0s")
+    assert [each["problem"] for each in findings] == ["differs"]
+    assert sums["work_list"] == {"settled": 1, "left": 0}
