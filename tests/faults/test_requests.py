@@ -30,7 +30,6 @@ def test_aggregate_rows_share_requests(resources, bigtable, log, writer):
         feed.publish(batches(events, 500))
         feed.wait_counted(120)
         assert job.stop() == 0
-    print(sizes)
     assert sum(sizes) >= SENSORS
     assert len(sizes) <= sum(sizes) / 100
     feed.assert_exact()
