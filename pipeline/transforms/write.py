@@ -7,6 +7,9 @@ from apache_beam.pvalue import PCollection
 from pipeline.core.messages import Message
 from pipeline.private_apis.bigtable_writer import WriteToBigTable
 
+# The connector counts cells, not rows. An aggregate row of ten metrics has 61 cells.
+_CELLS_PER_REQUEST = 10_000
+
 
 class WriteRows(beam.PTransform):
     """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
@@ -18,7 +21,8 @@ class WriteRows(beam.PTransform):
         self._table = table
 
     def expand(self, rows: PCollection) -> PCollection:
-        return rows | "WriteToBigTable" >> WriteToBigTable(self._project, self._instance, self._table)
+        sink = WriteToBigTable(self._project, self._instance, self._table, flush_count=_CELLS_PER_REQUEST)
+        return rows | "WriteToBigTable" >> sink
 
 
 class WriteDeadLetters(beam.PTransform):
