@@ -104,13 +104,20 @@ class GroupWindows:
         return start_us + self._lengths_us[tier] <= time_us
 
     def close(self, closed_us: int, kept_until_us: int) -> None:
-        """Closes the open windows that end by ``closed_us``; exact readings are kept until ``kept_until_us``."""
+        """Closes the open windows that end by ``closed_us``.
+
+        Exact readings are kept until ``kept_until_us``; nothing of others is, except that the table is read again.
+        """
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in list(windows.items()):
                 if window.late or not self.ends_by(tier, start_us, closed_us):
                     continue
                 window.kept_until_us = kept_until_us
-                window.entries = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.exact}
+                for sensor_id, entry in list(window.entries.items()):
+                    if not entry.exact:
+                        del window.entries[sensor_id]
+                        if entry.again:
+                            window.entries[sensor_id] = Entry(value=WindowReadings(), written=entry.written, again=True)
                 if not window.entries:
                     del windows[start_us]
 

@@ -20,9 +20,9 @@ Rows may reach the table after their readings reach a window: panes are on their
 apart. So the readings of a closed window are kept for as long as writers retry, and a computation of the window
 includes them.
 
-A backfill may write a window while the job's pane is on its way, computed without the backfill's events. A window that
-a job may still have open goes on the work list then. One that was over long ago is read a second time, when that pane
-has certainly arrived, and written again if the table has more by then.
+A backfill or a repair may write a window while the job's pane is on its way, computed without what they read. A window
+that a job may still have open goes on the work list then. One that was over long ago is read a second time, when that
+pane has certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter

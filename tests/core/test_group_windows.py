@@ -90,6 +90,10 @@ def test_closing():
     again.close(closed_us=HOUR, kept_until_us=500)
     assert set(again.of_tier[0][0].entries) == {"b"}
     again = GroupWindows(TIERS, LATENESS, list(windows.chunks()))
+    again.of_tier[0][0].entries["a"].again = True
+    again.close(closed_us=HOUR, kept_until_us=500)
+    assert again.of_tier[0][0].entries["a"].readings().pane().stats.events == 0
+    again = GroupWindows(TIERS, LATENESS, list(windows.chunks()))
     again.of_tier[0][0].entries["b"].exact = False
     again.close(closed_us=HOUR, kept_until_us=500)
     assert set(again.of_tier[0]) == {-HOUR}

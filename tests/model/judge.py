@@ -8,7 +8,7 @@ The contract's exceptions:
 - rows that count too much, by a job that does not deduplicate;
 - missing rows of windows that are older than their tier;
 - windows whose aggregate rows may be collected;
-- windows that were backfilled while a job ran that is going to compute them again.
+- windows that were backfilled or repaired while a job ran that is going to compute them again.
 
 No row ever counts less than before, unless it counted something twice, was recomputed from all of its raw rows, or
 belongs to a window that was backfilled while a job wrote it too; such a window is listed, or the job computes it again.
@@ -37,7 +37,7 @@ class Judge:
         repeats: what a job without deduplication counted twice, by table, sensor and time.
         abandoned: windows whose last pane was lost with a job without redelivery, or whose backfill was
             interrupted.
-        beside: windows that were backfilled while a job ran: a pane may lack these events.
+        beside: windows that were backfilled or repaired while a job ran: an earlier pane may come later.
         grown: windows that existed before their tier.
     """
 

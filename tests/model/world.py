@@ -337,6 +337,8 @@ class World(Judge):
             lateness, late_firing = job.settings.allowed_lateness, job.settings.late_firing
             if before is not None:
                 before()
+            for number, *window in job.pending(name) | job.kept(name):
+                self.beside.add((name, self.schemas[name].tiers[number].window.text, *window))
         self.look()
         unchanged = self.tables[name].snapshot()
         request = repair.Request(
