@@ -24,6 +24,8 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.option_views import kept_views
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms.bulk import BulkWriteRows
 from tests.rows import decoded
@@ -153,9 +155,12 @@ class Script:
             Target(name, schemas[name.table] if schemas else settings.declared.schema(), retention)
             for name in settings.tables
         ]
+        options = PipelineOptions(streaming=True)
         with (
+            specs_by_class(),  # as a launch does
+            kept_views(),
             stream_clock(),
-            TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline,
+            TestPipeline(options=options, runner="BundleBasedDirectRunner") as pipeline,
         ):
             messages = pipeline | self._stream.advance_watermark_to_infinity()
             began_us = None if began is None else round((NOON + began) * 1_000_000)

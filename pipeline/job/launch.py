@@ -14,6 +14,8 @@ from pipeline.job.checks import check_launch, read_targets, read_types, record_l
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
 from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
+from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.option_views import kept_views
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,12 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if settings.launch_checks:
             check_launch(settings, targets)
             record_launch(settings, targets)
-        pipeline = _pipeline(options)
-        assemble(pipeline, targets, settings, began_us, types)
-        if runs_here(options):
-            return run_until_stopped(pipeline, targets, settings)
-        schemas = [target.schema for target in targets]
-        dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
+        with specs_by_class(), kept_views():
+            pipeline = _pipeline(options)
+            assemble(pipeline, targets, settings, began_us, types)
+            if runs_here(options):
+                return run_until_stopped(pipeline, targets, settings)
+            schemas = [target.schema for target in targets]
+            dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
     except (BadFlag, ServerProblem) as problem:
         print(plain(f"tidetable: {problem}"), file=sys.stderr)
         return 2 if isinstance(problem, BadFlag) else 1
