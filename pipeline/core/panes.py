@@ -268,7 +268,8 @@ class Panes:
             tiers = self._tiers[tier - 1], self._tiers[tier]
             return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
         whole = self._completion.completed(self._tiers[0], sensor_id, start_us, now_us, entry.readings())
-        return None if whole is None else whole.pane().stats
+        stats = WindowStats() if whole is None else whole.pane().stats
+        return stats if stats.events else None  # nothing is known of a window if not even its row has arrived
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds a shorter window to the longer one that contains it."""
