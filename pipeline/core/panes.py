@@ -280,7 +280,8 @@ class Panes:
         if not self._completion.keeps_readings(start_us, now_us):
             # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
             entry.value = whole
-        return whole.pane().stats
+        stats = whole.pane().stats
+        return stats if stats.events else None  # nothing is known of a window if not even its row has arrived
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds a shorter window to the longer one that contains it."""
