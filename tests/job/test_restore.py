@@ -159,14 +159,14 @@ def test_a_tier_that_was_added(table):
 
 
 def test_a_tier_whose_readings_are_gone(table):
-    """A window that can't be computed is kept and listed: less data never replaces a longer window."""
+    """A window that can't be computed is kept, and listed whenever it is held back: less data never replaces it."""
     gone = parse_schema(
         '[tiers]\n15m = "quarters"\n1h = "hours"\n[policies]\nraw = "maxage=1h"\nquarters = "maxage=1h"'
     )
     left_behind(table, gone, tiers=gone.tiers[1:])
     Script().watermark(2 * HOUR).arrive(new()).run(
         aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1")],
-        late=["repair#15m#a#2026-02-17T12:00:00", "repair#15m#a#2026-02-17T12:30:00"],
+        late=[*["repair#15m#a#2026-02-17T12:00:00"] * 2, "repair#15m#a#2026-02-17T12:30:00"],
         schemas={table: gone},
         began=BEGAN,
     )
@@ -256,16 +256,21 @@ def test_a_day_of_hours_without_rows(table):
 
 def test_tables_of_different_tiers(table):
     """A day is computed from the hours of its own table, whatever windows another table has."""
-    nineties = lasting(parse_schema('[tiers]\n90m = "nineties"'))
+    names = {table: HOURS_AND_DAYS, f"{table}x": lasting(parse_schema('[tiers]\n90m = "nineties"'))}
+    for name, schema in names.items():
+        left_behind(name, schema, events=[])
     late = Script().arrive(event_at(HOUR + 300)).watermark(4 * HOUR).arrive(event_at(HOUR + 600))
     late.run(
         aggregates=[
-            ("a: agg#hourly#a#2026-02-17T13", "1", "1"),
-            ("a: agg#hourly#a#2026-02-17T13", "2", "2"),
-            ("a: agg#daily#a#2026-02-17", "2", "2"),
-            ("b: agg#90m#a#2026-02-17T12:00:00", "1", "1"),
+            (f"{table}: agg#hourly#a#2026-02-17T13", "1", "1"),
+            (f"{table}: agg#hourly#a#2026-02-17T13", "2", "2"),
+            (f"{table}: agg#daily#a#2026-02-17", "2", "2"),
+            (f"{table}x: agg#90m#a#2026-02-17T12:00:00", "1", "1"),
+            (f"{table}x: agg#90m#a#2026-02-17T12:00:00", "2", "2"),  # closed: computed from raw rows
         ],
-        schemas={"a": HOURS_AND_DAYS, "b": nineties},
+        schemas=names,
+        late=[],
+        written=True,
         allowed_lateness="145m",
     )
 
