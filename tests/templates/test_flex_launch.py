@@ -248,9 +248,14 @@ def test_a_launch_refuses(image):
     )
 
 
-def test_a_launched_job_begins_now(image):
-    """The job restores windows that began before the launch, and reads nothing for later ones."""
-    with running_storage() as storage:
+def update(image, storage, endpoint):
+    return launch(image, storage, parameters() | {"dataflow_endpoint": endpoint}, "--update")
+
+
+def test_when_a_launched_job_began(image):
+    """The job restores windows that began before the launch, and reads nothing for later ones. An update takes over the
+    beginning of the job that it replaces."""
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
         before_us = now_us()
         assert launch(image, storage, parameters()).returncode == 0
         assert before_us <= began_at_us(storage) <= now_us()
@@ -258,16 +263,6 @@ def test_a_launched_job_begins_now(image):
         assert restores(storage, now_us() - HOUR_US)
         # --max_future is an hour: a job before this one may have written windows up to an hour ahead.
         assert not restores(storage, now_us() + HOUR_US + 1)
-
-
-def update(image, storage, endpoint):
-    return launch(image, storage, parameters() | {"dataflow_endpoint": endpoint}, "--update")
-
-
-def test_an_updated_job_began_with_the_running_one(image):
-    """An update takes over the beginning of the job that it replaces."""
-    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
-        assert launch(image, storage, parameters()).returncode == 0
         began_us = began_at_us(storage) - 24 * HOUR_US
         labels = json.loads(storage.read(JOB_OBJECT))["labels"] | {"tidetable-began": str(began_us)}
         dataflow.jobs.append({"id": "job-0", "name": "tidetable-test", "currentState": RUNNING, "labels": labels})
