@@ -146,12 +146,12 @@ class _CollectFn(beam.DoFn):
         of_groups = PaneOrder(order.read())
         rows, left = of_groups.take(panes.read())
         waiting.clear()
-        if not rows:
-            return
-        self._taken.add(shard)
         panes.clear()
         for pane in left:
             panes.add(pane)
+        if not rows:
+            return  # panes that came twice, or have to wait
+        self._taken.add(shard)
         order.write(of_groups.to_bytes())
         self._aggregate_rows.inc(len(rows))
         for start in range(0, len(rows), _MOST_ROWS):

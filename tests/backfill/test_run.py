@@ -197,9 +197,10 @@ def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
     schema = schema_called("wide")
     table = table_of(schema)
     hour, *_ = schema.tiers
-    stored = WindowStats()
-    stored.add({"t": 100.0})
-    write(table, [aggregate_row(hour.window, "a", T + n * HOUR, stored, hour.family) for n in range(2)])
+    for n, value in enumerate((1.0, 100.0)):
+        stored = WindowStats()
+        stored.add({"t": value})
+        write(table, [aggregate_row(hour.window, "a", T + n * HOUR, stored, hour.family)])
     load(plan(table, schema, write_delimited(tmp_path / "a.pb", [Event("a", T, {"t": 1.0}, {})])))
     found = read(table)
     for key in (b"agg#6h#a#2026-02-17T06:00:00", b"agg#daily#a#2026-02-17"):

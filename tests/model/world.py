@@ -62,7 +62,7 @@ class World(Judge):
         job: the running job, if any.
         backlog: messages to redeliver.
         unseen: tables whose policies were changed outside the project and not noticed yet.
-        doubtful: days of sensors with a window that a job listed with a reason: their rows may count a reading twice.
+        doubtful: days of sensors with a window that a job listed with a reason: a row may count a reading twice.
         groups: the number of groups of sensors.
     """
 
