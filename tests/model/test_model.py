@@ -11,7 +11,7 @@ from tests.model.reference import DAY, HOUR, MINUTE, Published
 from tests.model.specs import READING_POLICIES, TIER_POLICIES, Kind, Spec, specs
 from tests.model.world import World, message
 
-_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "100"))
+_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "75"))
 _OFFSETS = [0, 1, 700, 1000, 5 * MINUTE, 16 * MINUTE, 31 * MINUTE + 250, 59 * MINUTE + 59_999_999]
 _AGES = [0, 0, 0, HOUR, 2 * HOUR, 5 * HOUR, 20 * HOUR, 26 * HOUR, 2 * DAY, 3 * DAY, 6 * DAY, -HOUR, -2 * HOUR]
 _STEPS = [MINUTE, 7 * MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 13 * HOUR, DAY, 2 * DAY, 4 * DAY]
