@@ -180,6 +180,8 @@ class Script:
         for kind, of_kind in expected.items():
             if of_kind is not None:
                 written = sorted(found.get(kind, []))
+                if kind == "late":  # a window is listed as often as the job looks at it in vain
+                    written, of_kind = sorted(set(written)), set(of_kind)
                 assert written == sorted(of_kind), f"{kind}: {written}, not {sorted(of_kind)}"
         for key in {key for key, *_ in found.get("aggregates", [])}:
             counts = [int(count) for of_row, count, _ in found["aggregates"] if of_row == key]
