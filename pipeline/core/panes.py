@@ -231,7 +231,7 @@ class Panes:
             # A late window's row may be written by others too: it is written whenever something came.
             if stats.size != entry.written or (window.late and came):
                 entry.written = stats.size
-                entry.again = self._deduplicate and self._windows.ends_by(tier, start_us, self._over_us) and not drained
+                entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not drained
                 if ends:
                     window.kept_until_us = now_us + _KEPT_US
                 self._write(tier, sensor_id, start_us, stats)
