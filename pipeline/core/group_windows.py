@@ -54,6 +54,11 @@ class Entry:
             self.value = WindowReadings.from_bytes(self.data)
         return cast(WindowReadings, self.value)
 
+    def forget(self) -> None:
+        """Replaces the accumulator by one without readings, which can be merged with raw rows."""
+        self.value, self.exact = WindowReadings(), True
+        self.data = self.value.to_bytes()
+
     def shorter(self) -> ShorterWindows:
         """Returns the accumulator, to be changed, of a longer window."""
         if self.value is None:
@@ -104,22 +109,11 @@ class GroupWindows:
         return start_us + self._lengths_us[tier] <= time_us
 
     def close(self, closed_us: int, kept_until_us: int) -> None:
-        """Closes the open windows that end by ``closed_us``.
-
-        Exact readings are kept until ``kept_until_us``; nothing of others is, except that the table is read again.
-        """
+        """Closes the open windows that end by ``closed_us``, and keeps them until ``kept_until_us``."""
         for tier, windows in enumerate(self.of_tier):
-            for start_us, window in list(windows.items()):
-                if window.late or not self.ends_by(tier, start_us, closed_us):
-                    continue
-                window.kept_until_us = kept_until_us
-                for sensor_id, entry in list(window.entries.items()):
-                    if not entry.exact:
-                        del window.entries[sensor_id]
-                        if entry.again:
-                            window.entries[sensor_id] = Entry(value=WindowReadings(), written=entry.written, again=True)
-                if not window.entries:
-                    del windows[start_us]
+            for start_us, window in windows.items():
+                if not window.late and self.ends_by(tier, start_us, closed_us):
+                    window.kept_until_us = kept_until_us
 
     def drop(self, now_us: int) -> None:
         """Drops the closed windows that were kept until ``now_us``."""

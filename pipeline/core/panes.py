@@ -217,10 +217,14 @@ class Panes:
         dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
         if not dirty:
             return
-        if window.late:
-            found = self._recomputed(tier, start_us, dirty)
-        else:
-            found = {sensor_id: self._of_open(tier, sensor_id, start_us, entry) for sensor_id, entry in dirty.items()}
+        for entry in dirty.values():
+            if not (entry.dirty or entry.exact):
+                entry.forget()  # nothing came: only the table tells whether others wrote the row
+        # Statistics can't be merged with raw rows. While they are kept, they are all that the row counts.
+        late = {sensor_id: entry for sensor_id, entry in dirty.items() if window.late and entry.exact}
+        found = self._recomputed(tier, start_us, late)
+        for sensor_id in dirty.keys() - late.keys():
+            found[sensor_id] = self._of_open(tier, sensor_id, start_us, dirty[sensor_id])
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
             came, entry.dirty, entry.again = entry.dirty, False, False

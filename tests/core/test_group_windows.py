@@ -73,7 +73,7 @@ def test_bytes_stay_as_they_are():
 
 
 def test_closing():
-    """A closed window is kept for a while, except for accumulators that raw rows can't be added to."""
+    """A closed window is kept for a while."""
     windows = filled()
     windows.close(closed_us=HOUR, kept_until_us=500)
     assert [{start: window.kept_until_us for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
@@ -84,19 +84,16 @@ def test_closing():
     assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
     windows.drop(now_us=500)
     assert [set(of_tier) for of_tier in windows.of_tier] == [set(), {0}]
-    windows = filled()
-    windows.of_tier[0][0].entries["a"].exact = False
-    again = GroupWindows(TIERS, LATENESS, list(windows.chunks()))
-    again.close(closed_us=HOUR, kept_until_us=500)
-    assert set(again.of_tier[0][0].entries) == {"b"}
-    again = GroupWindows(TIERS, LATENESS, list(windows.chunks()))
-    again.of_tier[0][0].entries["a"].again = True
-    again.close(closed_us=HOUR, kept_until_us=500)
-    assert again.of_tier[0][0].entries["a"].readings().pane().stats.events == 0
-    again = GroupWindows(TIERS, LATENESS, list(windows.chunks()))
-    again.of_tier[0][0].entries["b"].exact = False
-    again.close(closed_us=HOUR, kept_until_us=500)
-    assert set(again.of_tier[0]) == {-HOUR}
+
+
+def test_forgetting():
+    """What is left can be merged with raw rows, and adds nothing."""
+    entry = filled().of_tier[0][0].entries["a"]
+    entry.exact = False
+    entry.forget()
+    assert entry.exact
+    assert entry.readings().pane().stats.events == 0
+    assert WindowReadings.from_bytes(entry.data).pane().stats.events == 0
 
 
 def test_what_comes_next():

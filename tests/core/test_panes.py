@@ -298,7 +298,7 @@ def test_any_order(steps, early, began):
 
 
 def test_without_deduplication():
-    """Late windows are computed from raw rows, which recognize repeated readings, also without de-duplication."""
+    """Soon after a window closes, its statistics go on. Later, raw rows recognize the readings that are repeated."""
     group = Late(deduplicate=False)
     group.retention = Retention.of(SCHEMA, repeats=((0, 1 << 62),))
     group.receive(event(0), event(0))
@@ -306,7 +306,24 @@ def test_without_deduplication():
     assert group.row() == (2, 2)
     group.receive(event(1, 4.0), event(1, 4.0))
     group.pass_time()
-    assert group.row() == (2, 5)
+    assert group.row() == (4, 10)
+    group.pass_time(60 * MINUTE)
+    group.receive(event(2, 8.0), event(2, 8.0))
+    group.pass_time()
+    assert group.row() == (3, 13)
+
+
+@pytest.mark.parametrize("key", ["{iso_us}#{sensor_id}", "{sensor_id}#{reverse_us}"])
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_a_late_event_before_the_last_pane_has_arrived(key, deduplicate):
+    """A row that is still on its way is not taken for one that never was, whatever else the table can tell."""
+    group = Late(parse_schema(f'key = "{key}"\n[policies]\nraw = "never"'), deduplicate=deduplicate)
+    group.receive(event(0))
+    group.watermark(T + 2 * HOUR)
+    group.table = Memory()
+    group.receive(event(1, 4.0))
+    group.pass_time()
+    assert group.row(group.schema.tiers[0]) == (2, 5)
 
 
 def test_rows_are_those_of_the_format():
