@@ -3,10 +3,15 @@
 FnApiRunner runs steps with state in one stage with the steps before them, although every other runner shuffles between
 the two. In such a stage it lets event time pass to its end after the first bundle, so windows would close while their
 events are still to come. Here readings are shuffled first, as elsewhere: then all of them come before any watermark.
+
+Its timers of the clock fire as soon as the clock has passed the event time of what set them, which is the end of the
+previous timer if that set them. So a clock that goes on leaves timers that never fire.
 """
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -37,3 +42,8 @@ def shuffled() -> Iterator[None]:
     """Makes graphs that are built within the block shuffle readings before they are aggregated."""
     with mock.patch.object(table_steps, "AggregateWindows", _AggregateShuffled):
         yield
+
+
+def stopped_clock() -> Callable[[], float]:
+    """Returns a clock that stands still, as a step can pickle it."""
+    return partial(float, time.time())

@@ -1,8 +1,7 @@
 """Fires the panes of a group's windows.
 
 A window is open until the watermark has passed its end by the allowed lateness. Until then the state contains all of
-its readings. Then the state is dropped, and what comes later makes the job compute the window anew from its raw rows:
-such a window is late.
+its readings. What comes later makes the job compute the window anew from its raw rows: such a window is late.
 
 **One writer.** Open windows and late ones are the same group's, and a group is processed in one place, one element or
 timer after the other. So no pane replaces a row that knows more, whatever the watermark does, and whenever:
@@ -10,15 +9,15 @@ timer after the other. So no pane replaces a row that knows more, whatever the w
 - What is open and what is late does not depend on a runner. It follows from ``closed_us``, which is part of the group's
   state and grows only when a timer of the group fires. So a window without state was either never seen, or is known to
   be late.
-- A late window has no state from which a pane could fire: each of its panes is computed from the table.
+- No pane of an open window fires after it is closed: closing fires the last one.
 - The panes of a group are numbered, and :mod:`pipeline.core.pane_order` passes them on in that order.
 - A window that began before the job is read from the table before its first pane; see
   :mod:`pipeline.core.completion`. So is one whose first readings come long after its end by the clock, if the watermark
   lags or the group was silent: a backfill may have written it meanwhile.
 
 Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows
-apart. So the readings of a closed window are kept for as long as writers retry, and a computation of the window
-includes them.
+apart. So what is known of a closed window is kept for twice as long as writers retry. A computation of the window
+includes its readings; statistics, which can't be merged with raw rows, go on as if the window were open.
 
 A backfill or a repair may write a window while the job's pane is on its way, computed without what they read. A window
 that a job may still have open goes on the work list then. One that was over long ago is read a second time, when that
