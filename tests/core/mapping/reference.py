@@ -210,8 +210,8 @@ def text(kind: str, value: Any) -> str:
     """Returns the text of a value of the JSON form. Raises Refused."""
     if kind in ("bytes", "blob"):
         return base64.b64decode(value).hex()
-    if kind in ("double", "float"):
-        return repr(number(kind, value, rounds=True)).removesuffix(".0")
+    if kind in ("double", "float"):  # the JSON form prints a number of 32 bits with its fewest digits
+        return repr(float(value)).removesuffix(".0")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):
