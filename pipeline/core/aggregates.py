@@ -88,19 +88,17 @@ def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowSt
 
 def encoded_aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowStats, family: str) -> EncodedRow:
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
-    time = timestamp_of(start_us)
     text = str(stats.events).encode()
-    before, between = _column(family, _READING_COUNT)[len(text)]
-    parts = [before, time, between, text]
+    parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
     for metric, of_metric in stats.metrics.items():
         values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
-        for column, value in zip(
-            _columns(family, metric), (*values, of_metric.average, of_metric.deviation), strict=True
+        for before, value in zip(
+            _cells(family, metric, start_us), (*values, of_metric.average, of_metric.deviation), strict=True
         ):
             text = repr(value).removesuffix(".0").encode()  # as format_value does
-            before, between = column[len(text)]
-            parts += (before, time, between, text)
-    return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 4)
+            parts.append(before[len(text)])
+            parts.append(text)
+    return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2)
 
 
 def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
@@ -191,14 +189,28 @@ def split_qualifier(qualifier: str) -> tuple[str, str]:
     return statistic, metric
 
 
+class _CellBytes(dict[int, bytes]):
+    """What precedes a value in the mutation that writes a cell, by the size of the value in bytes."""
+
+    def __init__(self, family: str, qualifier: bytes, time_us: int) -> None:
+        super().__init__()
+        self._column, self._time = ColumnBytes(family, qualifier), timestamp_of(time_us)
+
+    def __missing__(self, value_size: int) -> bytes:
+        before, between = self._column[value_size]
+        self[value_size] = found = b"".join((before, self._time, between))
+        return found
+
+
+# The windows of many sensors start together.
 @lru_cache(maxsize=1024)
-def _columns(family: str, metric: str) -> tuple[ColumnBytes, ...]:
-    return tuple(ColumnBytes(family, f"{statistic}_{metric}".encode()) for statistic in STATISTICS)
+def _cells(family: str, metric: str, start_us: int) -> tuple[_CellBytes, ...]:
+    return tuple(_cell(family, f"{statistic}_{metric}".encode(), start_us) for statistic in STATISTICS)
 
 
-@lru_cache(maxsize=64)
-def _column(family: str, qualifier: bytes) -> ColumnBytes:
-    return ColumnBytes(family, qualifier)
+@lru_cache(maxsize=8192)
+def _cell(family: str, qualifier: bytes, start_us: int) -> _CellBytes:
+    return _CellBytes(family, qualifier, start_us)
 
 
 @lru_cache(maxsize=1024)
