@@ -135,9 +135,6 @@ class _ProcessFn(beam.DoFn):
         if len(self._waiting) >= _MOST_EVENTS or self._waiting_bytes >= _MOST_WAITING_BYTES:
             for tag, rows in self._formatted(now_us):
                 yield TaggedOutput(tag, rows)
-        for gathered in self._gathered:
-            gathered.add(events)
-        self._gathered_events += len(events)
         if self._gathered_events >= _MOST_GATHERED:
             for tag, part in self._taken():
                 yield TaggedOutput(tag, TimestampedValue((part.group, part.data), Timestamp(micros=part.time_us)))
@@ -156,8 +153,11 @@ class _ProcessFn(beam.DoFn):
             yield TaggedOutput(tag, WindowedValue((part.group, part.data), at, _GLOBAL))
 
     def _formatted(self, now_us: int) -> Iterator[tuple[str, EncodedRows]]:
-        """Formats the events that wait, which costs least for many at once. Yields rows when there are enough."""
+        """Gathers and formats the events that wait, at least cost for many. Yields rows when there are enough."""
         events, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for gathered in self._gathered:
+            gathered.add(events)
+        self._gathered_events += len(events)
         for table in self._tables:
             # Events' rows may be many times their size: some are output before the next are formatted.
             for start in range(0, len(events), table.events_at_once):
