@@ -98,9 +98,8 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
     """Writes the outputs of the graph: rows to their tables, dead letters to their topic, those of the sinks too."""
     dead_letters = [outputs.dead_letters]
     for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
-        dead_letters += table.write_raw_rows(rows.raw)
-        if rows.aggregates is not None and rows.listed is not None:
-            dead_letters += table.write_aggregate_rows(rows.aggregates, rows.listed)
+        dead_letters += table.write_raw_rows(rows.raw, rows.listed)
+        dead_letters += table.write_aggregate_rows(rows.aggregates)
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)

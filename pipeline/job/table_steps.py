@@ -59,15 +59,15 @@ class TableSteps(NamedTuple):
         panes, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         return panes | self._label("CollectAggregateRows") >> CollectRows(clock), listed
 
-    def write_raw_rows(self, raw_rows: PCollection) -> list[PCollection]:
-        """Writes raw rows; returns the dead letters, as :meth:`_write` does."""
-        # Nothing is merged with raw rows, so runners write them in the bundle that decodes their messages.
+    def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
+        """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""
+        if listed is not None:
+            raw_rows = (raw_rows, listed) | self._label("WithListed") >> beam.Flatten()
         return self._write(raw_rows, self._label("WriteRawRows"))
 
-    def write_aggregate_rows(self, aggregate_rows: PCollection, listed: PCollection) -> list[PCollection]:
-        """Writes aggregate rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""
-        rows = (aggregate_rows, listed) | self._label("WithListed") >> beam.Flatten()
-        return self._write(rows, self._label("WriteAggregateRows"))
+    def write_aggregate_rows(self, aggregate_rows: PCollection | None) -> list[PCollection]:
+        """Writes aggregate rows, if the table has any; returns the dead letters, as :meth:`_write` does."""
+        return [] if aggregate_rows is None else self._write(aggregate_rows, self._label("WriteAggregateRows"))
 
     def _write(self, rows: PCollection, label: str) -> list[PCollection]:
         """Writes with the configured writer; returns the dead letters of refused rows if that writer has any."""
