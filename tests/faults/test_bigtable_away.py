@@ -52,11 +52,11 @@ def test_answers_slowly(resources, bigtable, log, feed):
         BigtableProxy(bigtable) as proxy,
         running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
     ):
-        proxy.mutations = first(8, slow(2))
+        proxy.mutations = first(2, slow(4))
         feed.publish(fleet_messages())
         feed.wait_counted(90)
         assert job.stop() == 0
-        assert proxy.delayed == 8
+        assert proxy.delayed == 2
     feed.assert_exact()
 
 

@@ -36,9 +36,6 @@ def test_offline_for_three_days(resources, bigtable, log, feed):
         series(sensor_id, start_us, 72 * per_hour, HOUR_US // per_hour)
         for sensor_id, per_hour in (("sparse", 4), ("dense", 120))
     ]
-    windows = 2 * len({judge.hour(event) for event in offline[0]}) + len(
-        {judge.hour(event)[:10] for event in offline[0]}
-    )
     online = series("online", now_us() - 5 * MINUTE_US, 300, SECOND_US)
     reads: Counter[str] = Counter()
 
@@ -60,7 +57,7 @@ def test_offline_for_three_days(resources, bigtable, log, feed):
         assert job.stop() == 0
     assert judge.work_list(resources.table) == judge.work_list(days) == set()
     feed.assert_exact()
-    assert max(reads.values()) <= 4 * windows
+    assert 0 < reads["dense"] < 2 * reads["sparse"]  # thirty times as many late events
 
 
 def expected_days(events):
