@@ -192,11 +192,13 @@ def _append(data: bytearray, number: int) -> None:
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Reads the number at the position. Returns it and the position after it."""
+    if position < len(data) and data[position] < 0x80:  # most are
+        return data[position], position + 1
     number = 0
     for index, byte in enumerate(data[position : position + _VARINT_BYTES]):
         number |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            if index and not byte:
+            if not byte:
                 raise ValueError("the sketch has a number that isn't in its shortest form")
             return number, position + index + 1
     raise ValueError("the sketch is cut off, or has a number that is too large")
