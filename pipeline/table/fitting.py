@@ -19,6 +19,7 @@ from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, KeyRange, Row, after_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.template import RawKey
+from pipeline.core.statistics.definitions import qualifier_of, split_qualifier
 from pipeline.core.times import format_time
 from pipeline.core.work_list import parse_work_key, work_key
 

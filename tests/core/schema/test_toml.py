@@ -174,11 +174,13 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, policies, rate",
+            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, policies, rate",
+            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),
