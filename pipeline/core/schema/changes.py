@@ -41,7 +41,8 @@ class Change:
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema, whatever it takes
         if section == "statistics":
-            return self.wanted is not None and set(self.actual) <= set(self.wanted)
+            in_order = self.key != section  # another order takes metrics from a glob
+            return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
         return section == "tiers" and self.actual is None
 
     def __str__(self) -> str:

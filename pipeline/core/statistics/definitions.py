@@ -41,6 +41,7 @@ class Statistic:
         parse: parses a cell. Raises ValueError if such a cell never contains these bytes.
         tolerance: how much two computations may differ, by the mean magnitude and the number of readings.
         part: the part that the value is computed from, if any.
+        needs: other statistics that the value is computed from, whose cells are written as well.
         listed: whether readers list it. What is only for merging is not listed.
     """
 
@@ -49,6 +50,7 @@ class Statistic:
     parse: Callable[[bytes], Value] = parse_value
     tolerance: Callable[[float, int], float] = _exact
     part: str | None = None
+    needs: tuple[str, ...] = ()
     listed: bool = True
 
     @property
@@ -103,6 +105,7 @@ _MOMENTS = (
         lambda stats, _: stats.deviation,
         _parse_deviation,
         lambda mean, count: max(_TOLERANCE * mean, _SMALLEST_DOUBLE * count),
+        needs=("avg",),
     ),
 )
 _OTHERS = (
@@ -114,7 +117,6 @@ _OTHERS = (
     Statistic("coverage", lambda stats, expected: expected and min(stats.count / expected, 1.0)),
 )
 _KNOWN = {statistic.name: statistic for statistic in (*_MOMENTS, *_OTHERS)}
-_NEEDS = {"stddev": ("avg",)}
 DEFAULT = tuple(statistic.name for statistic in _MOMENTS)
 """The names of the statistics of metrics for which the schema declares none."""
 DEFAULT_STATISTICS = _MOMENTS
@@ -142,11 +144,10 @@ def complete(names: tuple[str, ...]) -> tuple[Statistic, ...]:
     """
     wanted = {"count", *names}
     for name in names:
-        wanted |= {*_NEEDS.get(name, ())}
-        if part := statistic(name).part:
-            wanted |= {*PARTS[part].cells}
-    found = tuple(sorted(map(statistic, wanted), key=lambda each: each.rank))
-    return DEFAULT_STATISTICS if found == DEFAULT_STATISTICS else found
+        found = statistic(name)
+        wanted |= {*found.needs, *(PARTS[found.part].cells if found.part else ())}
+    ordered = tuple(sorted(map(statistic, wanted), key=lambda each: each.rank))
+    return DEFAULT_STATISTICS if ordered == DEFAULT_STATISTICS else ordered
 
 
 @lru_cache(maxsize=1 << 14)
