@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.core.accumulator import WindowReadings, at_least
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.extents import lateness_of
@@ -24,7 +24,7 @@ from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.stats import WindowStats
+from pipeline.core.stats import WindowStats, at_least
 from pipeline.core.windows import Window
 from pipeline.core.work_list import encoded_work_rows
 from pipeline.transforms import metrics
@@ -265,7 +265,7 @@ class _WritingFn(CompletingFn):
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         tier = self._tier
         rows = (
-            aggregate_row(tier.window, sensor_id, window.start.micros, stats, tier.family)
+            aggregate_row(tier.window, sensor_id, window.start.micros, stats, tier.family, tier.statistics)
             for (sensor_id, window, *_), stats in windows
         )
         self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
@@ -299,7 +299,7 @@ class _CompleteFn(_WritingFn):
         whole = self._completion.completed(
             self._tier, sensor_id, window.start.micros, now_us(), gathered, written=gathered if written else None
         )
-        return None if whole is None else _Completed(whole.pane().stats, whole)
+        return None if whole is None else _Completed(whole.pane(self._tier.statistics).stats, whole)
 
     def _may_be_written(self, start_us: int) -> bool:
         end_us = self._longest.start_of(start_us) + self._longest.length_us

@@ -71,6 +71,7 @@ OPTION_NAMES = frozenset(
         "sensors",
         "service-account-email",
         "since",
+        "statistics",
         "stats-family",
         "subnetwork",
         "subscription",

@@ -6,9 +6,9 @@ A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[fram
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.core.aggregates import STATISTICS
 from pipeline.core.event_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
-from pipeline.core.records import AggregateRecord, RawRecord
+from pipeline.core.records import AggregateRecord, RawRecord, statistic_names
+from pipeline.core.statistics.definitions import qualifier_of
 
 if TYPE_CHECKING:
     import pandas
@@ -87,7 +87,8 @@ class AggregateRecords(_Records[AggregateRecord]):
     """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds, UTC), ``window``, ``reading_count``.
 
     Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
-    window has none. Counts are whole numbers, other statistics doubles; a sum that overflowed is infinite.
+    window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
+    sum that overflowed is infinite.
     """
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
@@ -97,12 +98,13 @@ class AggregateRecords(_Records[AggregateRecord]):
             "window": arrow.array([record.window.text for record in records], arrow.string()),
             "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
         }
+        kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
         for metric in _names(record.metrics for record in records):
             summaries = [record.metrics.get(metric) for record in records]
-            for statistic in STATISTICS:
-                kind = arrow.int64() if statistic == "count" else arrow.float64()
-                values = [getattr(summary, statistic) if summary else None for summary in summaries]
-                columns[f"{statistic}_{metric}"] = arrow.array(values, kind)
+            found = [summary.statistics() if summary else {} for summary in summaries]
+            for name in statistic_names([summary] for summary in summaries if summary):
+                values = [each.get(name) for each in found]
+                columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
         return columns
 
 

@@ -11,10 +11,8 @@ Counted readings are kept to recognize others, and are rarely looked at: what is
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
 from typing import NamedTuple
 
 from pipeline.core.accumulator_bytes import (
@@ -27,8 +25,9 @@ from pipeline.core.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
-from pipeline.core.columns import Block, ReadingColumns, blocks, is_wide
-from pipeline.core.stats import WindowStats
+from pipeline.core.columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
+from pipeline.core.stats import WindowStats, covers
 
 MAX_METRICS = 10_000
 """The most distinct metrics in a window. With six cells for each, a row takes some 10 MB. Without this limit, events
@@ -99,17 +98,28 @@ class WindowReadings:
             if first is not readings:
                 fresh[time_us] = {**readings, **first}
 
-    def extend(self, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float]) -> None:
+    def extend(
+        self,
+        metrics: tuple[str, ...],
+        times: Sequence[int],
+        values: Sequence[float],
+        statistics: Statistics = BY_DEFAULT,
+    ) -> None:
         """Adds the readings of events with the same metrics, except those already known; as :meth:`add` does for each.
 
         Args:
             metrics: the metric names, at least one.
             times: the event times, wide if events are identified by more than that.
             values: finite values, event by event.
+            statistics: tells what has to be kept of each metric without deduplication.
         """
         if self._too_wide:
             return
         width = len(metrics)
+        if self._kept is None and statistics.has_parts:
+            self._stats.merge(_stats_of(Block(metrics, list(map(time_of_key, times)), list(values)), statistics))
+            self._check_width()
+            return
         if len(times) < _FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
             for index, time_us in enumerate(times):
                 self.add(time_us, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
@@ -156,20 +166,36 @@ class WindowReadings:
         self._has_restored |= other._has_restored
         self._check_width()
 
-    def pane(self) -> Pane:
-        """Returns the window's result so far, as a copy: the accumulator keeps accumulating."""
+    def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
+        """Returns the window's result so far, as a copy: the accumulator keeps accumulating.
+
+        Args:
+            statistics: tells which parts of each metric's statistics are computed.
+        """
         self._settle()
         if self._too_wide:
             return Pane(WindowStats(), complete=False, too_wide=True)
         total = WindowStats()
-        if self._restored is not None:
-            total.merge(self._restored)
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
+        if statistics.has_parts and self._kept is not None:
+            add_parts(total, statistics, self._series(self._kept))
+        if self._restored is not None:
+            restored = WindowStats()
+            restored.merge(self._restored)
+            restored.merge(total)
+            total = restored
         if len(total.metrics) > MAX_METRICS:
             return Pane(WindowStats(), complete=False, too_wide=True)
         return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
+
+    def _series(self, kept: ReadingColumns) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
+        """Yields times in µs with each metric's values at these times."""
+        for times, values in kept.series():
+            yield (times if not is_wide(max(times)) else list(map(time_of_key, times))), values
+        for time_us, readings in self._fresh.items():
+            yield (time_of_key(time_us),), {metric: (value,) for metric, value in readings.items()}
 
     def magnitudes(self) -> dict[str, float]:
         """Returns Σ|x| of the kept readings by metric, to which the tolerance of sums is relative."""
@@ -346,26 +372,6 @@ class RestoredReadings:
     floor: WindowStats | None = None
 
 
-def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
-    """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
-    parts = list(parts)
-    return sum(stats.events for stats in parts) >= row.events and all(
-        sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
-        for metric, of_metric in row.metrics.items()
-    )
-
-
-def covers(stats: WindowStats, row: WindowStats) -> bool:
-    """Returns whether ``stats`` may include all that ``row`` counts.
-
-    They do if they count at least as much and their extremes enclose the row's minima and maxima.
-    """
-    return at_least([stats], row) and all(
-        stats.metrics[metric].minimum <= of_metric.minimum and stats.metrics[metric].maximum >= of_metric.maximum
-        for metric, of_metric in row.metrics.items()
-    )
-
-
 def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
     """Returns the one that counts more."""
     if one is None or other is None:
@@ -373,14 +379,11 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     return other if other.size > one.size else one
 
 
-def event_key(time_us: int, discriminator: str) -> int:
-    """Returns what identifies an event of a sensor: its time, or a wide time if more than the time distinguishes it."""
-    return time_us << 64 | _digest(discriminator) if discriminator else time_us
-
-
-@lru_cache(maxsize=1024)  # metadata rarely changes
-def _digest(discriminator: str) -> int:
-    return int.from_bytes(blake2b(discriminator.encode(), digest_size=8).digest(), "little")
+def _stats_of(block: Block, statistics: Statistics) -> WindowStats:
+    stats = WindowStats()
+    stats.extend(block.by_metric(), len(block.times_us))
+    add_parts(stats, statistics, [(block.times_us, dict(block.by_metric()))])
+    return stats
 
 
 def _count_events(

@@ -5,8 +5,9 @@ Little-endian, without padding. Parts in brackets are optional; a flag tells whe
     readings    version; flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns,
                 16: events, 32: the events' times are wide, 64: floor, 128: too many metrics, and nothing follows);
                 statistics, [restored statistics], [floor, as statistics], [columns], [events]
-    statistics  number of events; size of the names in bytes, names of the metrics; for each metric its count, sum,
-                minimum, maximum, average and deviation
+    statistics  number of events; size of the names in bytes, of which the highest bit is set if there are parts; names
+                of the metrics; for each metric its count, sum, minimum, maximum, average and deviation; [for each
+                metric the size of its parts, and they, as :mod:`pipeline.core.statistics.parts` describes]
     columns     number of groups, number of sealed blocks, base in µs, size of a time in bytes (wide: 16); first time,
                 last time; groups, in which times are relative to the base; sealed blocks
     group       number of metrics, number of events; each metric as its index among the statistics; event times; values
@@ -29,6 +30,7 @@ from functools import lru_cache
 
 from pipeline.core.columns import LONG, SHORT, WIDE, Group, ReadingColumns, blocks
 from pipeline.core.sealed import Sealed
+from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.stats import MetricStats, WindowStats
 
 _COUNT = struct.Struct("<I")
@@ -43,6 +45,7 @@ _START = struct.Struct("<q")
 VERSION = 0x1A  # no release before took it for a first byte; the next format takes another one
 
 _METRIC_INDEX = "I"
+_HAS_PARTS = 1 << 31
 _TIME_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
 _TIME_TYPES = {size: time_type for time_type, size in _TIME_SIZES.items()}
 if [array(type_code).itemsize for type_code in (SHORT, LONG, _METRIC_INDEX)] != [4, 8, 4] or sys.byteorder != "little":
@@ -130,14 +133,20 @@ def stats_bytes(stats: WindowStats) -> bytes:
         )
         for of_metric in stats.metrics.values()
     ]
-    return b"".join((_EVENTS.pack(stats.events, len(names)), names, *each))
+    parts: list[bytes] = []
+    if any(of_metric.parts for of_metric in stats.metrics.values()):
+        for of_metric in stats.metrics.values():
+            data = parts_bytes(of_metric.parts)
+            parts += (_COUNT.pack(len(data)), data)
+    size = len(names) | bool(parts) * _HAS_PARTS
+    return b"".join((_EVENTS.pack(stats.events, size), names, *each, *parts))
 
 
 def read_stats(reader: Reader) -> WindowStats:
     """Reads what :func:`stats_bytes` wrote."""
     stats = WindowStats()
     stats.events, size = reader.unpack(_EVENTS)
-    for metric in reader.names(size):
+    for metric in reader.names(size & ~_HAS_PARTS):
         of_metric = stats.metrics[metric] = MetricStats()
         (
             of_metric.count,
@@ -147,6 +156,9 @@ def read_stats(reader: Reader) -> WindowStats:
             of_metric.average,
             of_metric.deviation,
         ) = reader.unpack(_METRIC)
+    if size & _HAS_PARTS:
+        for of_metric in stats.metrics.values():
+            of_metric.parts = read_parts(reader.take(reader.count()))
     return stats
 
 

@@ -8,25 +8,32 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pipeline.core.events import is_sensor_id, name_of
 from pipeline.core.mutation_bytes import ColumnBytes, timestamp_of
-from pipeline.core.records import AggregateRecord, MetricSummary
+from pipeline.core.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows import Cell, EncodedRow, KeyRange, Row
+from pipeline.core.statistics.definitions import (
+    DEFAULT_STATISTICS,
+    Statistic,
+    Value,
+    parse_count,
+    qualifier_of,
+    split_qualifier,
+)
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.stats import MetricStats, WindowStats
 from pipeline.core.times import from_datetime, to_datetime
-from pipeline.core.values import format_value, parse_value, shown_bytes
+from pipeline.core.values import format_value, shown_bytes
 from pipeline.core.windows import DAILY, HOURLY, Window
 
 READING_COUNT = "reading_count"
 _READING_COUNT = READING_COUNT.encode()
-STATISTICS = ("count", "sum", "min", "max", "avg", "stddev")
 
 _FORMATS = {HOURLY.length: ("hourly", "%Y-%m-%dT%H"), DAILY.length: ("daily", "%Y-%m-%d")}
 _DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S"
-_MAX_COUNT = 2**53  # doubles represent every integer up to this
-_OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
 
 
 class AggregateKey(NamedTuple):
@@ -70,47 +77,71 @@ def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) 
     return KeyRange(aggregate_key(window, sensor_id, first), aggregate_key(window, sensor_id, end))
 
 
-def aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowStats, family: str) -> Row:
+def aggregate_row(
+    window: Window,
+    sensor_id: str,
+    start_us: int,
+    stats: WindowStats,
+    family: str,
+    statistics: Statistics = BY_DEFAULT,
+) -> Row:
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
-    values: dict[str, float] = {READING_COUNT: stats.events}
+    cells = [Cell(family, _READING_COUNT, start_us, format_value(stats.events))]
+    expected = statistics.expected(window)
     for metric, of_metric in stats.metrics.items():
-        values |= {
-            f"count_{metric}": of_metric.count,
-            f"sum_{metric}": of_metric.total,
-            f"min_{metric}": of_metric.minimum,
-            f"max_{metric}": of_metric.maximum,
-            f"avg_{metric}": of_metric.average,
-            f"stddev_{metric}": of_metric.deviation,
-        }
-    cells = [Cell(family, name.encode(), start_us, format_value(value)) for name, value in values.items()]
+        for each in statistics.of(metric):
+            value = each.value(of_metric, expected)
+            if value is not None:
+                cells.append(Cell(family, qualifier_of(each.name, metric).encode(), start_us, _text(value)))
     return Row(aggregate_key(window, sensor_id, start_us), cells)
 
 
-def encoded_aggregate_row(window: Window, sensor_id: str, start_us: int, stats: WindowStats, family: str) -> EncodedRow:
+def encoded_aggregate_row(
+    window: Window,
+    sensor_id: str,
+    start_us: int,
+    stats: WindowStats,
+    family: str,
+    statistics: Statistics = BY_DEFAULT,
+) -> EncodedRow:
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
     text = str(stats.events).encode()
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
+    expected = statistics.expected(window)
     for metric, of_metric in stats.metrics.items():
-        values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
-        for before, value in zip(
-            _cells(family, metric, start_us), (*values, of_metric.average, of_metric.deviation), strict=True
-        ):
-            text = repr(value).removesuffix(".0").encode()  # as format_value does
-            parts.append(before[len(text)])
-            parts.append(text)
+        named = statistics.of(metric)
+        cells = _cells(family, metric, start_us, named)
+        if named is DEFAULT_STATISTICS:  # the same, without a call for each
+            values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
+            for before, value in zip(cells, (*values, of_metric.average, of_metric.deviation), strict=True):
+                text = repr(value).removesuffix(".0").encode()  # as format_value does
+                parts.append(before[len(text)])
+                parts.append(text)
+            continue
+        for before, each in zip(cells, named, strict=True):
+            of_cell = each.value(of_metric, expected)
+            if of_cell is not None:
+                text = _text(of_cell)
+                parts += (before[len(text)], text)
     return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2)
 
 
-def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
+def _text(value: Value) -> bytes:
+    return value.to_bytes() if isinstance(value, Sketch) else format_value(value)
+
+
+def parse_aggregate_row(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> AggregateRecord:
     """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
+
+    A metric whose statistics the schema declares may lack those that were declared later.
 
     Raises:
         ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
             of events is missing, or a metric lacks a statistic or has a minimum above its maximum.
     """
     sensor_id, start_us = parse_aggregate_key(window, row.key)
-    events = 0.0
-    statistics: dict[str, dict[str, float]] = defaultdict(dict)
+    events: Value = 0.0
+    found: dict[str, dict[str, Value]] = defaultdict(dict)
     for cell in row.cells:
         try:
             value = parse_statistic(cell.qualifier, cell.value)
@@ -120,16 +151,17 @@ def parse_aggregate_row(window: Window, row: Row) -> AggregateRecord:
             events = value
         else:
             statistic, metric = split_qualifier(cell.qualifier.decode())
-            statistics[metric][statistic] = value
-    if not events or not statistics:
-        raise ValueError(f"it has no {READING_COUNT}" if statistics else "it has no metric")
-    metrics = {metric: _summary(metric, of_metric) for metric, of_metric in statistics.items()}
-    return AggregateRecord(sensor_id, start_us, window, int(events), metrics)
+            found[metric][statistic.name] = value
+    if not events or not found:
+        raise ValueError(f"it has no {READING_COUNT}" if found else "it has no metric")
+    metrics = {metric: _summary(metric, of_metric, statistics.of(metric)) for metric, of_metric in found.items()}
+    return AggregateRecord(sensor_id, start_us, window, int(cast(float, events)), metrics)
 
 
-def qualifiers(metrics: Iterable[str]) -> tuple[bytes, ...]:
+def qualifiers(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
     """Returns the columns of these metrics, and that of the number of events."""
-    return (_READING_COUNT, *(f"{statistic}_{metric}".encode() for metric in metrics for statistic in STATISTICS))
+    columns = [qualifier_of(each.name, metric).encode() for metric in metrics for each in statistics.of(metric)]
+    return (_READING_COUNT, *columns)
 
 
 def only_counts_events(row: Row) -> bool:
@@ -137,7 +169,7 @@ def only_counts_events(row: Row) -> bool:
     return all(cell.qualifier == _READING_COUNT for cell in row.cells)
 
 
-def parse_statistic(qualifier: bytes, value: bytes) -> float:
+def parse_statistic(qualifier: bytes, value: bytes) -> Value:
     """Parses the value of a column of an aggregate row.
 
     Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite.
@@ -146,47 +178,36 @@ def parse_statistic(qualifier: bytes, value: bytes) -> float:
         ValueError: aggregate rows have no such column, or it never contains such a value.
     """
     if qualifier == _READING_COUNT:
-        return _parse_count(value)
-    statistic, _, metric = qualifier.partition(b"_")
-    name_of(metric)
-    match statistic:
-        case b"count":
-            return _parse_count(value)
-        case b"min" | b"max" | b"avg":
-            return parse_value(value)
-        case b"sum":
-            return _OVERFLOWS[value] if value in _OVERFLOWS else parse_value(value)
-        case b"stddev":
-            deviation = math.inf if value == b"inf" else parse_value(value)
-            if deviation < 0:
-                raise ValueError(f"{shown_bytes(value)} is not a deviation")
-            return deviation
-    raise ValueError(f"aggregate rows have no column {shown_bytes(qualifier)}")
+        return parse_count(value)
+    statistic, metric = split_qualifier(qualifier.decode())
+    name_of(metric.encode())
+    return statistic.parse(value)
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:
     """Returns the statistics that the row was made from.
 
     An average outside [minimum, maximum] is clamped to that range, and a deviation to half its width. Earlier releases
-    wrote such averages through rounding, and infinite deviations of very large readings.
+    wrote such averages through rounding, and infinite deviations of very large readings. What the row does not contain
+    is NaN.
     """
     stats = WindowStats()
     stats.events = record.reading_count
     for metric, summary in record.metrics.items():
         of_metric = stats.metrics[metric] = MetricStats()
         of_metric.count = summary.count
-        of_metric.total = summary.sum
-        of_metric.minimum = summary.min
-        of_metric.maximum = summary.max
-        of_metric.average = min(max(summary.avg, summary.min), summary.max)
-        of_metric.deviation = min(summary.stddev, summary.max / 2 - summary.min / 2)
+        of_metric.total = _or_nan(summary.sum)
+        of_metric.minimum = least = _or_nan(summary.min)
+        of_metric.maximum = most = _or_nan(summary.max)
+        # The first argument is returned if the other is NaN.
+        of_metric.average = min(max(_or_nan(summary.avg), least), most)
+        of_metric.deviation = min(_or_nan(summary.stddev), most / 2 - least / 2)
+        of_metric.parts = summary.parts
     return stats
 
 
-def split_qualifier(qualifier: str) -> tuple[str, str]:
-    """Splits ``"sum_temperature"`` into ``("sum", "temperature")``. Not for :data:`READING_COUNT`."""
-    statistic, _, metric = qualifier.partition("_")
-    return statistic, metric
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 class _CellBytes(dict[int, bytes]):
@@ -204,8 +225,8 @@ class _CellBytes(dict[int, bytes]):
 
 # The windows of many sensors start together.
 @lru_cache(maxsize=1024)
-def _cells(family: str, metric: str, start_us: int) -> tuple[_CellBytes, ...]:
-    return tuple(_cell(family, f"{statistic}_{metric}".encode(), start_us) for statistic in STATISTICS)
+def _cells(family: str, metric: str, start_us: int, named: tuple[Statistic, ...]) -> tuple[_CellBytes, ...]:
+    return tuple(_cell(family, qualifier_of(each.name, metric).encode(), start_us) for each in named)
 
 
 @lru_cache(maxsize=8192)
@@ -220,20 +241,13 @@ def _around_sensor(window: Window, start_us: int) -> tuple[bytes, bytes]:
     return aggregate_prefix(window).encode(), f"#{start}".encode()
 
 
-def _parse_count(value: bytes) -> float:
-    count = parse_value(value)
-    if not 1 <= count <= _MAX_COUNT or not count.is_integer():
-        raise ValueError(f"{shown_bytes(value)} is not a count")
-    return count
-
-
-def _summary(metric: str, statistics: dict[str, float]) -> MetricSummary:
-    if missing := [name for name in STATISTICS if name not in statistics]:
+def _summary(metric: str, found: dict[str, Value], named: tuple[Statistic, ...]) -> MetricSummary:
+    required = [each.name for each in named] if named is DEFAULT_STATISTICS else ["count"]
+    if missing := [name for name in required if name not in found]:
         raise ValueError(f"metric {metric} has no {', '.join(missing)}")
-    count, *others = (statistics[name] for name in STATISTICS)
-    if statistics["min"] > statistics["max"]:
+    if "min" in found and "max" in found and found["min"] > found["max"]:  # type: ignore[operator]
         raise ValueError(f"metric {metric} has a minimum above its maximum")
-    return MetricSummary(int(count), *others)
+    return summary_of(found)
 
 
 def _label_and_format(window: Window) -> tuple[str, str]:

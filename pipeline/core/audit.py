@@ -8,18 +8,17 @@ from sys import float_info
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulator import MAX_METRICS, WindowReadings
-from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, split_qualifier
+from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.definitions import Value, split_qualifier
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import format_time
 
-# Sums depend on the order of addition. Two computations agree within this share of Σ|x|.
-_TOLERANCE = 1e-9
-_EXACT = ("count", "min", "max")
 _MAX_EXACT = 2**53  # doubles represent every integer up to this
 _GREATEST_DOUBLE = float_info.max
-_SMALLEST_DOUBLE = 5e-324
 
 FOREIGN = "foreign raw rows"
 TOO_WIDE = "too many metrics"
@@ -58,9 +57,9 @@ class Recomputed:
     too_wide: bool = False
 
     @classmethod
-    def of(cls, readings: WindowReadings) -> "Recomputed":
+    def of(cls, readings: WindowReadings, statistics: Statistics = BY_DEFAULT) -> "Recomputed":
         """Computes the statistics of all readings of a window."""
-        stats, _, too_wide = readings.pane()
+        stats, _, too_wide = readings.pane(statistics)
         return cls(stats, readings.magnitudes(), too_wide)
 
     def merge(self, other: "Recomputed") -> None:
@@ -75,8 +74,8 @@ class Difference(NamedTuple):
     """One statistic that is wrong."""
 
     statistic: str  # the column's name, like sum_temperature
-    stored: float | str | None  # None if missing; text if it is not a value that Tidetable writes
-    recomputed: float | None  # None if there should be no such column
+    stored: Value | str | None  # None if missing; text if it is not a value that Tidetable writes
+    recomputed: Value | None  # None if there should be no such column
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ def _finding(
     found = tuple(differences(recomputed, stored, tier))
     if not found:
         return None
-    row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family)
+    row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family, tier.statistics)
     return Finding(tier, sensor_id, start_us, found, tuple(row.cells))
 
 
@@ -238,35 +237,27 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
     return dict(found)
 
 
-def _values(stats: WindowStats, tier: Tier) -> dict[str, float]:
+def _values(stats: WindowStats, tier: Tier) -> dict[str, Value]:
     """Returns the values of the row to be stored, by qualifier."""
-    row = aggregate_row(tier.window, "", 0, stats, tier.family)
+    row = aggregate_row(tier.window, "", 0, stats, tier.family, tier.statistics)
     return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
 
 
-def _agree(name: str, stored: float | str | None, expected: float, recomputed: Recomputed) -> bool:
-    if stored is None or isinstance(stored, str):
-        return False
+def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed) -> bool:
     if stored == expected:
         return True
-    if name == READING_COUNT:
+    if name == READING_COUNT or stored is None or not isinstance(stored, float) or not isinstance(expected, float):
         return False
     statistic, metric = split_qualifier(name)
-    if statistic in _EXACT:
-        return False
     of_metric = recomputed.stats.metrics[metric]
     # Σ|x| may overflow although no reading does. The greatest magnitude is never less than the mean magnitude.
     magnitude = min(recomputed.magnitudes[metric] / of_metric.count, max(-of_metric.minimum, of_metric.maximum))
-    tolerance = _TOLERANCE * magnitude
-    if statistic == "sum":
-        tolerance *= of_metric.count
-        stored, expected = (min(max(value, -_GREATEST_DOUBLE), _GREATEST_DOUBLE) for value in (stored, expected))
-    elif statistic == "stddev":
-        tolerance = max(tolerance, _SMALLEST_DOUBLE * of_metric.count)
-    return abs(stored - expected) <= tolerance  # false for NaN
+    tolerance = statistic.tolerance(magnitude, of_metric.count)
+    stored, expected = (min(max(value, -_GREATEST_DOUBLE), _GREATEST_DOUBLE) for value in (stored, expected))
+    return tolerance > 0 and abs(stored - expected) <= tolerance  # false for NaN
 
 
-def _value(name: str, value: bytes | None) -> float | str | None:
+def _value(name: str, value: bytes | None) -> Value | str | None:
     """Parses a stored value. Returns it as text if it is invalid, for which readers skip the row."""
     if value is None:
         return None
@@ -276,7 +267,9 @@ def _value(name: str, value: bytes | None) -> float | str | None:
         return value.decode(errors="backslashreplace")
 
 
-def _in_json(value: float | str | None) -> float | str | None:
+def _in_json(value: Value | str | None) -> float | str | None:
+    if isinstance(value, Sketch):
+        return f"a sketch of {value.count} values"
     if not isinstance(value, float):
         return value
     if not -inf < value < inf:

@@ -6,6 +6,8 @@ Columns take a tenth of the memory of one object per event and serialize far fas
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from pipeline.core.sealed import Sealed, seal
@@ -188,6 +190,14 @@ class ReadingColumns:
             for index, metric in enumerate(metrics):
                 yield metric, group.values[index :: len(metrics)]
 
+    def series(self) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
+        """Yields times in µs, which may be wide, with each metric's values at these times."""
+        for block in self.sealed:
+            yield block.series()
+        for metrics, (times, values) in self.groups.items():
+            of_metrics = {metric: values[index :: len(metrics)] for index, metric in enumerate(metrics)}
+            yield _shifted(times, self.base_us), of_metrics
+
     def _may_contain(self, first_us: int, last_us: int) -> bool:
         return self._range_overlaps(first_us - self.base_us, last_us - self.base_us) or any(
             first_us <= block.last and last_us >= block.first for block in self.sealed
@@ -236,6 +246,21 @@ def _times_column(time_type: str, times: Iterable[int]) -> MutableSequence[int]:
 def is_wide(time_us: int) -> bool:
     """Returns whether a time does not fit in eight bytes."""
     return time_us >= _LONG_END
+
+
+def event_key(time_us: int, discriminator: str) -> int:
+    """Returns what identifies an event of a sensor: its time, or a wide time if more than the time distinguishes it."""
+    return time_us << 64 | _digest(discriminator) if discriminator else time_us
+
+
+def time_of_key(key: int) -> int:
+    """Returns the event time in µs of what :func:`event_key` returned."""
+    return key >> 64 or key
+
+
+@lru_cache(maxsize=1024)  # metadata rarely changes
+def _digest(discriminator: str) -> int:
+    return int.from_bytes(blake2b(discriminator.encode(), digest_size=8).digest(), "little")
 
 
 def _add_to_index(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], times: Collection[int]) -> None:

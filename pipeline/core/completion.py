@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.core.accumulator import RestoredReadings, WindowReadings, at_least, covers
+from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
@@ -18,7 +18,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.seeks import ReadRows
 from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.stats import WindowStats
+from pipeline.core.stats import WindowStats, at_least, covers
 from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
@@ -211,6 +211,8 @@ class Completion:
         kept = kept and self._retention.counts(shorter, start_us)
         if self._can_read_readings and self.keeps_readings(start_us, now_us):
             kept = True
+            # Rows that were written before a statistic was declared lack it.
+            found = {each_us: stats for each_us, stats in found.items() if self._schema.statistics.known_in(stats)}
             if self._retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
             for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
@@ -241,7 +243,7 @@ class Completion:
 
     def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
         panes = {
-            each_us: readings.pane()
+            each_us: readings.pane(self._schema.statistics)
             for each_us, readings in self._readings(sensor_id, start_us, end_us, window).items()
         }
         if any(pane.too_wide for pane in panes.values()):
@@ -256,7 +258,7 @@ class Completion:
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
         for row in self._read(keys, CellSelection((tier.family,), versions=1), None, None, reverse=False):
             try:
-                record = parse_aggregate_row(tier.window, row)
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
             except ValueError as error:
                 raise ForeignRow(row, error) from error
             yield record.start_us, stats_of(record)
@@ -285,7 +287,7 @@ class RestoreFromReadings:
         stored = completion.stored(self.tier, sensor_id, start_us, now_us)
         if not (stored.complete and self.deduplicate):
             # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
-            raw = WindowStats() if stored.counted else stored.readings.pane().stats
+            raw = WindowStats() if stored.counted else stored.readings.pane(self.tier.statistics).stats
             return RestoredReadings(statistics=max(stored.row, raw, key=lambda stats: stats.size)), False
         return RestoredReadings(stored.readings, floor=stored.floor), covers(stored.readings.pane().stats, stored.floor)
 

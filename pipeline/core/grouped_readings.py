@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from pipeline.core.accumulator import event_key
 from pipeline.core.accumulator_bytes import Reader, names_bytes
+from pipeline.core.columns import event_key
 from pipeline.core.events import Event
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.table_schema import Rate

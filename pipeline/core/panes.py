@@ -169,7 +169,7 @@ class Panes:
             self._restore(window, start_us, fresh)
         for sensor_id, metrics, times, values in of_window:
             entry = window.entries[sensor_id]
-            entry.readings().extend(metrics, times, values)
+            entry.readings().extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
@@ -243,7 +243,7 @@ class Panes:
 
     def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
-        pane = (entry.shorter() if tier else entry.readings()).pane()
+        pane = entry.shorter().pane() if tier else entry.readings().pane(self._tiers[0].statistics)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
         elif pane.complete or not entry.stored:
@@ -283,7 +283,7 @@ class Panes:
         if not self._completion.keeps_readings(start_us, now_us):
             # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
             entry.value = whole
-        stats = whole.pane().stats
+        stats = whole.pane(self._tiers[0].statistics).stats
         return stats if stats.events else None  # nothing is known of a window if not even its row has arrived
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
@@ -302,7 +302,9 @@ class Panes:
 
     def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         of_tier = self._tiers[tier]
-        self.rows.append(encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family))
+        self.rows.append(
+            encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
+        )
         if not self._windows.ends_by(tier, start_us, self._moment.passed_us):
             timing = EARLY
         else:

@@ -1,9 +1,12 @@
 """The records that readers return: one event, and one window of one sensor."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pipeline.core.statistics.definitions import DEFAULT, statistic
+from pipeline.core.statistics.parts import PARTS
+from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.windows import Window
 
 _Value = TypeVar("_Value")
@@ -55,14 +58,50 @@ def newest_first(record: RawRecord) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """The statistics of one metric in one window. A sum that overflowed is infinite; nothing is NaN."""
+    """The statistics of one metric in one window. A sum that overflowed is infinite; nothing is NaN.
+
+    Attributes:
+        count, sum, min, max, avg, stddev: None if the row does not contain it.
+        more: the other statistics by name, like ``p95`` and ``last``; times are in µs.
+        sketch: of all values: it gives any quantile, and merges with others. None if there is none.
+    """
 
     count: int
-    sum: float
-    min: float
-    max: float
-    avg: float
-    stddev: float
+    sum: float | None = None
+    min: float | None = None
+    max: float | None = None
+    avg: float | None = None
+    stddev: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+    sketch: Sketch | None = None
+
+    def statistics(self) -> dict[str, float]:
+        """Returns the statistics by name, in the order of their cells."""
+        return {name: getattr(self, name) for name in DEFAULT if getattr(self, name) is not None} | dict(self.more)
+
+    @property
+    def parts(self) -> dict[str, Any] | None:
+        """The parts that can be merged; see :mod:`pipeline.core.statistics.parts`."""
+        known = dict(self.more) | ({"sketch": self.sketch} if self.sketch else {})
+        return {
+            name: part.of_cells(*(known[cell] for cell in part.cells))
+            for name, part in PARTS.items()
+            if all(cell in known for cell in part.cells)
+        } or None
+
+
+def statistic_names(summaries: Iterable[Iterable[MetricSummary]]) -> list[str]:
+    """Returns the names of all statistics in these summaries, in the order of their cells."""
+    found = {name for of_record in summaries for summary in of_record for name in summary.statistics()}
+    return sorted(found, key=lambda name: statistic(name).rank)
+
+
+def summary_of(found: Mapping[str, Any]) -> MetricSummary:
+    """Returns the summary with these statistics, by name; the count is one of them."""
+    named = {name: found[name] for name in DEFAULT if name in found} | {"count": int(found["count"])}
+    listed = [statistic(name) for name in found if name not in DEFAULT and name != "sketch"]
+    more = {each.name: found[each.name] for each in sorted(listed, key=lambda each: each.rank)}
+    return MetricSummary(**named, more=more, sketch=found.get("sketch"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ class Sealed:
         """Unpacks each metric's values. Raises ValueError for damaged data."""
         return zip(self.metrics, _Unpacking(self).values(), strict=True)
 
+    def series(self) -> tuple[list[int], dict[str, list[float]]]:
+        """Unpacks the times, and each metric's values in their order. Raises ValueError for damaged data."""
+        unpacking = _Unpacking(self)
+        return unpacking.times(), dict(zip(self.metrics, unpacking.values(), strict=True))
+
     def by_event(self) -> Iterator[tuple[int, dict[str, float]]]:
         """Unpacks times with their readings. Raises ValueError for damaged data."""
         unpacking = _Unpacking(self)

@@ -8,7 +8,10 @@ all precision if the average is large compared to the spread.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from math import hypot, inf, sqrt
+from math import hypot, inf, isnan, sqrt
+from typing import Any
+
+from pipeline.core.statistics.parts import merged
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
@@ -25,9 +28,12 @@ class MetricStats:
       overflows and later returns into range is finite again.
     - The deviation is finite and exact to 1e-9 · Σ|x| / count or, for the smallest doubles, to count · 5e-324. It is 0
       if all values are equal, and otherwise only if it is smaller than that.
+
+    What an aggregate row does not tell is NaN. ``parts`` are those of :mod:`pipeline.core.statistics.parts` that are
+    known of all values.
     """
 
-    __slots__ = ("average", "count", "deviation", "maximum", "minimum", "total")
+    __slots__ = ("average", "count", "deviation", "maximum", "minimum", "parts", "total")
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,6 +42,7 @@ class MetricStats:
         self.maximum = -inf
         self.average = 0.0
         self.deviation = 0.0  # not its square or a sum of squares: they overflow or underflow where it does not
+        self.parts: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "MetricStats":
@@ -91,13 +98,16 @@ class MetricStats:
         if not self.count:
             self.count, self.total, self.average = other.count, other.total, other.average
             self.minimum, self.maximum, self.deviation = other.minimum, other.maximum, other.deviation
+            self.parts = other.parts
             return
+        if self.parts or other.parts:
+            self.parts = merged(self.parts, other.parts)
         before, more = self.count, other.count
         self.count = count = before + more
         self.total += other.total
-        if other.minimum < self.minimum:
+        if other.minimum < self.minimum or isnan(other.minimum):
             self.minimum = other.minimum
-        if other.maximum > self.maximum:
+        if other.maximum > self.maximum or isnan(other.maximum):
             self.maximum = other.maximum
         self._combine(before / count, more / count, other.average, other.deviation)
 
@@ -170,3 +180,23 @@ class WindowStats:
         self.events += other.events
         for metric, stats in other.metrics.items():
             self.metrics.setdefault(metric, MetricStats()).merge(stats)
+
+
+def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
+    """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
+    parts = list(parts)
+    return sum(stats.events for stats in parts) >= row.events and all(
+        sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
+        for metric, of_metric in row.metrics.items()
+    )
+
+
+def covers(stats: WindowStats, row: WindowStats) -> bool:
+    """Returns whether ``stats`` may include all that ``row`` counts.
+
+    They do if they count at least as much and their extremes enclose the row's minima and maxima.
+    """
+    return at_least([stats], row) and not any(  # true also where the row contains no extremes, which are NaN then
+        stats.metrics[metric].minimum > of_metric.minimum or stats.metrics[metric].maximum < of_metric.maximum
+        for metric, of_metric in row.metrics.items()
+    )

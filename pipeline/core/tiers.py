@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipeline.core.accumulator import MAX_METRICS, Pane, at_least
+from pipeline.core.accumulator import MAX_METRICS, Pane
 from pipeline.core.accumulator_bytes import Reader, head_bytes, read_stats, read_windows, stats_bytes, windows_bytes
-from pipeline.core.stats import WindowStats
+from pipeline.core.stats import WindowStats, at_least
 
 
 class RestoredShorterWindows(NamedTuple):

@@ -161,6 +161,7 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),
         "--window": ",".join(tier.window.text for target in targets for tier in target.schema.tiers),
+        "[statistics]": json.dumps([target.schema.statistics.globs for target in targets]),
     }
 
 

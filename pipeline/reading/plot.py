@@ -164,6 +164,7 @@ class _Series:
             BandPoint(record.start_us, summary.min, summary.avg, summary.max)
             for record in windows
             if (summary := record.metrics.get(metric))
+            and not (summary.min is None or summary.avg is None or summary.max is None)
         ]
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events

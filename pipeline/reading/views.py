@@ -1,7 +1,7 @@
 """Prints the records of ``tidetable read``: as a table, as JSON lines, as CSV or Parquet."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rich import box
@@ -14,8 +14,7 @@ from rich.text import Text
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.output import Output, print_arrow
 from pipeline.cloud.frames import AggregateRecords, RawRecords
-from pipeline.core.aggregates import STATISTICS
-from pipeline.core.records import AggregateRecord, RawRecord
+from pipeline.core.records import AggregateRecord, RawRecord, statistic_names
 from pipeline.core.text import joined, json_number, plain
 from pipeline.core.times import format_time
 from pipeline.core.values import rounded
@@ -125,35 +124,37 @@ def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
         "window": record.window.text,
         "reading_count": record.reading_count,
         "metrics": {
-            metric: {statistic: json_number(value) for statistic, value in asdict(summary).items()}
+            metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
             for metric, summary in record.metrics.items()
         },
     }
 
 
 def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table:
+    names = statistic_names(record.metrics.values() for record in records)
     table = _table(
         *([_word("sensor")] if several else []),
         _word("window start"),
         _number("events"),
         _word("metric"),
-        *map(_number, STATISTICS),
+        *map(_number, names),
     )
     for record in records:
         for metric, summary in record.metrics.items():
+            found = summary.statistics()
             table.add_row(
                 *([Text(plain(record.sensor_id))] if several else []),
                 format_time(record.start_us),
                 str(record.reading_count),
                 Text(plain(metric)),
-                *map(_text, asdict(summary).values()),
+                *(_statistic(name, found[name]) if name in found else "" for name in names),
             )
     return table
 
 
 def _aggregate_lines(record: AggregateRecord) -> dict[str, Text]:
     return {
-        metric: _joined({name: _text(x) for name, x in asdict(summary).items()})
+        metric: _joined({name: _statistic(name, x) for name, x in summary.statistics().items()})
         for metric, summary in record.metrics.items()
     }
 
@@ -192,6 +193,10 @@ def _word(header: str) -> Column:
 
 def _number(header: str) -> Column:
     return Column(Text(plain(header)), justify="right", no_wrap=True)  # Text: a metric's name is not markup
+
+
+def _statistic(name: str, value: float) -> str:
+    return format_time(int(value)) if name.endswith("_time") else _text(value)
 
 
 def _text(value: float) -> str:

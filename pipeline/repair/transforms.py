@@ -285,7 +285,7 @@ class _MergeFn(beam.CombineFn):
 def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, bytes, Any, bool]]:
     # In the bytes of their format: what is joined has no type of its own, and Beam would pickle objects.
     (sensor_id, start_us), readings = element
-    found = Recomputed.of(readings)
+    found = Recomputed.of(readings, longest.statistics)
     parts = start_us, window_bytes(found.stats), found.magnitudes, found.too_wide
     return (sensor_id, longest.window.start_of(start_us)), parts
 

@@ -9,11 +9,9 @@ from typing import TypeVar
 
 from pipeline.core.aggregates import (
     READING_COUNT,
-    STATISTICS,
     AggregateKey,
     parse_aggregate_key,
     parse_statistic,
-    split_qualifier,
 )
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, Event, sensor_event, shown, validate
 from pipeline.core.reasons import BadData
@@ -21,6 +19,7 @@ from pipeline.core.records import RawRecord
 from pipeline.core.rows import Cell, KeyRange, Row, after_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.template import RawKey
+from pipeline.core.statistics.definitions import qualifier_of, split_qualifier
 from pipeline.core.times import format_time
 from pipeline.core.work_list import parse_work_key, work_key
 
@@ -86,7 +85,7 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
             raise Mismatch(f"cell {_shown_cell(cell)} is not part of an aggregate: {error}") from error
         if cell.qualifier != READING_COUNT.encode():
             _, metric = split_qualifier(cell.qualifier.decode())
-            names |= {f"{each}_{metric}" for each in STATISTICS}
+            names |= {qualifier_of(each.name, metric) for each in tier.statistics.of(metric)}
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):
         raise Mismatch(f"it lacks {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")

@@ -223,7 +223,8 @@ class Inspection:
             for row in self._read(keys, wanted, None, None, reverse=False):
                 values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
                 stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = values
-        recomputed = {window_us: Recomputed.of(readings) for window_us, readings in shortest.items()}
+        statistics = tiers[0].statistics
+        recomputed = {window_us: Recomputed.of(readings, statistics) for window_us, readings in shortest.items()}
         return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]
 
     def _read(

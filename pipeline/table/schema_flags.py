@@ -16,11 +16,14 @@ from pipeline.core.schema.sizing import check_sizes
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.rules import Statistics, check_declared
 from pipeline.core.values import Values
 from pipeline.core.windows import Window
 
 _ANY = ("*",)
-_FIELDS = ("key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "policies")
+_FIELDS = (
+    "key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "statistics", "policies",
+)  # fmt: skip
 
 
 class _Pair(click.ParamType):
@@ -50,6 +53,13 @@ def _family_policy(family: str, text: str) -> tuple[str, Policy]:
     return family, policy
 
 
+def _glob_statistics(glob: str, text: str) -> tuple[str, tuple[str, ...]]:
+    names = tuple(text.split(","))
+    for name in names:
+        check_declared(name)
+    return glob, names
+
+
 def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
     return click.option(flag, metavar="FAMILY", help=f"The name of the column family of {holds}.")
 
@@ -67,6 +77,7 @@ class SchemaFlags:
     raw_family: str | None = None
     stats_family: str | None = None
     meta_family: str | None = None
+    statistics: tuple[tuple[str, tuple[str, ...]], ...] = ()
     policies: tuple[tuple[str, Policy], ...] = ()
 
     def requested(self, stored: TableSchema | None) -> TableSchema:
@@ -109,6 +120,7 @@ class SchemaFlags:
             tiers=tiers,
             policies={family: policy for family, policy in policies.items() if family in families},
             rate=base.rate,
+            statistics=Statistics(self.statistics) if self.statistics else base.statistics,
         )
 
     def _new_names(self, metrics: FamilyRules, tiers: tuple[Tier, ...], metadata: FamilyRules) -> dict[str, str]:
@@ -156,6 +168,13 @@ def schema_flags(command: Command) -> Command:
         type=_Pair("window=family", "1d=daily", lambda window, family: Tier(Window.parse(window), family)),
         multiple=True,
         help="An aggregate window and its family, such as 1d=daily. Repeatable; replaces all current tiers.",
+    )
+    @click.option(
+        "--statistics",
+        type=_Pair("glob=statistics", "energy_*=last,p95", _glob_statistics),
+        multiple=True,
+        help="The statistics of metrics that a glob matches, such as energy_*=last,p95. The first glob that matches "
+        "counts. Repeatable; replaces all current ones.",
     )
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "the shortest window's aggregates")

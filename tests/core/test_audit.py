@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import STATISTICS, aggregate_row
+from pipeline.core.aggregates import aggregate_row
 from pipeline.core.audit import TOO_WIDE, Audited, Difference, Extent, Recomputed, Untouched, audit, differences
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.definitions import DEFAULT
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.values import format_value
@@ -70,7 +71,7 @@ def test_a_reading_too_many_is_a_difference(given_values):
         assert found["count_t"] == Difference("count_t", len(wrong), len(given_values))
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", DEFAULT)
 @pytest.mark.parametrize("share", [0.5, 2.0])
 def test_the_tolerance(statistic, share):
     """Counts and extremes are exact. A sum may be off by 1e-9 of the sum of magnitudes, the others by that per reading.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import event_key
+from pipeline.core.columns import event_key
 from pipeline.core.events import Event
 from pipeline.core.grouped_readings import GroupedReadings, group_of, groups_for, read_part, start_of_part
 from pipeline.core.schema.identity import Identity

@@ -7,6 +7,8 @@ from typing import Any
 from pipeline.core.schema.policies import same_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
+from pipeline.core.statistics.definitions import DEFAULT
+from pipeline.core.statistics.rules import Statistics
 
 _WHY_UNSAFE = {
     "key": "existing rows have the old keys, and no reader would find them",
@@ -15,6 +17,7 @@ _WHY_UNSAFE = {
     "metrics": "the family may contain readings, and no reader would look for them there any more",
     "metadata": "the family may contain metadata, and no reader would look for it there any more",
     "tiers": "the family may contain aggregates, and no reader would look for them there any more",
+    "statistics": "rows that contain the statistic would keep its old value when they are written again",
 }
 ALTERNATIVE = (
     "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
@@ -37,6 +40,9 @@ class Change:
             return True
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema, whatever it takes
+        if section == "statistics":
+            in_order = self.key != section  # another order takes metrics from a glob
+            return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
         return section == "tiers" and self.actual is None
 
     def __str__(self) -> str:
@@ -56,6 +62,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
     return [
         *_reordered("metrics", actual.metrics.families, wanted.metrics.families),
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
+        *_statistics(actual.statistics, wanted.statistics),
     ] + [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*after, *before])
@@ -70,12 +77,24 @@ def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> It
         yield Change(key, before, after)
 
 
+def _statistics(actual: Statistics, wanted: Statistics) -> Iterator[Change]:
+    """Yields the changes of statistics. A glob takes metrics from those after it, so each counts as what it takes."""
+    before, after = dict(actual.globs), dict(wanted.globs)
+    yield from _reordered("statistics", tuple(before), tuple(after))
+    everything = tuple(dict.fromkeys([*(name for names in before.values() for name in names), *DEFAULT]))
+    for glob in dict.fromkeys([*after, *before]):
+        if before.get(glob) != after.get(glob):
+            yield Change(f"statistics.{glob}", before.get(glob, everything), after.get(glob))
+
+
 def _same_policy(actual: TableSchema, wanted: TableSchema, family: str) -> bool:
     return family in wanted.families and same_policy(actual.policies[family], wanted.policies[family])
 
 
 def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
+        if key == "statistics":
+            continue
         if isinstance(value, dict) and key != "rate":
             for name, entry in value.items():
                 yield f"{key}.{name}", entry

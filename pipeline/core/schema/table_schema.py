@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pipeline.core.durations import format_interval
@@ -16,6 +16,7 @@ from pipeline.core.schema.policies import Policy, counts_versions, parse_policy
 from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.values import Values
 from pipeline.core.windows import DAILY, HOURLY, Window
 
@@ -42,10 +43,11 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Tier:
-    """A window of aggregates, and the family that contains them."""
+    """A window of aggregates, the family that contains them, and the statistics in their rows."""
 
     window: Window
     family: str
+    statistics: Statistics = BY_DEFAULT
 
 
 def canonical(window: Window) -> Window:
@@ -83,6 +85,7 @@ class TableSchema:
         tiers: the windows of aggregates, shortest first; each divides the next.
         policies: garbage-collection policies by family; others have the default of their kind.
         rate: the expected rate of a sensor, if known.
+        statistics: which statistics of which metrics aggregate rows contain.
     """
 
     key: KeyTemplate
@@ -93,6 +96,7 @@ class TableSchema:
     tiers: tuple[Tier, ...]
     policies: Mapping[str, Policy] = field(default_factory=dict)
     rate: Rate | None = None
+    statistics: Statistics = BY_DEFAULT
 
     @classmethod
     def default(
@@ -109,12 +113,17 @@ class TableSchema:
         )
 
     def __post_init__(self) -> None:
-        tiers = (Tier(canonical(tier.window), tier.family) for tier in self.tiers)
+        # Only this statistic depends on the rate, so that nothing else changes with it.
+        every_us = self.rate.every_us if self.rate and "coverage" in self.statistics.names else None
+        statistics = replace(self.statistics, every_us=every_us)
+        tiers = (Tier(canonical(tier.window), tier.family, statistics) for tier in self.tiers)
         object.__setattr__(self, "tiers", tuple(sorted(tiers, key=lambda tier: tier.window.length)))
         self._check_families()
         self._check_layout()
         self._check_tiers()
         self._check_policies()
+        if "coverage" in self.statistics.names and self.rate is None:
+            raise SchemaError("statistics", 'coverage needs the rate that sensors are to have: [rate] every = "1m"')
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
         defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
         object.__setattr__(self, "policies", defaults | dict(self.policies))

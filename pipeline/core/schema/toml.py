@@ -13,6 +13,10 @@
     [tiers]                               # window = family
     1h = "stats"
 
+    [statistics]                          # glob of metrics = statistics; the first glob that matches counts
+    "energy_*" = ["last", "max"]
+    other = ["count", "avg", "p50", "p95"]
+
     [policies]                            # family = policy, as cbt setgcpolicy takes it
     raw = "maxage=90d"
 
@@ -36,12 +40,13 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
+from pipeline.core.statistics.rules import Statistics, check_declared
 from pipeline.core.values import Values
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
 
-_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "policies", "rate")
+_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "statistics", "policies", "rate")
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains what is too large
 
@@ -78,6 +83,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         tiers=_tiers(document),
         policies=_policies(document),
         rate=_rate(document),
+        statistics=_statistics(document),
     )
 
 
@@ -90,6 +96,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
     if not schema.layout.serializes:
         document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
     document["tiers"] = {tier.window.text: tier.family for tier in schema.tiers}
+    if schema.statistics.globs:
+        document["statistics"] = {glob: list(names) for glob, names in schema.statistics.globs}
     document["policies"] = {family: format_policy(schema.policies[family]) for family in schema.families}
     if rate := schema.rate:
         document["rate"] = {"every": format_interval(rate.every_us), "metrics": rate.metrics, "metadata": rate.metadata}
@@ -126,6 +134,16 @@ def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
         Tier(_parsed(f"tiers.{window}", window, Window.parse), _text(tiers, window, "stats", "tiers."))
         for window in tiers
     )
+
+
+def _statistics(document: Mapping[str, Any]) -> Statistics:
+    rules = _table(document, "statistics", {})
+    for glob, names in rules.items():
+        if not glob or not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise SchemaError(f"statistics.{glob}", 'takes a list of statistics, like ["avg", "p95"]')
+        for name in names:
+            _parsed(f"statistics.{glob}", name, check_declared)
+    return Statistics(tuple((glob, tuple(names)) for glob, names in rules.items()))
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:

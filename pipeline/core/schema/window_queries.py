@@ -38,13 +38,13 @@ def windows_of(
     With ``metrics``, yields only these, and only windows that have one of them.
     """
     key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
-    columns = None if metrics is None else aggregates.qualifiers(metrics)
+    columns = None if metrics is None else aggregates.qualifiers(metrics, tier.statistics)
     rows = read(key_range, CellSelection((tier.family,), columns, versions=1), None, page_rows, reverse=False)
     for row in rows:
         if metrics is not None and aggregates.only_counts_events(row):
             continue  # the window has none of these metrics
         try:
-            record = aggregates.parse_aggregate_row(tier.window, row)
+            record = aggregates.parse_aggregate_row(tier.window, row, tier.statistics)
         except ValueError as error:
             on_foreign(ForeignRow(row, error))
             continue

@@ -126,3 +126,22 @@ def test_a_family_that_moves():
     """A family of readings can't become a family of metadata."""
     requested = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
     assert [change.key for change in changes(DEFAULT, requested) if not change.safe] == ["metrics.raw", "metadata.meta"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "safe"),
+    [
+        ("", 't = ["count", "sum", "min", "max", "avg", "stddev", "p50"]', True),
+        ("", 't = ["p50"]', False),
+        ('t = ["last"]', 't = ["last", "p99"]', True),
+        ('t = ["last", "p99"]', 't = ["last"]', False),
+        ('t = ["last"]', "", False),
+        ('t = ["last"]\n"*" = ["sum"]', '"*" = ["sum"]\nt = ["last"]', False),
+    ],
+)
+def test_statistics(before, after, safe):
+    """Statistics may be added. One that is taken away would keep its old value in rows that are written again."""
+    actual, wanted = (parse_schema(f"[statistics]\n{rules}") for rules in (before, after))
+    found = changes(actual, wanted)
+    assert found
+    assert all(change.safe for change in found) is safe

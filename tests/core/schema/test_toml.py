@@ -174,11 +174,13 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, policies, rate",
+            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, policies, rate",
+            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),
@@ -220,6 +222,22 @@ def test_round_trip(schema):
             '[policies]\nraw = "maxage=90"',
             "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
             "expected at character 8, not '90'; an example: maxage=30d || (maxage=3d && maxversions=100)",
+        ),
+        ("[statistics]\nt = 1", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
+        ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
+        (
+            '[statistics]\nt = ["median"]',
+            "statistics.t: 'median' is not a statistic; there are count, sum, min, max, avg, stddev, first, "
+            "first_time, last, last_time, coverage, and quantiles like p50 and p99.9",
+        ),
+        (
+            '[statistics]\nt = ["p100"]',
+            "statistics.t: p100 is not a quantile; write p1 to p99, or p99.9 with up to three decimals",
+        ),
+        ('[statistics]\nt = ["sketch"]', "statistics.t: sketch is written wherever there is a quantile; leave it out"),
+        (
+            '[statistics]\nt = ["coverage"]',
+            'statistics: coverage needs the rate that sensors are to have: [rate] every = "1m"',
         ),
         ('rate = "1s"', "rate: must be a table: [rate]"),
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),

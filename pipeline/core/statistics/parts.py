@@ -1,0 +1,174 @@
+"""What a row keeps of a metric besides count, sum and the like, so that statistics of longer windows can be computed.
+
+A part is computed from the readings of a window, merged with the parts of other windows, and stored in cells of the
+aggregate row. Merging gives exactly the part of all readings.
+"""
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.values import format_value, parse_value, shown_bytes
+
+_SIZE = struct.Struct("<HI")
+
+
+class Series(NamedTuple):
+    """The readings of a metric in one window, in any order.
+
+    Attributes:
+        times_us: event times in µs.
+        values: finite values, one for each time.
+    """
+
+    times_us: list[int]
+    values: list[float]
+
+
+class Part(ABC):
+    """A part of a metric's statistics.
+
+    Attributes:
+        name: identifies the part in state.
+        cells: the statistics whose cells store it.
+    """
+
+    name: str
+    cells: tuple[str, ...]
+
+    @abstractmethod
+    def of(self, series: Series) -> Any:
+        """Returns the part of at least one reading."""
+
+    @abstractmethod
+    def merged(self, one: Any, other: Any) -> Any:
+        """Returns the part of the readings of both."""
+
+    @abstractmethod
+    def of_cells(self, *values: Any) -> Any:
+        """Returns the part that these values of its cells store."""
+
+    @abstractmethod
+    def texts(self, part: Any) -> tuple[bytes, ...]:
+        """Returns the values of the cells."""
+
+    @abstractmethod
+    def parse(self, *texts: bytes) -> Any:
+        """Parses what :meth:`texts` returned. Raises ValueError for any other bytes."""
+
+
+class At(NamedTuple):
+    """A reading."""
+
+    time_us: int
+    value: float
+
+
+class _Extreme(Part):
+    """The earliest or the latest reading. Of several at the same time, the least or the greatest value."""
+
+    def __init__(self, name: str, choose: Any) -> None:
+        self.name = name
+        self.cells = (name, f"{name}_time")
+        self._choose = choose
+
+    def of(self, series: Series) -> At:
+        times_us = series.times_us
+        time_us = self._choose(times_us)
+        first = times_us.index(time_us)
+        if times_us.count(time_us) == 1:
+            return At(time_us, series.values[first])
+        values = [value for each_us, value in zip(*series, strict=True) if each_us == time_us]
+        return At(time_us, self._choose(values, key=_order))
+
+    def merged(self, one: At, other: At) -> At:
+        return self._choose(one, other, key=lambda at: (at.time_us, _order(at.value)))
+
+    def of_cells(self, *values: Any) -> At:
+        value, time_us = values
+        return At(time_us, value)
+
+    def texts(self, part: At) -> tuple[bytes, ...]:
+        return format_value(part.value), str(part.time_us).encode()
+
+    def parse(self, *texts: bytes) -> At:
+        value, time = texts
+        return At(parse_time(time), parse_value(value))
+
+
+class _Sketched(Part):
+    """A sketch of all values, for quantiles."""
+
+    name = "sketch"
+    cells = ("sketch",)
+
+    def of(self, series: Series) -> Sketch:
+        return Sketch.of(series.values)
+
+    def merged(self, one: Sketch, other: Sketch) -> Sketch:
+        both = Sketch()
+        both.merge(one)
+        both.merge(other)
+        return both
+
+    def of_cells(self, *values: Any) -> Sketch:
+        (sketch,) = values
+        return sketch
+
+    def texts(self, part: Sketch) -> tuple[bytes, ...]:
+        return (part.to_bytes(),)
+
+    def parse(self, *texts: bytes) -> Sketch:
+        return Sketch.from_bytes(*texts)
+
+
+PARTS: Mapping[str, Part] = {part.name: part for part in (_Extreme("first", min), _Extreme("last", max), _Sketched())}
+
+
+def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the parts of the readings of both. A part that one of them lacks is not known of both."""
+    if not one or not other:
+        return None
+    return {name: PARTS[name].merged(part, other[name]) for name, part in one.items() if name in other}
+
+
+def parts_bytes(parts: Mapping[str, Any] | None) -> bytes:
+    """Serializes parts: each text preceded by the sizes of the part's name and of the text, and by the name."""
+    found: list[bytes] = []
+    for name, part in (parts or {}).items():
+        for text in PARTS[name].texts(part):
+            found += (_SIZE.pack(len(name), len(text)), name.encode(), text)
+    return b"".join(found)
+
+
+def read_parts(data: bytes) -> dict[str, Any] | None:
+    """Parses what :func:`parts_bytes` wrote. Raises ValueError for any other bytes."""
+    texts: dict[str, list[bytes]] = {}
+    end = 0
+    while end < len(data):
+        if len(data) < end + _SIZE.size:
+            raise ValueError("the statistics are cut off")
+        name_size, size = _SIZE.unpack_from(data, end)
+        begin = end + _SIZE.size
+        name, end = data[begin : begin + name_size].decode(errors="replace"), begin + name_size + size
+        if name not in PARTS or end > len(data):
+            raise ValueError(f"{name} is not a part of statistics, or it is cut off")
+        texts.setdefault(name, []).append(data[begin + name_size : end])
+    for name, of_part in texts.items():
+        if len(of_part) != len(PARTS[name].cells):
+            raise ValueError(f"{name} has {len(of_part)} texts")
+    return {name: PARTS[name].parse(*of_part) for name, of_part in texts.items()} or None
+
+
+def parse_time(text: bytes) -> int:
+    """Parses a time in µs since the epoch. Raises ValueError for any other text."""
+    if not text.isdigit() or len(text) > 16:
+        raise ValueError(f"{shown_bytes(text)} is not a time in µs")
+    return int(text)
+
+
+def _order(value: float) -> tuple[float, float]:
+    return value, math.copysign(1.0, value)  # -0.0 is before 0.0, which are equal

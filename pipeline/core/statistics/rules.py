@@ -1,0 +1,104 @@
+"""Which statistics of which metrics a table's aggregate rows contain: the schema's ``[statistics]``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+
+from pipeline.core.statistics.definitions import DEFAULT, Statistic, complete, statistic
+from pipeline.core.statistics.parts import PARTS, Series
+from pipeline.core.stats import WindowStats
+from pipeline.core.windows import Window
+
+OTHER = "other"
+"""Matches every metric, as ``*`` does."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Globs of metrics, each with the names of statistics; the first match counts.
+
+    A metric that no glob matches has the default statistics. The constructor raises ValueError for an unknown name.
+
+    Args:
+        globs: of metrics.
+        every_us: µs from one event of a sensor to the next, as the schema declares; None if it does not.
+    """
+
+    globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    every_us: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            check_declared(name)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all statistics that are declared."""
+        return frozenset(name for _, names in self.globs for name in names)
+
+    @cached_property
+    def has_parts(self) -> bool:
+        """Whether any statistic is computed from more than counts, sums and the like."""
+        return any(statistic(name).part for name in self.names)
+
+    def expected(self, window: Window) -> float | None:
+        """Returns the number of readings that a window is expected to have; None if that is not known."""
+        return self.every_us and window.length_us / self.every_us
+
+    def of(self, metric: str) -> tuple[Statistic, ...]:
+        """Returns the statistics that are written for a metric, in the order of their cells."""
+        return _of(self.globs, metric)
+
+    def known_in(self, stats: WindowStats) -> bool:
+        """Returns whether all parts that the statistics need are known."""
+        return not self.has_parts or all(
+            (of_metric.parts or {}).keys() >= set(self.parts_of(metric)) for metric, of_metric in stats.metrics.items()
+        )
+
+    def parts_of(self, metric: str) -> tuple[str, ...]:
+        """Returns the names of the parts that a metric's statistics are computed from."""
+        return _parts_of(self.globs, metric)
+
+
+def check_declared(name: str) -> None:
+    """Raises ValueError unless a schema may declare a statistic of that name."""
+    if not statistic(name).listed:
+        raise ValueError(f"{name} is written wherever there is a quantile; leave it out")
+
+
+def add_parts(
+    stats: WindowStats,
+    statistics: Statistics,
+    readings: Iterable[tuple[Sequence[int], Mapping[str, Sequence[float]]]],
+) -> None:
+    """Adds the parts that the metrics' statistics are computed from.
+
+    Args:
+        stats: of the same readings.
+        statistics: tells which parts these are.
+        readings: times in µs, with each metric's values at these times.
+    """
+    gathered: dict[str, Series] = {}
+    for times_us, columns in readings:
+        for metric, values in columns.items():
+            if statistics.parts_of(metric):
+                series = gathered.setdefault(metric, Series([], []))
+                series.times_us.extend(times_us)
+                series.values.extend(values)
+    for metric, series in gathered.items():
+        stats.metrics[metric].parts = {name: PARTS[name].of(series) for name in statistics.parts_of(metric)}
+
+
+@lru_cache(maxsize=1 << 14)
+def _of(globs: tuple[tuple[str, tuple[str, ...]], ...], metric: str) -> tuple[Statistic, ...]:
+    names = next((names for glob, names in globs if glob == OTHER or fnmatchcase(metric, glob)), DEFAULT)
+    return complete(names)
+
+
+@lru_cache(maxsize=1 << 14)
+def _parts_of(globs: tuple[tuple[str, tuple[str, ...]], ...], metric: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.part for each in _of(globs, metric) if each.part))
+
+
+BY_DEFAULT = Statistics()

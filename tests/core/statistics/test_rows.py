@@ -1,0 +1,151 @@
+"""The statistics of rows, from readings in any order, in any batches, however often they are delivered."""
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.aggregates import parse_aggregate_row, stats_of
+from pipeline.core.audit import Audited, Extent, Recomputed, audit
+from pipeline.core.events import Event
+from pipeline.core.rows import Row
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
+from tests.groups import LATENESS, MINUTE, Group
+
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+MIDNIGHT = 20_501 * DAY
+
+
+def event(sensor_id, time_us, readings):
+    return Event(sensor_id, time_us, readings, {})
+
+
+SCHEMA = """
+[policies]
+raw = "never"
+
+[tiers]
+1h = "hours"
+1d = "days"
+
+[statistics]
+t = ["first", "last", "p50", "p99", "min", "max"]
+time_t = ["first"]
+other = ["count", "sum"]
+"""
+READINGS = st.dictionaries(
+    st.integers(0, 5 * HOUR - 1),
+    st.dictionaries(st.sampled_from(["t", "time_t", "u"]), st.floats(-1e9, 1e9), min_size=1),
+    min_size=1,
+    max_size=12,
+)
+
+
+def rows_of(group):
+    """Returns the last version of each aggregate row: tier, start and record."""
+    rows = {row.key: row for row in group.written}
+    found = {}
+    for tier in group.schema.tiers:
+        for row in rows.values():
+            if row.cells[0].family == tier.family:
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
+                found[tier.window.text, record.start_us] = record
+    return found
+
+
+def expected_of(events, metric):
+    """Returns the statistics of one metric of events by time, computed plainly."""
+    readings = sorted((time_us, of_event[metric]) for time_us, of_event in events.items() if metric in of_event)
+    return readings and {
+        "first": readings[0][1],
+        "first_time": readings[0][0],
+        "last": readings[-1][1],
+        "last_time": readings[-1][0],
+        "values": [value for _, value in readings],
+    }
+
+
+@settings(max_examples=60, phases=[Phase.generate])
+@given(READINGS, st.randoms(use_true_random=False), st.booleans())
+def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
+    readings = {MIDNIGHT + time_us: of_event for time_us, of_event in readings.items()}
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, deduplicate=deduplicate)
+    deliveries = list(readings.items()) * (2 if deduplicate else 1)
+    chance.shuffle(deliveries)
+    while deliveries:
+        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
+        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
+        if chance.random() < 0.3:
+            group.watermark(MIDNIGHT + chance.randint(0, 6) * HOUR)
+        if chance.random() < 0.3:
+            group.pass_time(2 * MINUTE)
+    group.watermark(MIDNIGHT + 2 * DAY + LATENESS)
+    group.pass_time(2 * MINUTE)
+    rows = rows_of(group)
+    for (window, start_us), record in rows.items():
+        length_us = HOUR if window == "1h" else DAY
+        events = {at: of_event for at, of_event in readings.items() if start_us <= at < start_us + length_us}
+        of_t = record.metrics.get("t")
+        if expected := expected_of(events, "t"):
+            found = of_t.statistics()
+            assert {*found} == {"count", "min", "max", "first", "first_time", "last", "last_time", "p50", "p99"}
+            for name in ("first", "first_time", "last", "last_time"):
+                assert found[name] == expected[name], (window, name)
+            assert of_t.sketch == Sketch.of(expected["values"])
+            exact = np.quantile(expected["values"], 0.5, method="lower")
+            assert found["p50"] == pytest.approx(exact, rel=RELATIVE_ERROR)
+        if expected := expected_of(events, "time_t"):
+            found = record.metrics["time_t"].statistics()
+            assert found == {
+                "count": len(expected["values"]),
+                "first": expected["first"],
+                "first_time": expected["first_time"],
+            }
+        if expected := expected_of(events, "u"):
+            assert {*record.metrics["u"].statistics()} == {"count", "sum"}
+    starts = {("1h", at - at % HOUR) for at in readings} | {("1d", MIDNIGHT)}
+    assert rows.keys() == starts
+    audited(group, readings)
+
+
+def audited(group, readings):
+    """Checks that an audit from the readings finds nothing wrong."""
+    shortest = {}
+    for time_us, of_event in readings.items():
+        shortest.setdefault(time_us - time_us % HOUR, WindowReadings()).add(time_us, of_event)
+    tiers = group.schema.tiers
+    recomputed = {at: Recomputed.of(each, tiers[0].statistics) for at, each in shortest.items()}
+    rows, stored = {row.key: row for row in group.written}, {}
+    for tier in tiers:
+        for row in rows.values():
+            if row.cells[0].family == tier.family:
+                start_us = parse_aggregate_row(tier.window, row, tier.statistics).start_us
+                stored[tier, start_us] = {cell.qualifier.decode(): cell.value for cell in row.cells}
+    extents = [Extent(tier, MIDNIGHT, MIDNIGHT + DAY) for tier in tiers]
+    found = list(audit("s", extents, recomputed, stored))
+    assert found
+    assert all(isinstance(each, Audited) and each.finding is None for each in found), found
+
+
+def test_rows_can_be_merged_again():
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
+    group.receive(*(event("s", MIDNIGHT + n * MINUTE, {"t": float(n)}) for n in range(50)))
+    group.watermark(MIDNIGHT + 2 * DAY)
+    record = rows_of(group)["1h", MIDNIGHT]
+    stats = stats_of(record).metrics["t"]
+    assert stats.parts["first"] == (MIDNIGHT, 0.0)
+    assert stats.parts["sketch"].count == 50
+    assert np.isnan(stats.total)
+
+
+def test_rows_of_a_metric_that_is_not_declared_are_those_of_today():
+    group = Group(parse_schema('[statistics]\nt = ["last"]\n'), MIDNIGHT + 2 * DAY)
+    group.receive(event("s", MIDNIGHT, {"t": 1.0, "u": 2.0}))
+    group.watermark(MIDNIGHT + 2 * DAY)
+    (row,) = group.written
+    names = [cell.qualifier.decode() for cell in row.cells]
+    of_u = [f"{name}_u" for name in ("count", "sum", "min", "max", "avg", "stddev")]
+    assert names == ["reading_count", "count_t", "last_t", "last_time_t", *of_u]
+    assert parse_aggregate_row(group.schema.tiers[0].window, Row(row.key, row.cells), group.schema.statistics)
