@@ -30,7 +30,7 @@ def _exact(_magnitude: float, _count: int) -> float:
     return 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed for each row
 class Statistic:
     """One statistic of a metric.
 
@@ -167,7 +167,8 @@ def qualifier_of(name: str, metric: str) -> str:
     ``first_time_x`` is when the first reading of x came, so the first value of a metric ``time_x`` is ``first@time_x``.
     """
     qualifier = f"{name}_{metric}"
-    return qualifier if split_qualifier(qualifier) == (statistic(name), metric) else f"{name}@{metric}"
+    found, of_metric = split_qualifier(qualifier)
+    return qualifier if (found.name, of_metric) == (name, metric) else f"{name}@{metric}"
 
 
 def _found(name: str) -> Statistic | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 
-from pipeline.core.statistics.definitions import DEFAULT, Statistic, complete, statistic
+from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Statistic, complete, statistic
 from pipeline.core.statistics.parts import PARTS, Series
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
@@ -48,7 +48,7 @@ class Statistics:
 
     def of(self, metric: str) -> tuple[Statistic, ...]:
         """Returns the statistics that are written for a metric, in the order of their cells."""
-        return _of(self.globs, metric)
+        return _of(self.globs, metric) if self.globs else DEFAULT_STATISTICS
 
     def known_in(self, stats: WindowStats) -> bool:
         """Returns whether all parts that the statistics need are known."""
