@@ -12,7 +12,6 @@ from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
-from pipeline.core.times import format_time
 
 # Sums depend on the order of addition. Two computations agree within this share of Σ|x|.
 _TOLERANCE = 1e-9
@@ -40,7 +39,7 @@ class Extent(NamedTuple):
     @property
     def windows(self) -> int:
         """The number of windows per sensor."""
-        return max(self.end_us - self.start_us, 0) // self.tier.window.length_us
+        return self.tier.window.count(self.start_us, self.end_us)
 
 
 @dataclass
@@ -114,7 +113,7 @@ class Finding:
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
-            "start": format_time(self.start_us),
+            "start": self.tier.window.shown(self.start_us),
             "problem": self.problem,
             "differences": {
                 each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
@@ -136,7 +135,7 @@ class Untouched(NamedTuple):
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
-            "start": format_time(self.start_us),
+            "start": self.tier.window.shown(self.start_us),
             "problem": self.problem,
             "differences": {},
         }
@@ -192,9 +191,7 @@ def audit(
 def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
     """Returns the starts of the windows that overlap these spans of time."""
     window = tier.window
-    return {
-        each_us for start_us, end_us in spans for each_us in range(window.start_of(start_us), end_us, window.length_us)
-    }
+    return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
 
 
 def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:

@@ -121,7 +121,7 @@ def _raw_lines(record: RawRecord) -> dict[str, Text]:
 def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
     return {
         "sensor_id": record.sensor_id,
-        "window_start": format_time(record.start_us),
+        "window_start": record.window.shown(record.start_us),
         "window": record.window.text,
         "reading_count": record.reading_count,
         "metrics": {
@@ -143,7 +143,7 @@ def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table
         for metric, summary in record.metrics.items():
             table.add_row(
                 *([Text(plain(record.sensor_id))] if several else []),
-                format_time(record.start_us),
+                record.window.shown(record.start_us),
                 str(record.reading_count),
                 Text(plain(metric)),
                 *map(_text, asdict(summary).values()),
@@ -169,7 +169,7 @@ AGGREGATES = View(
     _aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
     _aggregate_table,
-    lambda record: f"{format_time(record.start_us)}, {record.reading_count} events",
+    lambda record: f"{record.window.shown(record.start_us)}, {record.reading_count} events",
     _aggregate_lines,
 )
 

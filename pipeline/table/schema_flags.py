@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.gc_rules import to_rule
+from pipeline.core.calendars import parse_window
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
@@ -17,7 +18,6 @@ from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.values import Values
-from pipeline.core.windows import Window
 
 _ANY = ("*",)
 _FIELDS = ("key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "policies")
@@ -153,9 +153,10 @@ def schema_flags(command: Command) -> Command:
     @click.option(
         "--tier",
         "tiers",
-        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(Window.parse(window), family)),
+        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(parse_window(window), family)),
         multiple=True,
-        help="An aggregate window and its family, such as 1d=daily. Repeatable; replaces all current tiers.",
+        help="An aggregate window and its family, such as 1d=daily or 1d@Europe/Berlin=berlin. Repeatable; replaces all "
+        "current tiers.",
     )
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "the shortest window's aggregates")
