@@ -82,11 +82,10 @@ class Inspection:
         self._policies = policies
         self._sample = sample
         self._report = report
-        # Sensor, and the longest window around each row that fits: of each chain of tiers by its number, and the start.
+        # Sensor, number of a chain of tiers, and start of its longest window, of each row that fits.
         self._windows: dict[tuple[str, int, int], None] = {}
-        self._longest = [
-            schema.tiers[chain[-1]].window for chain in chains(tuple(each.window for each in schema.tiers))
-        ]
+        windows = tuple(tier.window for tier in schema.tiers)
+        self._longest = [windows[chain[-1]] for chain in chains(windows)]
         self._rows_left = sample * _ROWS_A_SAMPLE
 
     def run(self) -> None:

@@ -155,8 +155,8 @@ def schema_flags(command: Command) -> Command:
         "tiers",
         type=_Pair("window=family", "1d=daily", lambda window, family: Tier(parse_window(window), family)),
         multiple=True,
-        help="An aggregate window and its family, such as 1d=daily or 1d@Europe/Berlin=berlin. Repeatable; replaces all "
-        "current tiers.",
+        help="An aggregate window and its family, such as 1d=daily or 1d@Europe/Berlin=berlin. Repeatable; replaces "
+        "all current tiers.",
     )
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "the shortest window's aggregates")
