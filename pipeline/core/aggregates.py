@@ -51,7 +51,10 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     if not text.startswith(prefix):
         raise ValueError(f"it is not the key of a window of {window.text}")
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
-    start_us = window.parse_start(start)
+    try:
+        start_us = window.parse_start(start)
+    except ValueError:
+        raise ValueError(f"it is not the key of a window of {window.text}") from None
     if not is_sensor_id(sensor_id):
         raise ValueError("it does not contain a valid sensor_id")
     return AggregateKey(sensor_id, start_us)

@@ -5,7 +5,6 @@ result. It claims a window of the work list before it reads the window's raw row
 aggregates are right. A late event that arrives in between lists the window again.
 """
 
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +25,13 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.key_ranges import Sample, sampled_keys, split_points, split_range
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_losses, retention_of
-from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.audit import FOREIGN, Extent
 from pipeline.core.events import LATEST_US
 from pipeline.core.extents import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
-from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import CellSelection
@@ -41,9 +39,10 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import parse_time
-from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
+from pipeline.core.work_list import parse_work_key, work_range, work_range_of
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, runs_here
+from pipeline.repair.claims import Claim, ListedWindow
 from pipeline.repair.plan import aggregates_expired, settles, slices_of, spans_of
 from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.transforms import (
@@ -89,13 +88,6 @@ class Request:
     allowed_lateness: timedelta = timedelta(hours=1)
     late_firing: timedelta = timedelta(minutes=1)
     report: str | None = None
-
-
-class ListedWindow(NamedTuple):
-    """A window of the work list."""
-
-    tier: Tier  # the shortest when the window was listed; a tier added since may be shorter
-    key: AggregateKey
 
 
 class Slice(NamedTuple):
@@ -211,7 +203,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         BadFlag: Beam's validation refused an option.
     """
     if planned.expired and not request.dry_run:
-        with _Claim(request.table, planned.expired):
+        with Claim(request.table, planned.expired):
             pass
         yield Outcome(0, 0, 0, len(planned.expired), iter(()))
     with ExitStack() as stack:
@@ -222,7 +214,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         # A listed window is settled once each tier is audited. If tiers do not nest, that takes several slices.
         whole = [] if planned.nests or request.dry_run else [each for each in planned.listed if planned.settles(each)]
         seen: set[tuple[str, AggregateKey]] = set()
-        stack.enter_context(_Claim(request.table, whole))
+        stack.enter_context(Claim(request.table, whole))
         for number, part in enumerate(planned.slices):
             file = f"repair-{run}-{number:02}"
             prefixes = [
@@ -252,7 +244,7 @@ def _repair(
     if planned.nests and not request.dry_run:
         settling = [each for each in planned.listed if planned.settles(each, part)]
     shortest = planned.schema.tiers[0]
-    with _Claim(request.table, settling):
+    with Claim(request.table, settling):
         passes = []
         for prefix in prefixes:
             passes.append(_inspect(request, planned, part, options, prefix))
@@ -329,33 +321,6 @@ def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRa
     if span.sensors is None:
         return split_range(prefix_range(aggregate_prefix(window).encode()), at)
     return [aggregate_range(window, sensor_id, start_us, end_us) for sensor_id in sorted(span.sensors)]
-
-
-class _Claim:
-    """Claims windows of the work list during a repair, and removes them when it succeeds.
-
-    A claim replaces a row's columns with one that is unique to this repair. Removing the claim keeps the columns that
-    a job or another repair writes meanwhile.
-    """
-
-    def __init__(self, table: TableName, windows: Sequence[ListedWindow]) -> None:
-        self._table = table
-        self._column = f"repair-{secrets.token_hex(4)}".encode()
-        self._rows: dict[str, list[Row]] = {}  # by family
-        for window in windows:
-            self._rows.setdefault(window.tier.family, []).append(work_row(window.tier, *window.key, self._column))
-
-    def __enter__(self) -> None:
-        if self._rows:
-            with Rewriter.open(self._table) as rewriter:
-                for family, rows in self._rows.items():
-                    rewriter.replace(Replacement(row.key, family, tuple(row.cells)) for row in rows)
-
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if self._rows and failed is None:
-            with Rewriter.open(self._table) as rewriter:
-                for family, rows in self._rows.items():
-                    rewriter.delete_column((row.key for row in rows), family, self._column)
 
 
 def _is_expired(window: ListedWindow, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
