@@ -51,6 +51,7 @@ from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.dead_letters import DETAIL, REASON, STEP
 from pipeline.core.messages import Message
 from pipeline.core.schema.expiry import Expiry
+from pipeline.core.window_tree import sources
 from pipeline.formats.files import Maker, MappedMaker, UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here
@@ -188,15 +189,16 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     events, refused = _read(pipeline, backfill, notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
-    windows, listed, shorter = events, [], None
-    for tier in target.schema.tiers:
-        if shorter is None:
-            step = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
+    tiers, windows, listed = target.schema.tiers, list[PCollection](), []
+    for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
+        if source < 0:
+            whole = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
+            completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
-            step = CompleteLongerWindows(table, (shorter, tier))
-        windows, of_tier = windows | f"CompleteWindows[{tier.window.text}]" >> step
-        listed.append(of_tier | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
-        shorter = tier
+            longer = CompleteLongerWindows(table, (tiers[source], tier))
+            completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
+        windows.append(completed.windows)
+        listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:

@@ -34,6 +34,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 _WINDOWS, _LISTED = "windows", "listed"
+_Shorter = KV[tuple[str, int], tuple[int, WindowStats]]  # sensor and start of the longer window; a shorter one
 
 
 class CountExpired(beam.PTransform):
@@ -123,7 +124,7 @@ class CompleteLongerWindows(beam.PTransform):
 
     Args:
         table: the table's name, its schema, and what Bigtable may have collected.
-        tiers: the shorter and the longer tier.
+        tiers: the tier of the shorter windows, and that of the longer ones.
     """
 
     def __init__(self, table: tuple[TableName, TableSchema, Retention], tiers: tuple[Tier, Tier]) -> None:
@@ -132,15 +133,21 @@ class CompleteLongerWindows(beam.PTransform):
         self._tiers = tiers
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
-        # The timestamp of a shorter window's output lies in that window, and so in the longer one.
+        # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
         complete_fn = _CompleteLongerFn(*self._table, self._tiers)
         outputs = (
             windows
-            | "Window" >> _windows(self._tiers[1].window)
+            | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
+            | "ByLongerWindow" >> beam.Map(_by_longer, self._tiers[1].window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
         )
         return _outputs(outputs)
+
+
+def _by_longer(element: tuple[str, tuple[int, WindowStats]], longer: Window) -> tuple[tuple[str, int], Any]:
+    sensor_id, shorter = element
+    return (sensor_id, longer.start_of(shorter[0])), shorter
 
 
 def _windows(window: Window) -> beam.WindowInto:
@@ -179,7 +186,8 @@ class _Pending(NamedTuple):
     """A window whose row is about to be written."""
 
     sensor_id: str
-    window: Any
+    start_us: int
+    window: Any  # Beam's
     fresh: Any  # the readings, or shorter windows, of this backfill
     written: bool = False  # whether its row counts them already
 
@@ -234,8 +242,7 @@ class _WritingFn(CompletingFn):
                     completed[index] = None  # another writer added a foreign row, or rows were collected
                 elif not at_least([stats], again.stats):
                     completed[index] = changed[index] = again
-        for (sensor_id, window, *_), final in zip(pending, completed, strict=True):
-            start_us = window.start.micros
+        for (sensor_id, start_us, window, *_), final in zip(pending, completed, strict=True):
             if final is not None:
                 self._aggregate_rows.inc()
                 yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
@@ -265,8 +272,8 @@ class _WritingFn(CompletingFn):
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         tier = self._tier
         rows = (
-            aggregate_row(tier.window, sensor_id, window.start.micros, stats, tier.family, tier.statistics)
-            for (sensor_id, window, *_), stats in windows
+            aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
+            for (sensor_id, start_us, *_), stats in windows
         )
         self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
 
@@ -282,9 +289,8 @@ class _CompleteFn(_WritingFn):
         late_firing: timedelta,
     ) -> None:
         super().__init__(name, schema, retention, tier)
-        longest = schema.tiers[-1]
-        self._longest = longest.window
-        self._kept_us = lateness_of(schema.tiers, allowed_lateness, late_firing)[longest] // _MICROSECOND
+        lateness = lateness_of(schema.tiers, allowed_lateness, late_firing)
+        self._kept = [(tier.window, late // _MICROSECOND) for tier, late in lateness.items()]
 
     def process(
         self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
@@ -292,18 +298,17 @@ class _CompleteFn(_WritingFn):
         if written:
             raise ValueError(f"the step that writes raw rows returned {written[0]}")
         sensor_id, gathered = element
-        yield from self._add(_Pending(sensor_id, window, gathered), gathered.pane().stats.events)
+        yield from self._add(_Pending(sensor_id, window.start.micros, window, gathered), gathered.pane().stats.events)
 
     def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, window, gathered, written = pending
+        sensor_id, start_us, _, gathered, written = pending
         whole = self._completion.completed(
-            self._tier, sensor_id, window.start.micros, now_us(), gathered, written=gathered if written else None
+            self._tier, sensor_id, start_us, now_us(), gathered, written=gathered if written else None
         )
         return None if whole is None else _Completed(whole.pane(self._tier.statistics).stats, whole)
 
     def _may_be_written(self, start_us: int) -> bool:
-        end_us = self._longest.start_of(start_us) + self._longest.length_us
-        return end_us + self._kept_us > now_us()
+        return any(window.end_of(window.start_of(start_us)) + late_us > now_us() for window, late_us in self._kept)
 
 
 class _CompleteLongerFn(_WritingFn):
@@ -312,14 +317,14 @@ class _CompleteLongerFn(_WritingFn):
         self._tiers = tiers
 
     def process(
-        self, element: tuple[str, Iterable[tuple[int, WindowStats]]], window: Any = beam.DoFn.WindowParam
+        self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
-        sensor_id, shorter = element
-        yield from self._add(_Pending(sensor_id, window, dict(shorter)), 1)
+        (sensor_id, start_us), shorter = element
+        yield from self._add(_Pending(sensor_id, start_us, window, dict(shorter)), 1)
 
     def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, window, shorter, _ = pending
-        stats = self._completion.completed_longer(self._tiers, sensor_id, window.start.micros, now_us(), shorter)
+        sensor_id, start_us, _, shorter, _ = pending
+        stats = self._completion.completed_longer(self._tiers, sensor_id, start_us, now_us(), shorter)
         return None if stats is None else _Completed(stats, shorter)
 
     def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002

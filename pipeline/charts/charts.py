@@ -5,7 +5,7 @@ event lies in the band of its window. Missing windows leave a gap.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from pipeline.core.durations import format_interval
 from pipeline.core.times import format_time
-from pipeline.core.windows import HOURLY
+from pipeline.core.windows import HOURLY, Window
 
 MAX_SERIES = 8  # that people can tell apart
 
@@ -24,6 +25,10 @@ _MIN_AXIS_US = 1_000_000  # labels of a shorter time axis would overlap
 _THOUSANDS = 10_000  # labels have thousands separators from here on
 _MAX_VALUE = 1e300  # larger values are clamped: the arithmetic of axes needs headroom
 _TINY = 1e-200  # treated as zero
+
+
+EndOf = Callable[[int], int]
+"""Returns the end of the window that starts at a time, in microseconds."""
 
 
 class BandPoint(NamedTuple):
@@ -64,7 +69,8 @@ class Chart:
         title: the chart's title.
         label: the label of the value axis.
         series: what to draw.
-        window_us: the length of each window, in microseconds.
+        window_us: the length of each window, in microseconds; of the longest if they differ.
+        calendar: the windows, if they differ in length.
         requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
         limits: the ends of the value axis; None where the data determine it.
     """
@@ -75,6 +81,16 @@ class Chart:
     window_us: int = HOURLY.length_us
     requested_us: tuple[int, int] | None = None
     limits: tuple[float | None, float | None] = (None, None)
+    calendar: Window | None = None
+
+    @property
+    def by(self) -> str:
+        """What the legend calls the length of a window."""
+        return self.calendar.text if self.calendar else format_interval(self.window_us)
+
+    def end_of(self, start_us: int) -> int:
+        """Returns the end of the window that starts then, in microseconds."""
+        return self.calendar.end_of(start_us) if self.calendar else start_us + self.window_us
 
     def shows_something(self) -> bool:
         """Whether a value is within the limits."""
@@ -87,10 +103,10 @@ class Chart:
 
 def common_span_us(charts: Sequence[Chart]) -> tuple[int, int]:
     """Returns the time axis: the requested range, or the extent of the data if that is under 1 % of it."""
-    starts = [(point.start_us, chart.window_us) for chart in charts for each in chart.series for point in each.band]
+    windows = [(point.start_us, chart) for chart in charts for each in chart.series for point in each.band]
     times = [reading.time_us for chart in charts for each in chart.series for reading in each.readings]
-    least = min([start for start, _ in starts] + times)
-    most = max([start + window_us for start, window_us in starts] + times)
+    least = min([start for start, _ in windows] + times)
+    most = max([chart.end_of(start) for start, chart in windows] + times)
     length = max(most - least, _MIN_AXIS_US)
     start, end = charts[0].requested_us or (least, most)
     if end - start > _SPARSE * max(length, charts[0].window_us):
@@ -123,18 +139,19 @@ def drawable(chart: Chart, span_us: tuple[int, int], max_steps: int) -> Chart:
     """
     windows = -(-(span_us[1] - span_us[0]) // (chart.window_us * max_steps))
     step_us = chart.window_us * max(windows, 1)
+    calendar = None if windows > 1 else chart.calendar
     series = [
         each._replace(
-            band=_steps(each.band, step_us),
+            band=_steps(each.band, step_us, calendar),
             readings=[reading._replace(value=_clamped(reading.value)) for reading in each.readings],
         )
         for each in chart.series
     ]
-    return replace(chart, series=series, window_us=step_us)
+    return replace(chart, series=series, window_us=step_us, calendar=calendar)
 
 
-def _steps(band: Iterable[BandPoint], step_us: int) -> list[BandPoint]:
-    finite = (
+def _steps(band: Iterable[BandPoint], step_us: int, calendar: Window | None) -> list[BandPoint]:
+    finite = [
         BandPoint(
             point.start_us,
             _clamped(point.minimum),
@@ -142,7 +159,9 @@ def _steps(band: Iterable[BandPoint], step_us: int) -> list[BandPoint]:
             _clamped(point.maximum),
         )
         for point in band
-    )
+    ]
+    if calendar:
+        return finite
     grouped = groupby(finite, key=lambda point: point.start_us // step_us)
     return [_merged(index * step_us, list(points)) for index, points in grouped]
 

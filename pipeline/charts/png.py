@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.charts.charts import (
     BandPoint,
     Chart,
+    EndOf,
     Reading,
     common_span_us,
     drawable,
@@ -18,7 +19,6 @@ from pipeline.charts.charts import (
     value_format,
 )
 from pipeline.charts.time_ticks import time_ticks
-from pipeline.core.durations import format_interval
 from pipeline.core.times import to_datetime
 
 _MAX_STEPS = 400  # a year of hourly steps would be a blot
@@ -66,9 +66,9 @@ def save_chart(charts: Sequence[Chart], path: Path) -> None:
 def _draw_one(axes: Any, chart: Chart, legend: dict[str, Any]) -> None:
     """Draws a single series: its band and means in one colour, its events in another."""
     [series] = chart.series
-    by = format_interval(chart.window_us)
+    by = chart.by
     if series.band:
-        band, mean = _draw_band(axes, series.band, chart.window_us, _BLUE, alpha=0.25)
+        band, mean = _draw_band(axes, series.band, chart.end_of, _BLUE, alpha=0.25)
         legend |= {f"minimum to maximum of {by}": band, f"mean of {by}": mean}
     if series.readings:
         _draw_events(axes, chart, series.readings, _VERMILLION)
@@ -80,12 +80,12 @@ def _draw_several(axes: Any, chart: Chart, colours: dict[str, str], legend: dict
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    by = format_interval(chart.window_us)
+    by = chart.by
     explained: dict[str, Any] = {}
     for series in chart.series:
         colour = colours[series.name]
         if series.band:
-            _draw_band(axes, series.band, chart.window_us, colour, alpha=0.15)
+            _draw_band(axes, series.band, chart.end_of, colour, alpha=0.15)
             explained[f"mean of {by}"] = Line2D([], [], color=_GREY, linewidth=1.5)
             explained[f"minimum to maximum of {by}"] = Patch(color=_GREY, alpha=0.25)
         if series.readings:
@@ -97,8 +97,8 @@ def _draw_several(axes: Any, chart: Chart, colours: dict[str, str], legend: dict
         legend[label] = mark
 
 
-def _draw_band(axes: Any, band: Sequence[BandPoint], window_us: int, colour: str, alpha: float) -> tuple[Any, Any]:
-    steps = list(_interrupted(band, window_us))
+def _draw_band(axes: Any, band: Sequence[BandPoint], end_of: EndOf, colour: str, alpha: float) -> tuple[Any, Any]:
+    steps = list(_interrupted(band, end_of))
     starts = [to_datetime(point.start_us) for point in steps]
     lower, upper = [point.minimum for point in steps], [point.maximum for point in steps]
     shade = axes.fill_between(starts, lower, upper, step="post", color=colour, alpha=alpha, linewidth=0.8)
@@ -146,12 +146,12 @@ def _label(axes: Any, chart: Chart, span_us: tuple[int, int]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _interrupted(band: Sequence[BandPoint], window_us: int) -> Iterator[BandPoint]:
+def _interrupted(band: Sequence[BandPoint], end_of: EndOf) -> Iterator[BandPoint]:
     """Yields the windows. Before a gap, repeats the last one at its end and adds a NaN, which interrupts the line."""
     starts = [point.start_us for point in band[1:]]
     for point, next_us in zip_longest(band, starts):
         yield point
-        end_us = point.start_us + window_us
+        end_us = end_of(point.start_us)
         if next_us != end_us:
             yield point._replace(start_us=end_us)
             yield BandPoint(end_us, math.nan, math.nan, math.nan)

@@ -8,6 +8,7 @@ from pipeline.charts.charts import (
     MAX_SERIES,
     BandPoint,
     Chart,
+    EndOf,
     Series,
     common_span_us,
     drawable,
@@ -17,7 +18,6 @@ from pipeline.charts.charts import (
     value_format,
 )
 from pipeline.charts.time_ticks import time_ticks
-from pipeline.core.durations import format_interval
 
 _MARKS = "•x+o*#%@"  # of several series; text has no colours
 assert len(_MARKS) == MAX_SERIES  # noqa: S101
@@ -70,8 +70,8 @@ def _chart(chart: Chart, span_us: tuple[int, int], width: int, height: int) -> s
 def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dict[str, list[_Dot]]:
     """Returns the dots of a single series by their label in the legend, whose first character marks them."""
     [series] = chart.series
-    by = format_interval(chart.window_us)
-    shade, means = _dots(series.band, chart.window_us, span_us, step, 2 * width)
+    by = chart.by
+    shade, means = _dots(series.band, chart.end_of, span_us, step, 2 * width)
     events = _events(series, span_us)
     # Later marks cover earlier ones; many events would cover the mean.
     marked = {f"░ minimum to maximum of {by}": shade, f"━ mean of {by}": means, "• event": events}
@@ -82,11 +82,11 @@ def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dic
 
 def _several(chart: Chart, span_us: tuple[int, int], width: int) -> dict[str, list[_Dot]]:
     """Returns the means of each series, or its events if it has no windows."""
-    by = format_interval(chart.window_us)
+    by = chart.by
     marked = {}
     for mark, series in zip(_MARKS, chart.series, strict=False):
         if series.band:
-            _, means = _dots(series.band, chart.window_us, span_us, math.inf, width)
+            _, means = _dots(series.band, chart.end_of, span_us, math.inf, width)
             marked[f"{mark} {series.name}, mean of {by}"] = means
         elif series.readings:
             marked[f"{mark} {series.name}, events"] = _events(series, span_us)
@@ -99,13 +99,13 @@ def _events(series: Series, span_us: tuple[int, int]) -> list[_Dot]:
 
 
 def _dots(
-    band: Sequence[BandPoint], window_us: int, span_us: tuple[int, int], step: float, columns: int
+    band: Sequence[BandPoint], end_of: EndOf, span_us: tuple[int, int], step: float, columns: int
 ) -> tuple[list[_Dot], list[_Dot]]:
     """Returns the band and the mean as dots, dense enough to fill every character cell that they cover."""
     start, end = span_us
     shade, means = [], []
     for point in band:
-        within = (max(point.start_us, start), min(point.start_us + window_us, end))
+        within = (max(point.start_us, start), min(end_of(point.start_us), end))
         first, last = ((time_us - start) / (end - start) * columns for time_us in within)
         for column in range(math.ceil(first), max(math.ceil(last), math.ceil(first) + 1)):
             x = column / columns

@@ -84,7 +84,9 @@ class RawRecords(_Records[RawRecord]):
 
 
 class AggregateRecords(_Records[AggregateRecord]):
-    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds, UTC), ``window``, ``reading_count``.
+    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds), ``window``, ``reading_count``.
+
+    Starts are in UTC; those of windows of a time zone's calendar are in that zone.
 
     Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
     window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
@@ -92,9 +94,10 @@ class AggregateRecords(_Records[AggregateRecord]):
     """
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
+        zone = records[0].window.zone if records else "UTC"
         columns = {
             "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
-            "window_start": arrow.array([record.start_us for record in records], _instant(arrow)),
+            "window_start": arrow.array([record.start_us for record in records], _instant(arrow, zone)),
             "window": arrow.array([record.window.text for record in records], arrow.string()),
             "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
         }
@@ -108,8 +111,8 @@ class AggregateRecords(_Records[AggregateRecord]):
         return columns
 
 
-def _instant(arrow: Any) -> Any:
-    return arrow.timestamp("us", tz="UTC")
+def _instant(arrow: Any, zone: str = "UTC") -> Any:
+    return arrow.timestamp("us", tz=zone)
 
 
 def _names(mappings: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> list[str]:

@@ -19,6 +19,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
+from pipeline.core.calendars import parse_window
 from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
@@ -271,11 +272,11 @@ class SensorTable:
             sensors: one sensor id, or several.
             start: the earliest start of a window.
             end: the end of the range of starts.
-            tier: the length of the windows, such as ``"1d"``; by default the table's shortest.
+            tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
         names = _names(metrics)
-        of_tier = tier_of(self.schema, Window.parse(tier) if isinstance(tier, str) else tier)
+        of_tier = tier_of(self.schema, parse_window(tier) if isinstance(tier, str) else tier)
         start_us, end_us = _within_keys(start, end)
         if isinstance(sensors, str):
             return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))

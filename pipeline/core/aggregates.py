@@ -1,12 +1,12 @@
 """Writes and parses aggregate rows: one per sensor and window, with decimal text values.
 
-The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema.
+The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema. The window knows what
+follows ``agg#``, and the text of its start.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -25,15 +25,11 @@ from pipeline.core.statistics.definitions import (
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.stats import MetricStats, WindowStats
-from pipeline.core.times import from_datetime, to_datetime
 from pipeline.core.values import format_value, shown_bytes
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows import Window
 
 READING_COUNT = "reading_count"
 _READING_COUNT = READING_COUNT.encode()
-
-_FORMATS = {HOURLY.length: ("hourly", "%Y-%m-%dT%H"), DAILY.length: ("daily", "%Y-%m-%d")}
-_DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 class AggregateKey(NamedTuple):
@@ -44,8 +40,8 @@ class AggregateKey(NamedTuple):
 
 
 def aggregate_prefix(window: Window) -> str:
-    """Returns the common prefix of the keys of all windows of this length."""
-    return f"agg#{_label_and_format(window)[0]}#"
+    """Returns the common prefix of the keys of all these windows."""
+    return f"agg#{window.label}#"
 
 
 def aggregate_key(window: Window, sensor_id: str, start_us: int) -> bytes:
@@ -61,19 +57,18 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     if not text.startswith(prefix):
         raise ValueError(f"it is not the key of a window of {window.text}")
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
-    start_us = from_datetime(datetime.strptime(start, _label_and_format(window)[1]))
+    try:
+        start_us = window.parse_start(start)
+    except ValueError:
+        raise ValueError(f"it is not the key of a window of {window.text}") from None
     if not is_sensor_id(sensor_id):
         raise ValueError("it does not contain a valid sensor_id")
-    # strptime accepts several texts for one time; only one of them is the window's key.
-    if start_us < 0 or start_us % window.length_us or aggregate_key(window, sensor_id, start_us) != key:
-        raise ValueError(f"it is not the key of a window of {window.text}")
     return AggregateKey(sensor_id, start_us)
 
 
 def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
     """Returns the key range of a sensor's windows that start in [``start_us``, ``end_us``), oldest first."""
-    length_us = window.length_us
-    first, end = (-(-time_us // length_us) * length_us for time_us in (start_us, end_us))  # rounded up
+    first, end = window.first_start(start_us), window.first_start(end_us)
     return KeyRange(aggregate_key(window, sensor_id, first), aggregate_key(window, sensor_id, end))
 
 
@@ -87,7 +82,7 @@ def aggregate_row(
 ) -> Row:
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
     cells = [Cell(family, _READING_COUNT, start_us, format_value(stats.events))]
-    expected = statistics.expected(window)
+    expected = statistics.expected(window, start_us)
     for metric, of_metric in stats.metrics.items():
         for each in statistics.of(metric):
             value = each.value(of_metric, expected)
@@ -107,7 +102,7 @@ def encoded_aggregate_row(
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
     text = str(stats.events).encode()
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
-    expected = statistics.expected(window)
+    expected = statistics.expected(window, start_us)
     for metric, of_metric in stats.metrics.items():
         named = statistics.of(metric)
         cells = _cells(family, metric, start_us, named)
@@ -237,8 +232,7 @@ def _cell(family: str, qualifier: bytes, start_us: int) -> _CellBytes:
 @lru_cache(maxsize=1024)
 def _around_sensor(window: Window, start_us: int) -> tuple[bytes, bytes]:
     """Returns what is before and after the sensor's id in the keys of windows with this start."""
-    start = to_datetime(start_us).strftime(_label_and_format(window)[1])
-    return aggregate_prefix(window).encode(), f"#{start}".encode()
+    return aggregate_prefix(window).encode(), f"#{window.start_text(start_us)}".encode()
 
 
 def _summary(metric: str, found: dict[str, Value], named: tuple[Statistic, ...]) -> MetricSummary:
@@ -248,7 +242,3 @@ def _summary(metric: str, found: dict[str, Value], named: tuple[Statistic, ...])
     if "min" in found and "max" in found and found["min"] > found["max"]:  # type: ignore[operator]
         raise ValueError(f"metric {metric} has a minimum above its maximum")
     return summary_of(found)
-
-
-def _label_and_format(window: Window) -> tuple[str, str]:
-    return _FORMATS.get(window.length, (window.text, _DEFAULT_FORMAT))

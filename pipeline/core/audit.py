@@ -15,7 +15,6 @@ from pipeline.core.statistics.definitions import Value, split_qualifier
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.stats import WindowStats
-from pipeline.core.times import format_time
 
 _MAX_EXACT = 2**53  # doubles represent every integer up to this
 _GREATEST_DOUBLE = float_info.max
@@ -39,7 +38,7 @@ class Extent(NamedTuple):
     @property
     def windows(self) -> int:
         """The number of windows per sensor."""
-        return max(self.end_us - self.start_us, 0) // self.tier.window.length_us
+        return self.tier.window.count(self.start_us, self.end_us)
 
 
 @dataclass
@@ -113,7 +112,7 @@ class Finding:
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
-            "start": format_time(self.start_us),
+            "start": self.tier.window.shown(self.start_us),
             "problem": self.problem,
             "differences": {
                 each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
@@ -135,7 +134,7 @@ class Untouched(NamedTuple):
         return {
             "sensor_id": self.sensor_id,
             "window": self.tier.window.text,
-            "start": format_time(self.start_us),
+            "start": self.tier.window.shown(self.start_us),
             "problem": self.problem,
             "differences": {},
         }
@@ -191,9 +190,7 @@ def audit(
 def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
     """Returns the starts of the windows that overlap these spans of time."""
     window = tier.window
-    return {
-        each_us for start_us, end_us in spans for each_us in range(window.start_of(start_us), end_us, window.length_us)
-    }
+    return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
 
 
 def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:

@@ -94,7 +94,7 @@ class Completion:
         Raises:
             ForeignRow: the schema does not write a row like one of these.
         """
-        end_us = start_us + tier.window.length_us
+        end_us = tier.window.end_of(start_us)
         row, counted = self._row(tier, sensor_id, start_us), self._retention.counts(tier, start_us)
         if not self._can_read_readings:
             return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
@@ -205,7 +205,7 @@ class Completion:
         row: WindowStats,
     ) -> StoredLongerWindow:
         shorter, tier = tiers
-        end_us = start_us + tier.window.length_us
+        end_us = tier.window.end_of(start_us)
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
         kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
         kept = kept and self._retention.counts(shorter, start_us)
@@ -251,7 +251,7 @@ class Completion:
         return {each_us: pane.stats for each_us, pane in panes.items()}
 
     def _row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
-        rows = self._rows(tier, sensor_id, start_us, start_us + tier.window.length_us)
+        rows = self._rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
         return next((stats for _, stats in rows), WindowStats())
 
     def _rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
@@ -347,4 +347,4 @@ def _gaps(found: Mapping[int, WindowStats], shorter: Window, start_us: int, end_
     for each_us in [*sorted(found), end_us]:
         if gap_us < each_us:
             yield gap_us, each_us
-        gap_us = each_us + shorter.length_us
+        gap_us = shorter.end_of(each_us)

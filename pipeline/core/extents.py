@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pipeline.core.audit import Extent
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.window_tree import chains, sources
 
 COLLECTED = "may be collected"  # the windows' raw rows
 KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
@@ -35,7 +36,7 @@ class Skipped(NamedTuple):
     @property
     def windows(self) -> int:
         """The number of windows per sensor."""
-        return (self.end_us - self.start_us) // self.tier.window.length_us
+        return self.tier.window.count(self.start_us, self.end_us)
 
 
 def bounds_of(
@@ -67,14 +68,13 @@ def extents_of(
     """
     extents, skipped = [], []
     for tier in tiers:
-        length_us = tier.window.length_us
-        start, end = round_up(start_us, length_us), tier.window.start_of(end_us)
+        first_start = tier.window.first_start
+        start, end = first_start(start_us), tier.window.start_of(end_us)
         end = max(start, end)
         kept, first, last = start, start, end
         if bounds is not None:
             kept, first = (
-                min(max(round_up(each_us, length_us), start), end)
-                for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
+                first_start(min(max(each_us, start), end)) for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
             )
             first = max(kept, first)
             last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
@@ -88,11 +88,26 @@ def extents_of(
     return extents, skipped
 
 
+def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
+    """Returns the extents of the tiers that are audited together: in each list, the last tier contains the others.
+
+    Weeks and months do not nest, nor do days of two zones: they are audited apart. Each tier's windows are in one of
+    the lists. Each list begins with the shortest tier, from which the others are computed; in further ones without a
+    window of it.
+
+    Args:
+        extents: of all tiers, the shortest first.
+    """
+    none = extents[0]._replace(start_us=0, end_us=0)
+    found = [[extents[index] for index in chain] for chain in chains(tuple(each.tier.window for each in extents))]
+    return found[:1] + [[none, *chain] for chain in found[1:]]
+
+
 def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
     """Returns how long after its end a job may write a window of each tier; zero if no job runs.
 
     A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Each longer tier
-    adds that interval and the length of the shorter tier's window. After that, the row may be in flight for as long as
+    adds that interval and the length of its source's window. After that, the row may be in flight for as long as
     writers retry.
 
     Args:
@@ -102,13 +117,7 @@ def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelt
     """
     if not allowed:
         return dict.fromkeys(tiers, allowed)
-    found, kept = {}, allowed
-    for tier in tiers:
-        found[tier] = kept + late_firing + _IN_FLIGHT
-        kept += late_firing + tier.window.length
-    return found
-
-
-def round_up(time_us: int, length_us: int) -> int:
-    """Returns the time rounded up to a multiple of the length."""
-    return -(-time_us // length_us) * length_us
+    kept: list[timedelta] = []
+    for source in sources(tuple(tier.window for tier in tiers)):
+        kept.append(allowed if source < 0 else kept[source] + late_firing + tiers[source].window.length)
+    return {tier: late + late_firing + _IN_FLIGHT for tier, late in zip(tiers, kept, strict=True)}

@@ -98,7 +98,7 @@ class GroupWindows:
     """
 
     def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
-        self._lengths_us = [tier.window.length_us for tier in tiers]
+        self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
         self.of_tier: list[dict[int, OpenOrLate]] = [{} for _ in tiers]
         for chunk in chunks:
@@ -106,7 +106,7 @@ class GroupWindows:
 
     def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
         """Returns whether a window ends by an event time."""
-        return start_us + self._lengths_us[tier] <= time_us
+        return self._ends[tier](start_us) <= time_us
 
     def close(self, closed_us: int, kept_until_us: int) -> None:
         """Closes the open windows that end by ``closed_us``, and keeps them until ``kept_until_us``."""
@@ -125,9 +125,9 @@ class GroupWindows:
     def next_watermark_us(self, passed_us: int) -> int:
         """Returns the watermark at which something has to be done next; :data:`NEVER_US` if there is none."""
         found = NEVER_US
-        for length_us, windows in zip(self._lengths_us, self.of_tier, strict=True):
+        for end_of, windows in zip(self._ends, self.of_tier, strict=True):
             for start_us, window in windows.items():
-                end_us = start_us + length_us
+                end_us = end_of(start_us)
                 if window.late:  # the clock matters, or that the job is drained
                     if any(entry.again for entry in window.entries.values()):
                         found = min(found, END_US)

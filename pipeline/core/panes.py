@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
+from pipeline.core.window_tree import sources
 
 ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
@@ -69,6 +71,11 @@ class Aggregation:
     firing: Firing
     before_us: int | None = None
     deduplicate: bool = True
+
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """The index of each tier's source; -1 for the shortest."""
+        return sources(tuple(tier.window for tier in self.tiers))
 
 
 class Moment(NamedTuple):
@@ -113,7 +120,7 @@ class Panes:
         moment: Moment,
         each: ForEach = map,
     ) -> None:
-        self._tiers = aggregation.tiers
+        self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early = bool(aggregation.firing.early_us)
         self._before_us, self._over_us = -NEVER_US, -NEVER_US
         if aggregation.before_us is not None:
@@ -197,7 +204,7 @@ class Panes:
             self._count_restored(sensor_id, start_us, restored is not None, complete)
 
     def _restore_longer(self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int) -> None:
-        method = RestoreFromShorterWindows((self._tiers[tier - 1], self._tiers[tier]))
+        method = RestoreFromShorterWindows(self._with_source(tier))
         restored, complete = None, False
         with suppress(ForeignRow):
             restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
@@ -238,8 +245,9 @@ class Panes:
                 if ends:
                     window.kept_until_us = now_us + _KEPT_US
                 self._write(tier, sensor_id, start_us, stats)
-                if tier + 1 < len(self._tiers):
-                    self._put(tier + 1, sensor_id, start_us, stats)
+                for longer, source in enumerate(self._sources):
+                    if source == tier:
+                        self._put(longer, sensor_id, start_us, stats)
 
     def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
@@ -272,7 +280,7 @@ class Panes:
     def _completed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         now_us = self._moment.now_us
         if tier:
-            tiers = self._tiers[tier - 1], self._tiers[tier]
+            tiers = self._with_source(tier)
             return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
         written = WindowReadings.from_bytes(entry.data) if entry.written >= 0 else None
         whole = self._completion.completed(
@@ -285,6 +293,9 @@ class Panes:
             entry.value = whole
         stats = whole.pane(self._tiers[0].statistics).stats
         return stats if stats.events else None  # nothing is known of a window if not even its row has arrived
+
+    def _with_source(self, tier: int) -> tuple[Tier, Tier]:
+        return self._tiers[self._sources[tier]], self._tiers[tier]
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds a shorter window to the longer one that contains it."""

@@ -66,7 +66,7 @@ class Schedule:
         """Notes that readings of a window wait. Returns what has to be set; None if nothing has changed."""
         if start_us in self.due_us:
             return None
-        end_us = start_us + firing.window.length_us
+        end_us = firing.window.end_of(start_us)
         if end_us <= self.passed_us:
             due_us = now_us + firing.late_us
         else:
@@ -97,7 +97,7 @@ class Schedule:
             start_us
             for start_us in self.due_us
             if self.passed_us >= END_US
-            or any(first_us < start_us + firing.window.length_us <= last_us for first_us, last_us in steps)
+            or any(first_us < firing.window.end_of(start_us) <= last_us for first_us, last_us in steps)
         }
 
     def pass_time(self, time_us: int) -> set[int]:
@@ -116,7 +116,7 @@ class Schedule:
 
         At the last watermark, a job that is drained writes what waits.
         """
-        end_us = start_us + firing.window.length_us
+        end_us = firing.window.end_of(start_us)
         times_us = (end_us, end_us + firing.lateness_us, END_US)
         return next(time_us for time_us in times_us if time_us > self.passed_us or time_us == END_US)
 

@@ -2,8 +2,10 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
+from pipeline.core.calendars import local_text
 from pipeline.core.times import format_time
 from pipeline.core.values import format_value
 
@@ -21,7 +23,7 @@ class TextSink(Protocol):
 
 
 def write_csv(table: "pyarrow.Table", file: TextSink) -> None:
-    """Writes a table of texts, numbers and times in UTC, with a header and one ``write`` for each row.
+    """Writes a table of texts, numbers and times with their offsets, with a header and one ``write`` for each row.
 
     Numbers are the shortest text that reads back to the same double. A null is an empty field, and so is an empty text:
     CSV can't tell them apart.
@@ -55,7 +57,9 @@ def _texts(column: "pyarrow.Array") -> Iterator[str]:
 
     text: Callable[[Any], str] = str
     if types.is_timestamp(column.type):
-        column, text = column.cast(int64()), format_time  # a datetime would cost three times as much
+        zone = column.type.tz or "UTC"
+        text = format_time if zone == "UTC" else partial(local_text, zone=zone)
+        column = column.cast(int64())  # a datetime would cost three times as much
     elif types.is_floating(column.type):
         text = _number
     return ("" if value is None else text(value) for value in column.to_pylist())

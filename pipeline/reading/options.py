@@ -13,6 +13,7 @@ from pipeline.cli.console import report_foreign_rows
 from pipeline.cli.entry import Importing
 from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
+from pipeline.core.calendars import parse_window
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
@@ -43,7 +44,7 @@ def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[st
         raise click.UsageError("aggregates are located by the sensor alone; remove --metadata")
 
 
-_WINDOW = Parsed("window", Window.parse)
+_WINDOW = Parsed("window", parse_window)
 _DAY_US = 86_400_000_000
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
@@ -94,7 +95,7 @@ def window_option(default: Window | None = None) -> Callable[[Command], Command]
         type=_WINDOW,
         default=default.text if default else None,
         show_default=True if default else "the table's shortest",
-        help="The length of the windows, such as 15m or 1d.",
+        help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
     )
 
 

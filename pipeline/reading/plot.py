@@ -14,9 +14,10 @@ from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
+from pipeline.core.calendars import CalendarWindow
 from pipeline.core.text import json_number, plain
 from pipeline.core.times import format_time
-from pipeline.core.windows import Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from pipeline.reading.absences import no_readings
 from pipeline.reading.options import (
     Metadata,
@@ -176,8 +177,8 @@ class _Series:
         common = {"sensor_id": sensor, "metric": metric}
         for start_us, *values in self.band:
             statistics = dict(zip(("min", "avg", "max"), map(json_number, values), strict=True))
-            window = self.window.text if self.window else ""
-            yield common | {"window_start": format_time(start_us), "window": window} | statistics
+            window = self.window or HOURLY
+            yield common | {"window_start": window.shown(start_us), "window": window.text} | statistics
         for event in self.events:
             yield common | {"event_time": format_time(event.time_us), "value": event.value}
 
@@ -251,7 +252,8 @@ def _charts(
                 Series(_name(sensor, metric, sensors, shown, several_axes=several_axes), series.band, series.events)
                 for (sensor, metric), series in drawn.items()
             ],
-            **({"window_us": window.length_us} if window else {}),
+            **({"window_us": window.length.days * DAILY.length_us or window.length_us} if window else {}),
+            calendar=window if isinstance(window, CalendarWindow) else None,
             requested_us=span_us,
             limits=limits,
         )

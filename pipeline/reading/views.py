@@ -120,7 +120,7 @@ def _raw_lines(record: RawRecord) -> dict[str, Text]:
 def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
     return {
         "sensor_id": record.sensor_id,
-        "window_start": format_time(record.start_us),
+        "window_start": record.window.shown(record.start_us),
         "window": record.window.text,
         "reading_count": record.reading_count,
         "metrics": {
@@ -144,7 +144,7 @@ def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table
             found = summary.statistics()
             table.add_row(
                 *([Text(plain(record.sensor_id))] if several else []),
-                format_time(record.start_us),
+                record.window.shown(record.start_us),
                 str(record.reading_count),
                 Text(plain(metric)),
                 *(_statistic(name, found[name]) if name in found else "" for name in names),
@@ -170,7 +170,7 @@ AGGREGATES = View(
     _aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
     _aggregate_table,
-    lambda record: f"{format_time(record.start_us)}, {record.reading_count} events",
+    lambda record: f"{record.window.shown(record.start_us)}, {record.reading_count} events",
     _aggregate_lines,
 )
 

@@ -1,10 +1,11 @@
 """Plans a repair: which windows it audits, in which order, and which ones it skips."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from pipeline.core.aggregates import AggregateKey
 from pipeline.core.audit import Extent
-from pipeline.core.extents import Bounds, round_up
+from pipeline.core.extents import Bounds
 from pipeline.core.schema.sweeps import Span
 from pipeline.core.schema.table_schema import Tier
 
@@ -13,22 +14,19 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
     """Returns the spans to read for these windows, in time order; each slice covers whole windows of the longest tier.
 
     Args:
-        extents: the windows to audit, shortest tier first.
+        extents: the windows to audit, as :func:`pipeline.core.extents.chains_of` returns them.
         most: the maximum number of slices, at least one.
         sensors: the sensors to audit; None for all.
     """
-    inspected = [extent for extent in extents if extent.windows]
+    inspected = [extent for extent in extents if extent.start_us < extent.end_us]
     if not inspected:
         return []
     start_us, end_us = min(extent.start_us for extent in inspected), max(extent.end_us for extent in inspected)
     longest = extents[-1].tier.window
-    begin_us = longest.start_of(start_us)
-    windows = (round_up(end_us, longest.length_us) - begin_us) // longest.length_us
-    step_us = -(-windows // most) * longest.length_us
-    return [
-        Span(max(each_us, start_us), min(each_us + step_us, end_us), sensors)
-        for each_us in range(begin_us, end_us, step_us)
-    ]
+    windows = list(longest.starts(longest.start_of(start_us), end_us))
+    firsts = windows[:: -(-len(windows) // most)]
+    bounds = [start_us, *firsts[1:], end_us]
+    return [Span(*each, sensors) for each in pairwise(bounds)]
 
 
 def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[Span]:
@@ -41,9 +39,9 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
     for sensor_id, start_us in listed:
         sensors.setdefault(longest.start_of(start_us), set()).add(sensor_id)
     return [
-        Span(start_us, start_us + longest.length_us, frozenset(sensors[start_us]))
+        Span(start_us, longest.end_of(start_us), frozenset(sensors[start_us]))
         for start_us in sorted(sensors)
-        if any(extent.start_us < start_us + longest.length_us and start_us < extent.end_us for extent in extents)
+        if any(extent.start_us < longest.end_of(start_us) and start_us < extent.end_us for extent in extents)
     ]
 
 

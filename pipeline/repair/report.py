@@ -58,8 +58,8 @@ def _records(prefix: str) -> Iterator[dict[str, Any]]:
         raise ServerProblem(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
 
 
-def _in_order(record: Mapping[str, Any]) -> tuple[str, str, str]:
-    return record["sensor_id"], record["start"], record["window"]
+def _in_order(record: Mapping[str, Any]) -> tuple[str, int, str]:
+    return record["sensor_id"], parse_time(record["start"]), record["window"]
 
 
 def _lines(path: str) -> Iterator[bytes]:

@@ -5,7 +5,6 @@ result. It claims a window of the work list before it reads the window's raw row
 aggregates are right. A late event that arrives in between lists the window again.
 """
 
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +25,13 @@ from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.key_ranges import Sample, sampled_keys, split_points, split_range
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import record_losses, retention_of
-from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.audit import FOREIGN, Extent
 from pipeline.core.events import LATEST_US
-from pipeline.core.extents import Bounds, Skipped, bounds_of, extents_of, lateness_of
-from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.extents import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
+from pipeline.core.rows import KeyRange, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import CellSelection
@@ -41,9 +39,10 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import parse_time
-from pipeline.core.work_list import parse_work_key, work_range, work_range_of, work_row
+from pipeline.core.work_list import parse_work_key, work_range, work_range_of
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, runs_here
+from pipeline.repair.claims import Claim, ListedWindow
 from pipeline.repair.plan import aggregates_expired, settles, slices_of, spans_of
 from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.transforms import (
@@ -91,11 +90,16 @@ class Request:
     report: str | None = None
 
 
-class ListedWindow(NamedTuple):
-    """A window of the work list."""
+class Slice(NamedTuple):
+    """What a pipeline repairs.
 
-    tier: Tier  # the shortest when the window was listed; a tier added since may be shorter
-    key: AggregateKey
+    Attributes:
+        extents: the windows to audit, of tiers that nest: see :func:`pipeline.core.extents.chains_of`.
+        spans: the spans to read.
+    """
+
+    extents: list[Extent]
+    spans: list[Span]
 
 
 class Plan(NamedTuple):
@@ -107,7 +111,7 @@ class Plan(NamedTuple):
         skipped: the windows to skip.
         listed: the requested windows that are on the work list.
         expired: the listed windows with no aggregate row left to repair.
-        slices: the spans that each pipeline reads.
+        slices: what each pipeline repairs.
         samples: sampled row keys of the table.
         bounds: which windows of each tier may be repaired; None for all.
         foreign: rows with a work list's prefix that are no entries of it.
@@ -118,10 +122,22 @@ class Plan(NamedTuple):
     skipped: list[Skipped]
     listed: list[ListedWindow]
     expired: list[ListedWindow]
-    slices: list[list[Span]]
+    slices: list[Slice]
     samples: list[Sample]
     bounds: Mapping[Tier, Bounds] | None
     foreign: ForeignRows
+
+    @property
+    def nests(self) -> bool:
+        """Whether the longest windows contain whole windows of all other tiers: each slice repairs all tiers."""
+        return len(chains_of(self.extents)) == 1
+
+    def settles(self, window: ListedWindow, *slices: Slice) -> bool:
+        """Returns whether these slices, or all of them if none is given, settle a listed window."""
+        sensor_id, start_us = window.key
+        spans = (span for part in slices or self.slices for span in part.spans)
+        inside = any(span.start_us <= start_us < span.end_us and span.includes(sensor_id) for span in spans)
+        return inside and settles(start_us, self.extents, self.bounds)
 
 
 class Outcome(NamedTuple):
@@ -159,15 +175,19 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
                 f"--listed: the work list has {len(listed):,} windows, and a Dataflow job takes at most "
                 f"{_MOST_LISTED:,}; pass --from and --to instead"
             )
-        whole = _enclosing_span(listed, schema.tiers[-1], request.sensors)
+        whole = _enclosing_span(listed, schema.tiers, request.sensors)
     extents, skipped = extents_of(whole.start_us, whole.end_us, schema.tiers, bounds)
     samples = sampled_keys(request.table)
     most = _most_slices(samples, options)
+    slices = []
+    for nested in chains_of(extents):
+        if request.listed:
+            spans = _chunks(spans_of((each.key for each in listed), nested), most)
+        else:
+            spans = [[span] for span in slices_of(nested, most, request.sensors)]
+        slices += [Slice(nested, each) for each in spans]
     if request.listed:
-        slices = _chunks(spans_of((each.key for each in listed), extents), most)
         skipped = []  # the summary counts what is left on the list
-    else:
-        slices = [[span] for span in slices_of(extents, most, request.sensors)]
     expired = [each for each in listed if _is_expired(each, schema.tiers, bounds)]
     return Plan(schema, extents, skipped, listed, expired, slices, samples, bounds, foreign)
 
@@ -183,7 +203,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         BadFlag: Beam's validation refused an option.
     """
     if planned.expired and not request.dry_run:
-        with _Claim(request.table, planned.expired):
+        with Claim(request.table, planned.expired):
             pass
         yield Outcome(0, 0, 0, len(planned.expired), iter(()))
     with ExitStack() as stack:
@@ -191,38 +211,54 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         folder = request.report or local
         again = local if runs_here(options) else folder
         run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        for number, spans in enumerate(planned.slices):
+        # A listed window is settled once each tier is audited. If tiers do not nest, that takes several slices.
+        whole = [] if planned.nests or request.dry_run else [each for each in planned.listed if planned.settles(each)]
+        seen: set[tuple[str, AggregateKey]] = set()
+        stack.enter_context(Claim(request.table, whole))
+        for number, part in enumerate(planned.slices):
             file = f"repair-{run}-{number:02}"
             prefixes = [
                 FileSystems.join(folder, file),
                 *(FileSystems.join(again, f"{file}-again{attempt}") for attempt in range(1, _MOST_PASSES)),
             ]
-            yield _repair(request, planned, spans, options, prefixes)
+            yield _repair(request, planned, part, options, prefixes, seen)
+    if whole:
+        still_listed = {key for window, key in seen if window == planned.schema.tiers[0].window.text}
+        yield Outcome(0, 0, 0, sum(each.key not in still_listed for each in whole), iter(()))
 
 
 def _repair(
-    request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefixes: Sequence[str]
+    request: Request,
+    planned: Plan,
+    part: Slice,
+    options: PipelineOptions,
+    prefixes: Sequence[str],
+    seen: set[tuple[str, AggregateKey]],  # untouched windows of earlier slices, and then of this one
 ) -> Outcome:
     """Repairs a slice, then audits the rewritten windows again: a backfill may have written raw rows meanwhile.
 
     A backfill writes its raw rows before their aggregate row. Thus the last writer of an aggregate row has read all
     raw rows.
     """
-    settling = [] if request.dry_run else [each for each in planned.listed if _is_settled_by(each, spans, planned)]
+    settling = []
+    if planned.nests and not request.dry_run:
+        settling = [each for each in planned.listed if planned.settles(each, part)]
     shortest = planned.schema.tiers[0]
-    with _Claim(request.table, settling):
+    with Claim(request.table, settling):
         passes = []
         for prefix in prefixes:
-            passes.append(_inspect(request, planned, spans, options, prefix))
+            passes.append(_inspect(request, planned, part, options, prefix))
             if not passes[-1].get(metrics.REPAIR_WINDOWS_REWRITTEN):
                 break
-            spans = _spans_again(read_findings(prefix, in_order=False), spans, planned)
+            part = part._replace(spans=_spans_again(read_findings(prefix, in_order=False), part))
         else:
             raise ServerProblem(
                 f"table {request.table}: windows keep changing during the repair. If a job still writes them, pass its "
                 "--allowed-lateness and --late-firing; if it still receives late events of them, repair them later"
             )
     untouched, foreign = read_foreign(prefixes[: len(passes)])
+    untouched = untouched - seen
+    seen |= untouched
     still_listed = {window for tier, window in untouched if tier == shortest.window.text}
     return Outcome(
         passes[0].get(metrics.REPAIR_WINDOWS_CHECKED, 0),
@@ -237,15 +273,13 @@ def _repair(
     )
 
 
-def _inspect(
-    request: Request, planned: Plan, spans: list[Span], options: PipelineOptions, prefix: str
-) -> dict[str, int]:
+def _inspect(request: Request, planned: Plan, part: Slice, options: PipelineOptions, prefix: str) -> dict[str, int]:
     """Finds the wrong windows of the spans and, unless it is a dry run, rewrites them. Returns the job's counters."""
-    parts = list(_parts(planned, spans))
+    parts = list(_parts(planned, part))
 
     def build(pipeline: beam.Pipeline) -> None:
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
-            request.table, planned.schema, planned.extents, spans, parts
+            request.table, planned.schema, part.extents, part.spans, parts
         )
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
@@ -260,21 +294,21 @@ def _inspect(
     return bounded.run(options, build, [planned.schema])
 
 
-def _spans_again(findings: Iterator[dict[str, Any]], spans: list[Span], planned: Plan) -> list[Span]:
+def _spans_again(findings: Iterator[dict[str, Any]], part: Slice) -> list[Span]:
     """Returns spans around the rewritten windows; all of the spans if there are too many windows."""
     found = list(islice((each for each in findings if each["problem"] != FOREIGN), _MOST_LISTED + 1))
     if len(found) > _MOST_LISTED:
-        return spans
-    return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), planned.extents)
+        return part.spans
+    return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), part.extents)
 
 
-def _parts(planned: Plan, spans: list[Span]) -> Iterator[Part]:
-    """Returns everything to read for these spans, in parts that workers can read in parallel."""
+def _parts(planned: Plan, part: Slice) -> Iterator[Part]:
+    """Returns everything to read for a slice, in parts that workers can read in parallel."""
     at = split_points(planned.samples)
-    for number, span in enumerate(spans):
+    for number, span in enumerate(part.spans):
         for keys in raw_ranges(planned.schema, span.sensors):
-            yield from (Part(part, number) for part in split_range(keys, at))
-        for extent in planned.extents:
+            yield from (Part(each, number) for each in split_range(keys, at))
+        for extent in part.extents:
             yield from (Part(keys, number, extent) for keys in _aggregate_ranges(extent, span, at))
 
 
@@ -289,43 +323,10 @@ def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRa
     return [aggregate_range(window, sensor_id, start_us, end_us) for sensor_id in sorted(span.sensors)]
 
 
-class _Claim:
-    """Claims windows of the work list during a repair, and removes them when it succeeds.
-
-    A claim replaces a row's columns with one that is unique to this repair. Removing the claim keeps the columns that
-    a job or another repair writes meanwhile.
-    """
-
-    def __init__(self, table: TableName, windows: Sequence[ListedWindow]) -> None:
-        self._table = table
-        self._column = f"repair-{secrets.token_hex(4)}".encode()
-        self._rows: dict[str, list[Row]] = {}  # by family
-        for window in windows:
-            self._rows.setdefault(window.tier.family, []).append(work_row(window.tier, *window.key, self._column))
-
-    def __enter__(self) -> None:
-        if self._rows:
-            with Rewriter.open(self._table) as rewriter:
-                for family, rows in self._rows.items():
-                    rewriter.replace(Replacement(row.key, family, tuple(row.cells)) for row in rows)
-
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if self._rows and failed is None:
-            with Rewriter.open(self._table) as rewriter:
-                for family, rows in self._rows.items():
-                    rewriter.delete_column((row.key for row in rows), family, self._column)
-
-
 def _is_expired(window: ListedWindow, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
     first_us = window.key.start_us
-    last_us = first_us + window.tier.window.length_us - tiers[0].window.length_us
+    last_us = window.tier.window.end_of(first_us) - tiers[0].window.length_us
     return aggregates_expired(first_us, tiers, bounds) and aggregates_expired(last_us, tiers, bounds)
-
-
-def _is_settled_by(window: ListedWindow, spans: list[Span], planned: Plan) -> bool:
-    sensor_id, start_us = window.key
-    inside = any(span.start_us <= start_us < span.end_us and span.includes(sensor_id) for span in spans)
-    return inside and settles(start_us, planned.extents, planned.bounds)
 
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
@@ -362,10 +363,14 @@ def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows)
         return [ListedWindow(tier, key) for key, _ in rows]
 
 
-def _enclosing_span(listed: list[ListedWindow], longest: Tier, sensors: frozenset[str] | None) -> Span:
-    """Returns the span of all these windows, widened to whole windows of the longest tier."""
-    starts = [longest.window.start_of(each.key.start_us) for each in listed]
-    return Span(min(starts), max(starts) + longest.window.length_us, sensors) if starts else Span(0, 0, sensors)
+def _enclosing_span(listed: list[ListedWindow], tiers: Sequence[Tier], sensors: frozenset[str] | None) -> Span:
+    """Returns the span of all these windows, widened to whole windows of each tier."""
+    starts = [each.key.start_us for each in listed]
+    if not starts:
+        return Span(0, 0, sensors)
+    windows = [tier.window for tier in tiers]
+    first_us = min(window.start_of(min(starts)) for window in windows)
+    return Span(first_us, max(window.end_of(window.start_of(max(starts))) for window in windows), sensors)
 
 
 def _chunks(spans: list[Span], most: int) -> list[list[Span]]:

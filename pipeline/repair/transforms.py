@@ -14,7 +14,6 @@ from pipeline.core.accumulator import WindowReadings
 from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
-from pipeline.core.extents import round_up
 from pipeline.core.rows import KeyRange
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import CellSelection
@@ -68,7 +67,8 @@ class FindWrongWindows(beam.PTransform):
     Args:
         table: the table's name.
         schema: the table's schema.
-        extents: the windows to audit, shortest tier first.
+        extents: the windows to audit: of the shortest tier first, possibly none; of a tier that contains whole windows
+            of all others last.
         spans: the spans to read. They contain all raw rows and aggregate rows of these windows.
         parts: the same rows in parts, to read in parallel.
     """
@@ -90,19 +90,20 @@ class FindWrongWindows(beam.PTransform):
         self._aggregates = [part for part in parts if part.extent is not None]
 
     def expand(self, pipeline: PBegin) -> Any:  # AuditOutputs; Beam takes the annotation for a type hint and warns
+        longest = self._extents[-1].tier
         raw = (
             pipeline
             | "RawParts" >> beam.Create(self._raw)
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
-            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema)).with_outputs(
+            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema, longest)).with_outputs(
                 _FOREIGN, _HELD_UP, main="readings"
             )
         )
         recomputed = (
             raw.readings
             | "Merge" >> beam.CombinePerKey(_MergeFn()).with_output_types(tuple[_Key, WindowReadings])
-            | "Recompute" >> beam.Map(_recomputed, self._extents[-1].tier).with_output_types(tuple[_Key, Any])
+            | "Recompute" >> beam.Map(_recomputed, longest).with_output_types(tuple[_Key, Any])
         )
         aggregates = (
             pipeline
@@ -182,9 +183,10 @@ class _ReadRawFn(_ReadFn):
     its events may be in.
     """
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema) -> None:
+    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier) -> None:
         super().__init__(table, spans)
         self._schema = schema
+        self._longest = longest
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: Part) -> Iterator[Any]:
@@ -219,10 +221,10 @@ class _ReadRawFn(_ReadFn):
             return
         sensor_id, time_us = problem.raw_key[:2]
         end_us = min(self._schema.key.end_us(time_us), span.end_us)
-        shortest, longest = self._schema.tiers[0].window, self._schema.tiers[-1].window
-        first_us, end_us = shortest.start_of(max(time_us, span.start_us)), round_up(end_us, shortest.length_us)
-        for longest_us in range(longest.start_of(first_us), end_us, longest.length_us):
-            within = max(first_us, longest_us), min(end_us, longest_us + longest.length_us)
+        shortest, longest = self._schema.tiers[0].window, self._longest.window
+        first_us, end_us = shortest.start_of(max(time_us, span.start_us)), shortest.first_start(end_us)
+        for longest_us in longest.starts(longest.start_of(first_us), end_us):
+            within = max(first_us, longest_us), min(end_us, longest.end_of(longest_us))
             yield (sensor_id, longest_us), within
 
 

@@ -13,7 +13,7 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Audited, Finding, Recomputed, Stored, audit
-from pipeline.core.extents import bounds_of, extents_of
+from pipeline.core.extents import bounds_of, chains_of, extents_of
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
@@ -22,6 +22,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.times import format_time
+from pipeline.core.window_tree import chains
 from pipeline.table.fitting import (
     Mismatch,
     aggregate_window,
@@ -81,7 +82,10 @@ class Inspection:
         self._policies = policies
         self._sample = sample
         self._report = report
-        self._windows: dict[tuple[str, int], None] = {}  # sensor and longest window's start of each row that fits
+        # Sensor, number of a chain of tiers, and start of its longest window, of each row that fits.
+        self._windows: dict[tuple[str, int, int], None] = {}
+        windows = tuple(tier.window for tier in schema.tiers)
+        self._longest = [windows[chain[-1]] for chain in chains(windows)]
         self._rows_left = sample * _ROWS_A_SAMPLE
 
     def run(self) -> None:
@@ -154,8 +158,8 @@ class Inspection:
         return row.key if row else None
 
     def _pick(self, sensor_id: str, time_us: int) -> None:
-        if self._schema.tiers:
-            self._windows[sensor_id, self._schema.tiers[-1].window.start_of(time_us)] = None
+        for number, window in enumerate(self._longest):
+            self._windows[sensor_id, number, window.start_of(time_us)] = None
 
     def _check_other_windows(self) -> None:
         known = {aggregate_prefix(tier.window).encode() for tier in self._schema.tiers}
@@ -180,9 +184,9 @@ class Inspection:
 
     def _compare(self) -> None:
         picked = list(self._windows)
-        for sensor_id, start_us in picked[:: len(picked) // _MOST_WINDOWS + 1]:
+        for sensor_id, number, start_us in picked[:: len(picked) // _MOST_WINDOWS + 1]:
             try:
-                for audited in self._audit(sensor_id, start_us):
+                for audited in self._audit(sensor_id, number, start_us):
                     self._report.windows += 1
                     if audited.finding is not None and not self._lacks_all(audited.finding):
                         self._report.mismatch("windows", _shown_finding(audited.finding))
@@ -199,13 +203,13 @@ class Inspection:
         """Whether the table has no rows of the finding's tier, which a repair will create."""
         return not self._report.inspected[_kind(finding.tier)]
 
-    def _audit(self, sensor_id: str, start_us: int) -> list[Audited]:
-        """Audits a sensor's windows in a longest one, if they are complete and not collected in part."""
+    def _audit(self, sensor_id: str, number: int, start_us: int) -> list[Audited]:
+        """Audits a sensor's windows in the longest one of a chain, if they are complete and not collected in part."""
         tiers = self._schema.tiers
-        end_us = start_us + tiers[-1].window.length_us
+        end_us = self._longest[number].end_of(start_us)
         now_us = time.time_ns() // 1000
         bounds = bounds_of(Retention.of(self._schema, self._policies), dict.fromkeys(tiers, _STILL_WRITTEN), now_us)
-        extents, _ = extents_of(start_us, end_us, tiers, bounds)
+        extents = chains_of(extents_of(start_us, end_us, tiers, bounds)[0])[number]
         if not any(extent.windows for extent in extents):
             return []
         span = Span(start_us, end_us, frozenset({sensor_id}))

@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.gc_rules import to_rule
+from pipeline.core.calendars import parse_window
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
@@ -18,7 +19,6 @@ from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.rules import Statistics, check_declared
 from pipeline.core.values import Values
-from pipeline.core.windows import Window
 
 _ANY = ("*",)
 _FIELDS = (
@@ -165,9 +165,10 @@ def schema_flags(command: Command) -> Command:
     @click.option(
         "--tier",
         "tiers",
-        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(Window.parse(window), family)),
+        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(parse_window(window), family)),
         multiple=True,
-        help="An aggregate window and its family, such as 1d=daily. Repeatable; replaces all current tiers.",
+        help="An aggregate window and its family, such as 1d=daily or 1d@Europe/Berlin=berlin. Repeatable; replaces "
+        "all current tiers.",
     )
     @click.option(
         "--statistics",

@@ -159,6 +159,34 @@ def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
     assert read(table).keys() == again.keys()
 
 
+def test_days_and_months_of_a_time_zone(bigtable, tmp_path):
+    """Days of 23 and 25 hours, weeks and months are those of all events, in two backfills."""
+    schema = lasting(
+        parse_schema(
+            "tiers = { 30m = 'halves', 1d = 'days', '1d@Europe/Berlin' = 'berlin', '1w@Asia/Kolkata' = 'weeks', "
+            "'1mo@Europe/Berlin' = 'months' }"
+        )
+    )
+    table = table_of(schema)
+    events = [
+        Event("a", parse_time(change) + step * HOUR, {"t": 20.1 + step}, {})
+        for change in ("2026-03-29", "2026-10-25")
+        for step in range(-30, 30)
+    ]
+    load(plan(table, schema, write_delimited(tmp_path / "first.pb", events[::2])))
+    outcome = load(plan(table, schema, write_delimited(tmp_path / "second.pb", events[1::2])))
+    assert outcome.totals["events"] == 60
+    assert found_in(table) == rows_of(schema, events)
+    counts = {
+        key: float(cells["berlin", b"reading_count", time_us])
+        for key, cells in read(table).items()
+        if key.startswith(b"agg#daily@Europe/Berlin#a#")
+        for time_us in {time_us for *_, time_us in cells}
+    }
+    assert counts[b"agg#daily@Europe/Berlin#a#2026-03-29"] == 23
+    assert counts[b"agg#daily@Europe/Berlin#a#2026-10-25"] == 25
+
+
 def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
     """It counts once, in one file or in two, alone or with others."""
     schema = schema_called("wide")

@@ -15,6 +15,7 @@ from pipeline.charts import charts, png
 from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, Series, common_span_us, drawable
 from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
+from pipeline.core.calendars import parse_window
 from pipeline.core.times import parse_time
 
 T = parse_time("2026-02-17")
@@ -166,9 +167,25 @@ def test_long_values_are_written_with_commas(
 
 def test_steps_end_where_a_window_is_missing() -> None:
     """A line ends with the last window before a gap and starts again with the next window."""
-    steps = list(png._interrupted([*band(2), *band(5)[4:]], HOUR))
+    steps = list(png._interrupted([*band(2), *band(5)[4:]], lambda start_us: start_us + HOUR))
     assert [(step.start_us - T) // HOUR for step in steps] == [0, 1, 2, 2, 4, 5, 5]
     assert [math.isnan(step.mean) for step in steps] == [False, False, False, True, False, False, True]
+
+
+def test_days_of_a_time_zone() -> None:
+    """Days of 23 and 25 hours follow each other without a gap; the legend names the zone. Too many are merged."""
+    days = parse_window("1d@Europe/Berlin")
+    starts = list(days.starts(*map(parse_time, ("2026-03-27T22:00Z", "2026-04-02"))))
+    points = [BandPoint(start_us, 0.0, 1.0, 2.0) for start_us in starts]
+    drawn = chart(*points, window_us=24 * HOUR, calendar=days)
+    [series] = drawable(drawn, common_span_us([drawn]), max_steps=60).series
+    assert series.band == points
+    assert common_span_us([drawn]) == (starts[0], days.end_of(starts[-1]))
+    assert drawn.by == "1d@Europe/Berlin"
+    steps = list(png._interrupted(points, drawn.end_of))
+    assert [math.isnan(step.mean) for step in steps] == [False] * (len(points) + 1) + [True]
+    merged = drawable(drawn, common_span_us([drawn]), max_steps=3)
+    assert (merged.by, merged.calendar, len(merged.series[0].band)) == ("2d", None, 4)
 
 
 def test_too_many_windows_are_merged() -> None:

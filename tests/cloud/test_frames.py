@@ -1,19 +1,24 @@
+import io
 import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pandas
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
+from pipeline.core.calendars import parse_window
 from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.times import parse_time
 from pipeline.core.windows import DAILY, HOURLY
+from pipeline.formats.tabular import write_csv, write_parquet
 
 T = parse_time("2026-02-17T10:30:00.123456Z")
 INSTANT = pyarrow.timestamp("us", tz="UTC")
@@ -124,6 +129,27 @@ def test_windows_as_a_frame(windows: list[AggregateRecord]) -> None:
     if len(windows) > 1:
         assert frame.count_t.isna().tolist() == [False, True]
         assert frame.sum_p[1] == math.inf
+
+
+def test_windows_of_a_time_zone(tmp_path: Path) -> None:
+    """Starts are times of the zone, in Arrow, in pandas, in CSV and in Parquet; the instants are exact."""
+    window = parse_window("1d@Europe/Berlin")
+    starts = [window.parse_start(day) for day in ("2026-03-29", "2026-03-30")]
+    windows = [AggregateRecord("s", start_us, window, 3, {"t": SUMMARY}) for start_us in starts]
+    table = AggregateRecords(windows).to_arrow()
+    assert types(table)["window_start"] == pyarrow.timestamp("us", tz="Europe/Berlin")
+    assert table["window_start"].cast(pyarrow.int64()).to_pylist() == starts
+    frame = AggregateRecords(windows).to_pandas()
+    texts = ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
+    assert [start.isoformat() for start in frame.window_start] == texts
+    text = io.StringIO()
+    write_csv(table, text)
+    assert [line.split(",")[1:3] for line in text.getvalue().splitlines()[1:]] == [
+        [each, "1d@Europe/Berlin"] for each in texts
+    ]
+    with (tmp_path / "windows.parquet").open("wb") as file:
+        write_parquet(table, file)
+    assert pyarrow.parquet.read_table(tmp_path / "windows.parquet").schema == table.schema
 
 
 def test_nothing() -> None:

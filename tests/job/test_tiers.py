@@ -173,3 +173,31 @@ def test_an_event_invalid_for_one_table_is_in_none():
             dead_letters=["MISSING_KEY_FIELD", "INVALID_KEY_FIELD"],
         )
     )
+
+
+def test_days_and_months_of_a_time_zone():
+    """A day of New York, which is late by the clock of UTC, fires at its own end; a late event corrects its month."""
+    schema = parse_schema('[tiers]\n30m = "halves"\n"1d@America/New_York" = "days"\n"1mo@Asia/Kolkata" = "months"')
+    first, second = "agg#30m#a#2026-02-17T04:30:00", "agg#30m#a#2026-02-17T05:00:00"  # midnight is at 5 in UTC
+    days = [f"agg#daily@America/New_York#a#2026-02-{day}" for day in (16, 17)]
+    month = "agg#monthly@Asia/Kolkata#a#2026-02"
+    (
+        Script()
+        .arrive(event_at(-7 * HOUR - 1, 1.0), event_at(-7 * HOUR, 2.0))
+        .watermark(-7 * HOUR - 1)
+        .watermark(-7 * HOUR)
+        .arrive(event_at(-7 * HOUR - 2, 4.0))
+        .run(
+            schemas={"t": schema},
+            allowed_lateness="1d",
+            aggregates=[
+                (first, "1", "1"),
+                (days[0], "1", "1"),
+                (first, "2", "5"),  # late
+                (days[0], "2", "5"),
+                (second, "1", "2"),
+                (days[1], "1", "2"),
+                (month, "3", "7"),
+            ],
+        )
+    )

@@ -14,6 +14,7 @@ from pipeline.cli.root import main
 from pipeline.cloud import emulators, tables
 from pipeline.cloud.names import TableName
 from pipeline.core.aggregates import aggregate_row
+from pipeline.core.calendars import parse_window
 from pipeline.core.events import Event
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
@@ -170,6 +171,33 @@ def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> Non
         assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
     [shortest] = run_json(name, "aggregates", "s", *DAY)
     assert shortest["window"] == "15m"
+
+
+def test_windows_of_a_time_zone(bigtable: str) -> None:
+    """Starts have the zone's offset in every output; the range is one of instants; a misspelt zone is a usage error."""
+    name = created(parse_schema('tiers = { 1h = "hours", "1d@Europe/Berlin" = "days" }'))
+    days = parse_window("1d@Europe/Berlin")
+    stats = WindowStats()
+    stats.add({"t": 1.0})
+    write(name, [aggregate_row(days, "s", days.parse_start(f"2026-03-{day}"), stats, "days") for day in (28, 29, 30)])
+    two_days = ["--from", "2026-03-29T00:00+01:00", "--to", "2026-03-31T00:00+02:00", "--tier", "1d@Europe/Berlin"]
+    starts = ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
+    assert [record["window_start"] for record in run_json(name, "aggregates", "s", *two_days)] == starts
+    csv_lines = run(name, "aggregates", "s", *two_days, "--output", "csv").stdout.splitlines()
+    assert [line.split(",")[1] for line in csv_lines[1:]] == starts
+    assert [line.split()[0] for line in run(name, "aggregates", "s", *two_days).stdout.splitlines()[3:5]] == starts
+    assert [record["window_start"] for record in run_json_of_plot(name, "s", *two_days)] == starts
+    assert run(name, "plot", "s", "--metric", "t", *two_days).exit_code == 0
+    wrong = run(name, "aggregates", "s", *DAY, "--tier", "1d@Europe/Berln")
+    assert (wrong.exit_code, "did you mean Europe/Berlin?" in wrong.stderr) == (2, True)
+    missing = run(name, "aggregates", "s", *DAY, "--tier", "1w@Europe/Berlin")
+    assert (missing.exit_code, "its tiers: 1h, 1d@Europe/Berlin" in missing.stderr) == (2, True)
+
+
+def run_json_of_plot(name: TableName, sensor: str, *options: str) -> list[dict]:
+    result = run(name, "plot", sensor, "--metric", "t", *options, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_an_overflow_is_text_in_json(name: TableName) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.durations import format_interval
@@ -18,6 +19,7 @@ from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.values import Values
+from pipeline.core.window_tree import tier_problem
 from pipeline.core.windows import DAILY, HOURLY, Window
 
 SCHEMA_FAMILY = "tidetable"
@@ -50,9 +52,13 @@ class Tier:
     statistics: Statistics = BY_DEFAULT
 
 
+def _by_length(tier: Tier) -> tuple[timedelta, str]:
+    return tier.window.length, tier.window.text
+
+
 def canonical(window: Window) -> Window:
     """Returns the window as it appears in row keys: ``60m`` becomes ``1h``, ``24h`` ``1d``; others keep their text."""
-    return next((known for known in (HOURLY, DAILY) if known.length == window.length), window)
+    return next((known for known in (HOURLY, DAILY) if known.label == window.label), window)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,8 @@ class TableSchema:
         values: the encoding of readings.
         metrics: the families of readings; in a serializing layout, the one family of events.
         metadata: the families of metadata; none in a serializing layout.
-        tiers: the windows of aggregates, shortest first; each divides the next.
+        tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
+            its windows consist: see :mod:`pipeline.core.window_tree`.
         policies: garbage-collection policies by family; others have the default of their kind.
         rate: the expected rate of a sensor, if known.
         statistics: which statistics of which metrics aggregate rows contain.
@@ -117,7 +124,7 @@ class TableSchema:
         every_us = self.rate.every_us if self.rate and "coverage" in self.statistics.names else None
         statistics = replace(self.statistics, every_us=every_us)
         tiers = (Tier(canonical(tier.window), tier.family, statistics) for tier in self.tiers)
-        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=lambda tier: tier.window.length)))
+        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=_by_length)))
         self._check_families()
         self._check_layout()
         self._check_tiers()
@@ -173,9 +180,9 @@ class TableSchema:
         """Whether a sensor's id is enough to find the events of a window, without reading those of other sensors."""
         return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
 
-    def tier(self, length: Window) -> Tier | None:
-        """Returns the tier of windows of that length; None if there is none."""
-        return next((tier for tier in self.tiers if tier.window.length == length.length), None)
+    def tier(self, window: Window) -> Tier | None:
+        """Returns the tier of such windows, whatever their text; None if there is none."""
+        return next((tier for tier in self.tiers if tier.window.same_as(window)), None)
 
     @cached_property
     def accepts_all_events(self) -> bool:
@@ -261,14 +268,8 @@ class TableSchema:
                 raise SchemaError("values", f"the layout {layout.name} stores values in the event; leave this out")
 
     def _check_tiers(self) -> None:
-        for shorter, longer in zip(self.tiers, self.tiers[1:], strict=False):
-            if shorter.window.length == longer.window.length:
-                raise SchemaError("tiers", f"two tiers have the same window, {shorter.window.text}")
-            if longer.window.length % shorter.window.length:
-                raise SchemaError(
-                    "tiers",
-                    f"{shorter.window.text} does not divide {longer.window.text}, which is computed from it",
-                )
+        if problem := tier_problem([tier.window for tier in self.tiers]):
+            raise SchemaError("tiers", problem)
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():

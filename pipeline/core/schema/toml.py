@@ -12,6 +12,7 @@
 
     [tiers]                               # window = family
     1h = "stats"
+    "1d@Europe/Berlin" = "berlin"         # quoted: days, weeks (1w) or months (1mo) of a time zone
 
     [statistics]                          # glob of metrics = statistics; the first glob that matches counts
     "energy_*" = ["last", "max"]
@@ -29,10 +30,12 @@
 Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from pipeline.core.calendars import parse_window
 from pipeline.core.durations import format_interval, parse_interval
 from pipeline.core.events import MAX_METADATA, MAX_READINGS
 from pipeline.core.schema.family_rules import FamilyRules
@@ -42,11 +45,11 @@ from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Ti
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.statistics.rules import Statistics, check_declared
 from pipeline.core.values import Values
-from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
 
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "statistics", "policies", "rate")
+_BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains what is too large
 
@@ -61,7 +64,8 @@ def parse_schema(text: str) -> TableSchema:
         document = tomllib.loads(text)
     # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
     except (ValueError, RecursionError) as error:
-        raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}") from None
+        hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
+        raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}{hint}") from None
     return schema_of(document)
 
 
@@ -131,7 +135,7 @@ def _rules(document: Mapping[str, Any], key: str, default: dict[str, list[str]])
 def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
     tiers = _table(document, "tiers", {"1h": "stats"})
     return tuple(
-        Tier(_parsed(f"tiers.{window}", window, Window.parse), _text(tiers, window, "stats", "tiers."))
+        Tier(_parsed(f"tiers.{window}", window, parse_window), _text(tiers, window, "stats", "tiers."))
         for window in tiers
     )
 

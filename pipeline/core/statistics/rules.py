@@ -42,9 +42,9 @@ class Statistics:
         """Whether any statistic is computed from more than counts, sums and the like."""
         return any(statistic(name).part for name in self.names)
 
-    def expected(self, window: Window) -> float | None:
+    def expected(self, window: Window, start_us: int) -> float | None:
         """Returns the number of readings that a window is expected to have; None if that is not known."""
-        return self.every_us and window.length_us / self.every_us
+        return self.every_us and (window.end_of(start_us) - start_us) / self.every_us
 
     def of(self, metric: str) -> tuple[Statistic, ...]:
         """Returns the statistics that are written for a metric, in the order of their cells."""
