@@ -110,6 +110,10 @@ def test_required_flags(name):
         ({"dead_letters": "keep"}, "has to be publish or drop"),
         ({"launch_checks": "maybe"}, "has to be on or off"),
         ({"window": "7h"}, "--window: a window of 7h does not divide a day"),
+        (
+            {"window": "1d@Europe/Berlin"},
+            "--window: windows of 1d@Europe/Berlin are computed from shorter",
+        ),
         ({"window": "hourly"}, "--window: 'hourly' is not a duration"),
         ({"early_firing": "-1s"}, "--early_firing: '-1s' is not a duration"),
         ({"late_firing": "fast"}, "--late_firing: 'fast' is not a duration"),

@@ -34,6 +34,7 @@ from pipeline.core.windows import Window
 from pipeline.core.work_list import work_row
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.repair import claims
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
@@ -104,7 +105,7 @@ class World(Judge):
         )
         patches = [
             *((module, "RowReader", rows) for module in (reading, repair)),
-            *((module, "Rewriter", rows) for module in (backfilling, repairing, repair)),
+            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling,)),
             *((module, "time", clock) for module in (retention_notes, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),
@@ -301,7 +302,7 @@ class World(Judge):
                 groups = defaultdict(list)
                 for sensor, (start, stats) in windows:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))
-                elements = [((sensor, shorter), start, ()) for (sensor, start), shorter in groups.items()]
+                elements = [(each, each[0][1], ()) for each in groups.items()]
             fn.setup()
             fn.start_bundle()
             outputs = []
@@ -354,11 +355,11 @@ class World(Judge):
         self.look(repaired=name)
         return wrong
 
-    def _inspect(self, request, planned, spans, options, prefix):
-        parts = list(repair._parts(planned, spans))
-        extents = tuple(planned.extents)
-        raw = repairing._ReadRawFn(request.table, tuple(spans), planned.schema)
-        stored = repairing._ReadAggregatesFn(request.table, tuple(spans), extents)
+    def _inspect(self, request, planned, whole, options, prefix):
+        parts = list(repair._parts(planned, whole))
+        extents, spans = tuple(whole.extents), tuple(whole.spans)
+        raw = repairing._ReadRawFn(request.table, spans, planned.schema, extents[-1].tier)
+        stored = repairing._ReadAggregatesFn(request.table, spans, extents)
         merge, compare = repairing._MergeFn(), repairing._CompareFn(extents)
         raw.setup()
         stored.setup()

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.rewriter import Rewriter
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_key, work_row
 from pipeline.repair import run as job
@@ -136,7 +137,7 @@ def test_interrupted_in_the_middle_of_a_slice(written, monkeypatch):
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T)])
     with monkeypatch.context() as patched:
-        replace_all = job.Rewriter.replace
+        replace_all = Rewriter.replace
 
         def failing(self, replacements):
             replacements = list(replacements)
@@ -144,7 +145,7 @@ def test_interrupted_in_the_middle_of_a_slice(written, monkeypatch):
             if len(replacements) > 1:
                 raise job.ServerProblem("the server went away")
 
-        patched.setattr(job.Rewriter, "replace", failing)
+        patched.setattr(Rewriter, "replace", failing)
         result = run(name, *TWO_DAYS)
     assert (result.exit_code, result.stderr) == (1, "Error: the server went away\n")
     assert work_key(HOURLY, "a", T) in rows_of(name)

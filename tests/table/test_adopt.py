@@ -14,10 +14,13 @@ from pipeline.cloud.key_ranges import Sample
 from pipeline.cloud.names import TableName
 from pipeline.cloud.retention_notes import retention_of
 from pipeline.cloud.schema_store import read_schema
+from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
+from pipeline.core.rows import Row
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
+from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.table import inspection
 from tests.table.running import create, in_file, overtake, policies, run
@@ -76,13 +79,16 @@ def write(name: TableName, rows: dict[str, Cells]) -> None:
 
 def write_ours(name: TableName, schema: TableSchema, events: list[Event]) -> None:
     """Raw rows of another layout."""
+    write_rows(name, [row for event in events for row in schema.rows(event)])
+
+
+def write_rows(name: TableName, rows: list[Row]) -> None:
     table = bigtable.Client(project=name.project).instance(name.instance).table(name.table)
-    for event in events:
-        for each in schema.rows(event):
-            row = table.direct_row(each.key)
-            for family, qualifier, timestamp_us, value in each.cells:
-                row.set_cell(family, qualifier, value, timestamp=EPOCH + timedelta(microseconds=timestamp_us))
-            assert row.commit().code == 0
+    for each in rows:
+        row = table.direct_row(each.key)
+        for family, qualifier, timestamp_us, value in each.cells:
+            row.set_cell(family, qualifier, value, timestamp=EPOCH + timedelta(microseconds=timestamp_us))
+        assert row.commit().code == 0
 
 
 def first(rows: dict[str, Cells], start: str) -> str:
@@ -340,6 +346,33 @@ def test_aggregates_that_are_wrong(foreign: TableName, change: str, says: str) -
     assert result.exit_code == 1
     assert f"'{key}': {says}" in result.stdout
     assert read_schema(foreign) is None
+
+
+def test_windows_of_time_zones_are_compared(name: TableName, tmp_path: Path) -> None:
+    """Windows that do not nest are compared with their raw rows too, each kind apart."""
+    text = """tiers = { 1h = "hours", 1d = "days", "1d@Europe/Berlin" = "berlin", "1w@Europe/Berlin" = "weeks" }\n"""
+    schema = parse_schema(text)
+    create(name, **dict.fromkeys(schema.families, "never"))
+    start_us = parse_time("2026-02-16T20:00:00Z")
+    events = [Event("s", start_us + i * 1_800_000_000, {"t": float(i)}, {}) for i in range(10)]
+    rows = [row for event in events for row in schema.rows(event)]
+    stats: dict = defaultdict(WindowStats)
+    for tier in schema.tiers:
+        for event in events:
+            stats[tier, tier.window.start_of(event.event_time_us)].add(event.readings)
+    aggregates = [aggregate_row(tier.window, "s", at_us, of, tier.family) for (tier, at_us), of in stats.items()]
+    write_rows(name, [*rows, *aggregates])
+    weeks = schema.tiers[-1]
+    (week_us,) = (at_us for tier, at_us in stats if tier == weeks)
+    stats[weeks, week_us].add({"t": 1.0})
+    write_rows(name, [aggregate_row(weeks.window, "s", week_us, stats[weeks, week_us], weeks.family)])
+    result = run("adopt", name, "--schema", in_file(tmp_path, text))
+    assert result.exit_code == 1
+    assert "'agg#weekly@Europe/Berlin#s#2026-02-16': reading_count is 11.0, but 10.0 by its raw rows" in result.stdout
+    write_rows(name, aggregates)
+    result = run("adopt", name, "--schema", in_file(tmp_path, text))
+    assert result.exit_code == 0, result.output
+    assert f"compared {len(aggregates)} windows" in result.stdout
 
 
 def test_what_may_be_collected_is_not_compared(name: TableName) -> None:

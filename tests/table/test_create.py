@@ -161,6 +161,12 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         (["--tier", "1h"], "'1h': expected WINDOW=FAMILY, like 1d=daily"),
         (["--tier", "7m=stats"], "a window of 7m does not divide a day"),
         (["--tier", "1h=a", "--tier", "60m=b"], "two tiers have the same window, 1h"),
+        (["--tier", "1h=a", "--tier", "1d@Europe/Berln=b"], "is not a time zone; did you mean Europe/Berlin?"),
+        (["--tier", "1h=a", "--tier", "1d@Asia/Kolkata=b"], "+05:30, are multiples of 30m; add a tier of 30m"),
+        (
+            ["--tier", "1mo@Europe/Berlin=a"],
+            "shorter windows, and there is no tier of them; add a tier of 1h",
+        ),
         (["--tier", "1h=a", "--stats-family", "b"], "pass only one of the flags"),
         (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
         (["--table", "projects/p/instances/i/tables/t"], "pass only the id, not a full path"),

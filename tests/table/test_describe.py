@@ -77,6 +77,22 @@ def test_describe_shows_keys_of_every_kind(name: TableName, key: str, layout: st
     assert set(wanted) <= set(lines(run("describe", name)))
 
 
+def test_describe_shows_time_zones(name: TableName) -> None:
+    """Each window of a calendar is in the schema, quoted, and has an example of its key. Adding one changes no row."""
+    old, new = ["--tier", "1h=hours"], ["--tier", "1d@Europe/Berlin=days", "--tier", "1mo=months"]
+    assert run("create", name, *old).exit_code == 0
+    result = run("create", name, *old, *new, "--apply")
+    assert result.exit_code == 0, result.output
+    assert {
+        '"1d@Europe/Berlin" = "days"',
+        '1mo = "months"',
+        "window of 1d@Europe/Berlin agg#daily@Europe/Berlin#sensor-1#2026-02-17",
+        "window of 1mo agg#monthly#sensor-1#2026-02",
+    } <= set(lines(run("describe", name)))
+    refused = run("create", name, *old, "--apply")
+    assert (refused.exit_code, "tiers.1d@Europe/Berlin is 'days', wanted absent" in refused.output) == (1, True)
+
+
 def test_describe_as_json_has_the_schema(name: TableName) -> None:
     """A program reads the schema's document, examples, ranges and warnings beside the families."""
     run("create", name, "--key", "{salt:1}#{sensor_id}#{reverse_us}")
