@@ -71,6 +71,7 @@ class Chart:
         series: what to draw.
         window_us: the length of each window, in microseconds; of the longest if they differ.
         calendar: the windows, if they differ in length.
+        band: what the legend calls the bands.
         requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
         limits: the ends of the value axis; None where the data determine it.
     """
@@ -82,6 +83,7 @@ class Chart:
     requested_us: tuple[int, int] | None = None
     limits: tuple[float | None, float | None] = (None, None)
     calendar: Window | None = None
+    band: str = "minimum to maximum"
 
     @property
     def by(self) -> str:

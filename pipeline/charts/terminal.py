@@ -74,7 +74,7 @@ def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dic
     shade, means = _dots(series.band, chart.end_of, span_us, step, 2 * width)
     events = _events(series, span_us)
     # Later marks cover earlier ones; many events would cover the mean.
-    marked = {f"░ minimum to maximum of {by}": shade, f"━ mean of {by}": means, "• event": events}
+    marked = {f"░ {chart.band} of {by}": shade, f"━ mean of {by}": means, "• event": events}
     if len(events) > 2 * width:
         marked[f"━ mean of {by}"] = marked.pop(f"━ mean of {by}")
     return {label: dots for label, dots in marked.items() if dots}

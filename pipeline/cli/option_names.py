@@ -9,6 +9,7 @@ OPTION_NAMES = frozenset(
         "app-profile",
         "at-most",
         "attribute",
+        "band",
         "batch",
         "bigtable-instance",
         "bigtable-project",

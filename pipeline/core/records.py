@@ -79,6 +79,12 @@ class MetricSummary:
         """Returns the statistics by name, in the order of their cells."""
         return {name: getattr(self, name) for name in DEFAULT if getattr(self, name) is not None} | dict(self.more)
 
+    def value(self, name: str) -> float | None:
+        """Returns a statistic; a quantile also from the sketch. None if it is not known. Raises ValueError."""
+        if statistic(name).part == "sketch" and name not in self.more:
+            return self.sketch.quantile(float(name[1:]) / 100) if self.sketch else None
+        return self.statistics().get(name)
+
     @property
     def parts(self) -> dict[str, Any] | None:
         """The parts that can be merged; see :mod:`pipeline.core.statistics.parts`."""

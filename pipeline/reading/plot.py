@@ -15,6 +15,7 @@ from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
 from pipeline.core.calendars import CalendarWindow
+from pipeline.core.statistics.definitions import statistic
 from pipeline.core.text import json_number, plain
 from pipeline.core.times import format_time
 from pipeline.core.windows import DAILY, HOURLY, Window
@@ -52,6 +53,13 @@ def _unit(text: str) -> tuple[str, str]:
     return (metric, unit) if equals else ("", metric)
 
 
+def _band(text: str) -> tuple[str, str]:
+    low, comma, high = text.partition(",")
+    if not comma:
+        raise ValueError(f"{text!r} is not two statistics, such as p5,p95")
+    return statistic(low).name, statistic(high).name
+
+
 @click.command()
 @sensors_argument
 @click.option(
@@ -65,6 +73,13 @@ def _unit(text: str) -> tuple[str, str]:
     type=Parsed("[metric=]unit", _unit),
     multiple=True,
     help="The unit, such as °C, or of one metric, such as pressure=hPa. Metrics of one unit share an axis. Repeatable.",
+)
+@click.option(
+    "--band",
+    type=Parsed("low,high", _band),
+    default="min,max",
+    show_default=True,
+    help="The statistics between which the band is drawn, such as p5,p95 where the table has quantiles.",
 )
 @click.option("--y-min", type=Parsed("number", _finite), help="The lower end of the value axis.")
 @click.option("--y-max", type=Parsed("number", _finite), help="The upper end of the value axis.")
@@ -81,6 +96,7 @@ def plot(
     end_us: int,
     tier: Window | None,
     units: tuple[tuple[str, str], ...],
+    band: tuple[str, str],
     y_min: float | None,
     y_max: float | None,
     output: Path | None,
@@ -115,7 +131,7 @@ def plot(
             most = _MAX_EVENTS // (len(sensor_ids) * len(of_axis))
             for sensor in sensor_ids:
                 for metric in of_axis:
-                    series = _Series.read(table, sensor, metric, span_us, tier, fields, most)
+                    series = _Series.read(table, sensor, metric, span_us, tier, fields, most, band)
                     if series.band or series.events:
                         found[sensor, metric] = series
                     else:
@@ -123,7 +139,7 @@ def plot(
     if not found:
         click.get_current_context().exit(1)
     if output is not None or not as_json:
-        charts = list(_charts(panels, found, span_us, (y_min, y_max)))
+        charts = list(_charts(panels, found, span_us, (y_min, y_max), _name_of(band)))
         _draw(charts, output, quietly=as_json)
     if as_json:
         for (sensor, metric), series in found.items():
@@ -142,6 +158,7 @@ class _Series:
     band: list[BandPoint]
     events: list[Reading]
     more: int  # the number of events drawn at most, if the range has more; else 0
+    names: tuple[str, str, str]  # of the statistics drawn
 
     @classmethod
     def read(
@@ -153,6 +170,7 @@ class _Series:
         tier: Window | None,
         metadata: Mapping[str, str],
         max_events: int,
+        statistics: tuple[str, str],
     ) -> "_Series":
         start_us, end_us = span_us
         tiers = table.schema.tiers
@@ -161,22 +179,30 @@ class _Series:
             records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
             first_us = window.start_of(start_us) if window else 0
             windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else ()
+        low, high = statistics
+        found = ((record.start_us, record.metrics.get(metric)) for record in windows)
+        points = [(at_us, of.value(low), of.value("avg"), of.value(high)) for at_us, of in found if of]
         band = [
-            BandPoint(record.start_us, summary.min, summary.avg, summary.max)
-            for record in windows
-            if (summary := record.metrics.get(metric))
-            and not (summary.min is None or summary.avg is None or summary.max is None)
+            BandPoint(at_us, least, mean, most)
+            for at_us, least, mean, most in points
+            if not (least is None or mean is None or most is None)
         ]
+        if points and not band:
+            needed = f"avg, {low} and {high}"
+            raise click.ClickException(
+                f"the table has not all of {needed} of {plain(metric)}; choose others with --band, such as p5,p95, or "
+                "declare them in the schema's [statistics]"
+            )
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events
         events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0)
+        return cls(window, band, events, max_events if more else 0, (low, "avg", high))
 
     def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
         common = {"sensor_id": sensor, "metric": metric}
         for start_us, *values in self.band:
-            statistics = dict(zip(("min", "avg", "max"), map(json_number, values), strict=True))
+            statistics = dict(zip(self.names, map(json_number, values), strict=True))
             window = self.window or HOURLY
             yield common | {"window_start": window.shown(start_us), "window": window.text} | statistics
         for event in self.events:
@@ -234,6 +260,7 @@ def _charts(
     found: Mapping[tuple[str, str], _Series],
     span_us: tuple[int, int],
     limits: tuple[float | None, float | None],
+    band: str,
 ) -> Iterator[Chart]:
     """Yields a chart for each value axis that has something to show."""
     several_axes = len(panels) > 1
@@ -256,7 +283,12 @@ def _charts(
             calendar=window if isinstance(window, CalendarWindow) else None,
             requested_us=span_us,
             limits=limits,
+            band=band,
         )
+
+
+def _name_of(band: tuple[str, str]) -> str:
+    return "minimum to maximum" if band == ("min", "max") else " to ".join(band)
 
 
 def _name(sensor: str, metric: str, sensors: list[str], metrics: list[str], *, several_axes: bool) -> str:

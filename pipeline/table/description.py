@@ -17,6 +17,7 @@ from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.tokens import DAY_US
 from pipeline.core.schema.toml import document_of, format_schema
+from pipeline.core.statistics.sketch import RELATIVE_ERROR
 from pipeline.core.times import parse_time
 
 _AT_US = parse_time("2026-02-17T10:30:00.25Z")
@@ -49,6 +50,7 @@ def description_of(schema: TableSchema) -> dict[str, Any]:
         "examples": {"event": event, "aggregates": aggregates, "schema": SCHEMA_KEY.decode()},
         "newest_first": schema.key.newest_first,
         "ranges": {"sensor_day": _scan_of_a_day(schema)[0], "all_sensors": schema.key.spread_factor},
+        **({"quantile_error": RELATIVE_ERROR} if schema.statistics.has_quantiles else {}),
         "warnings": list(warnings(schema)),
     }
 
@@ -89,6 +91,9 @@ def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
             "all sensors": _ranges(schema.key.spread_factor),
         }
     )
+    if schema.statistics.has_quantiles:
+        yield ""
+        yield f"quantiles are at most {RELATIVE_ERROR:.0%} off"
 
 
 def _ranges(count: int) -> str:

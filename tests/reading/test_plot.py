@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cloud.names import TableName
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.rows import Row
@@ -232,3 +233,22 @@ def test_wrong_usage(options: list[str], message: str) -> None:
     result = run(TableName("p", "i", "t"), "plot", "s", *options, *DAY)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())
+
+
+
+def test_a_band_of_quantiles(bigtable: str) -> None:
+    """The band is drawn between any two statistics: of quantiles, the sketch gives those that are not declared too."""
+    schema = parse_schema('tiers = { 1h = "hours" }\n[statistics]\nt = ["avg", "p50"]')
+    readings = WindowReadings()
+    for minute in range(60):
+        readings.add(T + minute * MINUTE, {"t": float(minute)})
+    [tier] = schema.tiers
+    stats = readings.pane(tier.statistics).stats
+    name = created(schema)
+    write(name, [aggregate_row(tier.window, "s", T, stats, tier.family, tier.statistics)])
+    [window] = map(json.loads, run(name, *PLOT, *DAY, "--band", "p5,p95", "--json").stdout.splitlines())
+    assert (window["p5"], window["avg"], window["p95"]) == (pytest.approx(2, 0.01), 29.5, pytest.approx(56, 0.01))
+    assert "p5 to p95 of 1h" in run(name, *PLOT, *DAY, "--band", "p5,p95").stdout
+    failed = run(name, *PLOT, *DAY, code=1)
+    assert "the table has not all of avg, min and max of t; choose others with --band" in failed.stderr
+    assert "'p5' is not two statistics" in run(name, *PLOT, *DAY, "--band", "p5", code=2).stderr

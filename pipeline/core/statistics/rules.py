@@ -42,6 +42,11 @@ class Statistics:
         """Whether any statistic is computed from more than counts, sums and the like."""
         return any(statistic(name).part for name in self.names)
 
+    @cached_property
+    def has_quantiles(self) -> bool:
+        """Whether any statistic is a quantile."""
+        return any(statistic(name).part == "sketch" for name in self.names)
+
     def expected(self, window: Window, start_us: int) -> float | None:
         """Returns the number of readings that a window is expected to have; None if that is not known."""
         return self.every_us and (window.end_of(start_us) - start_us) / self.every_us
