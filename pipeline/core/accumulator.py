@@ -117,7 +117,8 @@ class WindowReadings:
             return
         width = len(metrics)
         if self._kept is None and statistics.has_parts:
-            self._stats.merge(_stats_of(Block(metrics, list(map(time_of_key, times)), list(values)), statistics))
+            columns = dict(Block(metrics, [], list(values)).by_metric())
+            self._stats.merge(statistics.stats_of(list(map(time_of_key, times)), columns))
             self._check_width()
             return
         if len(times) < _FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
@@ -377,13 +378,6 @@ def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats |
     if one is None or other is None:
         return one or other
     return other if other.size > one.size else one
-
-
-def _stats_of(block: Block, statistics: Statistics) -> WindowStats:
-    stats = WindowStats()
-    stats.extend(block.by_metric(), len(block.times_us))
-    add_parts(stats, statistics, [(block.times_us, dict(block.by_metric()))])
-    return stats
 
 
 def _count_events(

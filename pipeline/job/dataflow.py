@@ -154,14 +154,15 @@ def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
 
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
     """Returns what the state of a job depends on besides its steps: an update with other values would misread it."""
+    declared = [target.schema.statistics.globs for target in targets]
     return {
+        **({"[statistics]": json.dumps(declared)} if any(declared) else {}),
         "formats": json.dumps(_FORMATS),
         "groups": ",".join(str(groups_for(target.schema.rate)) for target in targets),
         "--deduplicate": str(settings.deduplicate),
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),
         "--window": ",".join(tier.window.text for target in targets for tier in target.schema.tiers),
-        "[statistics]": json.dumps([target.schema.statistics.globs for target in targets]),
     }
 
 

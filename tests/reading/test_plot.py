@@ -235,7 +235,6 @@ def test_wrong_usage(options: list[str], message: str) -> None:
     assert message in " ".join(result.stderr.split())
 
 
-
 def test_a_band_of_quantiles(bigtable: str) -> None:
     """The band is drawn between any two statistics: of quantiles, the sketch gives those that are not declared too."""
     schema = parse_schema('tiers = { 1h = "hours" }\n[statistics]\nt = ["avg", "p50"]')

@@ -61,6 +61,13 @@ class Statistics:
             (of_metric.parts or {}).keys() >= set(self.parts_of(metric)) for metric, of_metric in stats.metrics.items()
         )
 
+    def stats_of(self, times_us: Sequence[int], columns: Mapping[str, Sequence[float]]) -> WindowStats:
+        """Returns the statistics of events, with their parts: times in µs, and each metric's values at these times."""
+        stats = WindowStats()
+        stats.extend(columns.items(), len(times_us))
+        add_parts(stats, self, [(times_us, columns)])
+        return stats
+
     def parts_of(self, metric: str) -> tuple[str, ...]:
         """Returns the names of the parts that a metric's statistics are computed from."""
         return _parts_of(self.globs, metric)
