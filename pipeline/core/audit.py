@@ -193,14 +193,14 @@ def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int
     return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
 
 
-def differences(recomputed: Recomputed, stored: Stored, tier: Tier) -> Iterator[Difference]:
+def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[Difference]:
     """Yields the statistics of a row that differ by more than the contract allows: the event count, then by name.
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
     the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
     greatest double: near it, one order of addition overflows and another does not.
     """
-    expected = _values(recomputed.stats, tier)
+    expected = _values(recomputed.stats, tier, start_us)
     for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
@@ -217,7 +217,7 @@ def _finding(
     if recomputed is None:
         superfluous = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
         return Finding(tier, sensor_id, start_us, superfluous, ())
-    found = tuple(differences(recomputed, stored, tier))
+    found = tuple(differences(recomputed, stored, tier, start_us))
     if not found:
         return None
     row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family, tier.statistics)
@@ -234,9 +234,9 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
     return dict(found)
 
 
-def _values(stats: WindowStats, tier: Tier) -> dict[str, Value]:
+def _values(stats: WindowStats, tier: Tier, start_us: int) -> dict[str, Value]:
     """Returns the values of the row to be stored, by qualifier."""
-    row = aggregate_row(tier.window, "", 0, stats, tier.family, tier.statistics)
+    row = aggregate_row(tier.window, "", start_us, stats, tier.family, tier.statistics)
     return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
 
 

@@ -59,14 +59,14 @@ def test_the_order_of_addition_is_no_difference(given_values, rng: random.Random
     stats = stats_from(shuffled[:cut])
     stats.merge(stats_from(shuffled[cut:]))
     for stored in (stored_of(shuffled), stored_of_stats(stats)):
-        assert list(differences(recomputed_of(given_values), stored, HOURS)) == []
+        assert list(differences(recomputed_of(given_values), stored, HOURS, T)) == []
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=20))
 def test_a_reading_too_many_is_a_difference(given_values):
     """A reading that was counted twice or not at all shows at least in the counts."""
     for wrong in ([*given_values, given_values[0]], given_values[1:]):
-        found = {each.statistic: each for each in differences(recomputed_of(given_values), stored_of(wrong), HOURS)}
+        found = {each.statistic: each for each in differences(recomputed_of(given_values), stored_of(wrong), HOURS, T)}
         assert found["reading_count"] == Difference("reading_count", len(wrong), len(given_values))
         assert found["count_t"] == Difference("count_t", len(wrong), len(given_values))
 
@@ -84,13 +84,13 @@ def test_the_tolerance(statistic, share):
     name = f"{statistic}_t"
     stored[name] = format_value(float(stored[name]) + share * tolerance)
     agrees = share < 1 and statistic in ("sum", "avg", "stddev")
-    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS)] == [name][agrees:]
+    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS, T)] == [name][agrees:]
 
 
 def test_columns_that_should_not_be_there():
     """A metric without raw readings and an invalid value are differences."""
     stored = stored_of([1.0, 2.0]) | {"sum_ghost": b"7", "max_t": b"two", "min_t": b"nan", "odd": b"\xff"}
-    found = list(differences(recomputed_of([1.0, 2.0]), stored, HOURS))
+    found = list(differences(recomputed_of([1.0, 2.0]), stored, HOURS, T))
     assert found[:2] == [Difference("max_t", "two", 2.0), Difference("min_t", "nan", 1.0)]
     assert found[2:] == [Difference("odd", "\\xff", None), Difference("sum_ghost", 7.0, None)]
 
@@ -98,7 +98,7 @@ def test_columns_that_should_not_be_there():
 def test_an_overflow_is_no_difference_to_itself():
     """Two infinite sums agree, whatever the order of addition."""
     given_values = [1.7e308, 1.7e308, -1.0]
-    assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS)) == []
+    assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS, T)) == []
 
 
 def test_the_smallest_doubles():
@@ -106,13 +106,13 @@ def test_the_smallest_doubles():
     given_values = [number % 7 * LEAST for number in range(1000)]
     stored = stored_of(sorted(given_values))
     assert stored["stddev_t"] != stored_of_stats(recomputed_of(given_values).stats)["stddev_t"]
-    assert list(differences(recomputed_of(given_values), stored, HOURS)) == []
+    assert list(differences(recomputed_of(given_values), stored, HOURS, T)) == []
 
 
 def test_an_overflow_in_one_order_only():
     """Near the greatest double, a sum is infinite in one order of addition and finite in another. Both are correct."""
     given_values = [GREATEST, 1.0, -1.0]
-    assert list(differences(recomputed_of(given_values), stored_of(given_values) | {"sum_t": b"inf"}, HOURS)) == []
+    assert list(differences(recomputed_of(given_values), stored_of(given_values) | {"sum_t": b"inf"}, HOURS, T)) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_overflow_in_one_order_only():
 def test_a_wrong_value_at_the_edges(given_values, wrong):
     """The tolerance does not become infinite through an overflow: wrong values are reported."""
     stored = stored_of(given_values) | wrong
-    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS)] == list(wrong)
+    assert [each.statistic for each in differences(recomputed_of(given_values), stored, HOURS, T)] == list(wrong)
 
 
 @given(hours_of_values)
@@ -144,7 +144,7 @@ def test_a_day_is_made_of_its_hours(by_hour):
     assert day.problem == "no aggregate row"
     everything = [value for of_hour in by_hour.values() for value in of_hour]
     stored = {cell.qualifier.decode(): cell.value for cell in day.cells}
-    assert list(differences(recomputed_of(everything), stored, DAYS)) == []
+    assert list(differences(recomputed_of(everything), stored, DAYS, T)) == []
 
 
 @given(hours_of_values, st.sets(st.integers(0, 23)), st.sets(st.integers(0, 23)))

@@ -12,6 +12,7 @@ from pipeline.core.events import Event
 from pipeline.core.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
+from pipeline.core.times import parse_time
 from tests.groups import LATENESS, MINUTE, Group
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -110,7 +111,7 @@ def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
     audited(group, readings)
 
 
-def audited(group, readings):
+def audited(group, readings, start_us=MIDNIGHT):
     """Checks that an audit from the readings finds nothing wrong."""
     shortest = {}
     for time_us, of_event in readings.items():
@@ -121,9 +122,9 @@ def audited(group, readings):
     for tier in tiers:
         for row in rows.values():
             if row.cells[0].family == tier.family:
-                start_us = parse_aggregate_row(tier.window, row, tier.statistics).start_us
-                stored[tier, start_us] = {cell.qualifier.decode(): cell.value for cell in row.cells}
-    extents = [Extent(tier, MIDNIGHT, MIDNIGHT + DAY) for tier in tiers]
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
+                stored[tier, record.start_us] = {cell.qualifier.decode(): cell.value for cell in row.cells}
+    extents = [Extent(tier, start_us, start_us + DAY) for tier in tiers]
     found = list(audit("s", extents, recomputed, stored))
     assert found
     assert all(isinstance(each, Audited) and each.finding is None for each in found), found
@@ -149,3 +150,19 @@ def test_rows_of_a_metric_that_is_not_declared_are_those_of_today():
     of_u = [f"{name}_u" for name in ("count", "sum", "min", "max", "avg", "stddev")]
     assert names == ["reading_count", "count_t", "last_t", "last_time_t", *of_u]
     assert parse_aggregate_row(group.schema.tiers[0].window, Row(row.key, row.cells), group.schema.statistics)
+
+
+def test_coverage_of_a_day_of_25_hours():
+    """The expected readings are those of the day's own length, for an audit too."""
+    schema = parse_schema(
+        '[tiers]\n1h = "hours"\n"1d@Europe/Berlin" = "days"\n[statistics]\nt = ["coverage"]\n[rate]\nevery = "30m"\n'
+    )
+    start_us = parse_time("2026-10-24T22:00:00Z")
+    readings = {start_us + n * HOUR: {"t": 1.0} for n in range(20)}
+    group = Group(schema, start_us + 3 * DAY)
+    group.receive(*(event("s", time_us, of_event) for time_us, of_event in readings.items()))
+    group.watermark(start_us + 2 * DAY)
+    rows = rows_of(group)
+    assert rows["1h", start_us].metrics["t"].more == {"coverage": 0.5}
+    assert rows["1d@Europe/Berlin", start_us].metrics["t"].more == {"coverage": 20 / 50}
+    audited(group, readings, start_us)
