@@ -5,6 +5,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pipeline.cloud.frames import AggregateRecords
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import parse_aggregate_row, stats_of
 from pipeline.core.audit import Audited, Extent, Recomputed, audit
@@ -166,3 +167,16 @@ def test_coverage_of_a_day_of_25_hours():
     assert rows["1h", start_us].metrics["t"].more == {"coverage": 0.5}
     assert rows["1d@Europe/Berlin", start_us].metrics["t"].more == {"coverage": 20 / 50}
     audited(group, readings, start_us)
+
+
+def test_frames_of_declared_statistics():
+    """Each statistic is a column; times of readings are instants, and what a window lacks is null."""
+    group = Group(parse_schema('[statistics]\nt = ["last", "p50"]\n'), MIDNIGHT + 2 * DAY)
+    group.receive(event("s", MIDNIGHT, {"t": 8.0}), event("s", MIDNIGHT + HOUR, {"u": 2.0}))
+    group.watermark(MIDNIGHT + 2 * DAY)
+    rows = sorted(rows_of(group).values(), key=lambda record: record.start_us)
+    table = AggregateRecords(rows).to_arrow()
+    assert [name for name in table.column_names if name.endswith("_t")] == ["count_t", "last_t", "last_time_t", "p50_t"]
+    assert table["last_t"].to_pylist() == [8.0, None]
+    assert table["last_time_t"].cast("int64").to_pylist() == [MIDNIGHT, None]
+    assert table["p50_t"].to_pylist() == [pytest.approx(8, RELATIVE_ERROR), None]
