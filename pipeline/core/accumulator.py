@@ -27,11 +27,7 @@ from pipeline.core.accumulator_bytes import (
 )
 from pipeline.core.columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
-from pipeline.core.stats import WindowStats, covers
-
-MAX_METRICS = 10_000
-"""The most distinct metrics in a window. With six cells for each, a row takes some 10 MB. Without this limit, events
-that keep adding metric names would produce a row that Bigtable never accepts."""
+from pipeline.core.stats import MAX_METRICS, WindowStats, covers
 
 _MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
 _TOO_WIDE = 128  # a flag
@@ -45,7 +41,7 @@ class Pane(NamedTuple):
     Attributes:
         stats: the window's statistics; empty if it is too wide.
         complete: whether what the table stored was restored, and the statistics count all of it.
-        too_wide: whether the window has more than :data:`MAX_METRICS` metrics.
+        too_wide: whether the window has more metrics than fit in a row.
     """
 
     stats: WindowStats
@@ -187,7 +183,7 @@ class WindowReadings:
             restored.merge(self._restored)
             restored.merge(total)
             total = restored
-        if len(total.metrics) > MAX_METRICS:
+        if len(total.metrics) > statistics.most_metrics:
             return Pane(WindowStats(), complete=False, too_wide=True)
         return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
 

@@ -7,7 +7,7 @@ from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
-from pipeline.core.accumulator import MAX_METRICS, WindowReadings
+from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import READING_COUNT, aggregate_key, aggregate_row, parse_statistic
 from pipeline.core.rows import Cell
 from pipeline.core.schema.table_schema import Tier
@@ -66,7 +66,7 @@ class Recomputed:
         self.stats.merge(other.stats)
         for metric, magnitude in other.magnitudes.items():
             self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
-        self.too_wide |= other.too_wide or len(self.stats.metrics) > MAX_METRICS
+        self.too_wide |= other.too_wide
 
 
 class Difference(NamedTuple):
@@ -178,13 +178,14 @@ def audit(
         recomputed = _rolled_up(extent, shortest)
         starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
         for start_us in sorted((starts | recomputed.keys()) - left):
-            if start_us in recomputed and recomputed[start_us].too_wide:
+            found = recomputed.get(start_us)
+            if found and (found.too_wide or len(found.stats.metrics) > extent.tier.statistics.most_metrics):
                 yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
                 if extent is not extents[0]:  # the work list contains windows of the shortest tier
                     yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
                 continue
             row = stored.get((extent.tier, start_us), {})
-            yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, recomputed.get(start_us), row))
+            yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, found, row))
 
 
 def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:

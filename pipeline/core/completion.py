@@ -166,7 +166,7 @@ class Completion:
             return None
         longer = ShorterWindows()
         longer.restore(shorter)
-        pane = longer.pane()
+        pane = longer.pane(tiers[1].statistics)
         return None if pane.too_wide else pane.stats
 
     def stored_longer(

@@ -251,7 +251,7 @@ class Panes:
 
     def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
-        pane = entry.shorter().pane() if tier else entry.readings().pane(self._tiers[0].statistics)
+        pane = (entry.shorter() if tier else entry.readings()).pane(self._tiers[0].statistics)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
         elif pane.complete or not entry.stored:

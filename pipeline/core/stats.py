@@ -16,6 +16,10 @@ from pipeline.core.statistics.parts import merged
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
 
+MAX_METRICS = 10_000
+"""The most distinct metrics in a window. With six cells for each, a row takes some 10 MB. Without this limit, events
+that keep adding metric names would produce a row that Bigtable never accepts."""
+
 
 class MetricStats:
     """Count, sum, minimum, maximum, average and population standard deviation of one metric's finite values.

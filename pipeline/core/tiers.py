@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipeline.core.accumulator import MAX_METRICS, Pane
+from pipeline.core.accumulator import Pane
 from pipeline.core.accumulator_bytes import Reader, head_bytes, read_stats, read_windows, stats_bytes, windows_bytes
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.stats import WindowStats, at_least
 
 
@@ -57,13 +58,17 @@ class ShorterWindows:
         self._raise_floor(other.floor)
         self.has_restored |= other.has_restored
 
-    def pane(self) -> Pane:
-        """Returns the longer window's result so far: its shorter windows, merged in order of time."""
+    def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
+        """Returns the longer window's result so far: its shorter windows, merged in order of time.
+
+        Args:
+            statistics: in the row: they limit how many metrics fit.
+        """
         windows = self.restored | self.latest
         total = WindowStats()
         for start_us in sorted(windows):
             total.merge(windows[start_us])
-        if len(total.metrics) > MAX_METRICS:
+        if len(total.metrics) > statistics.most_metrics:
             return Pane(WindowStats(), complete=False, too_wide=True)
         return Pane(total, self.has_restored and at_least([total], self.floor))
 

@@ -10,7 +10,6 @@ import click
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import TIME, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
-from pipeline.core.accumulator import MAX_METRICS
 from pipeline.core.audit import FOREIGN, TOO_WIDE
 from pipeline.core.durations import parse_duration
 from pipeline.core.events import LATEST_US, checked_sensor_id
@@ -212,7 +211,7 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
             "foreign rows may belong to them"
         )
     elif sums["untouched"]:
-        click.echo(f"{counted(sums['untouched'], 'window')} unchanged, with more than {MAX_METRICS:,} metrics")
+        click.echo(f"{counted(sums['untouched'], 'window')} unchanged, with more metrics than fit in a row")
     for line in _skipped_lines(request, planned.skipped):
         click.echo(line)
     if planned.listed or sums["listed"]:

@@ -17,7 +17,7 @@ from pipeline.core.schema.sizing import check_sizes
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.rules import Statistics, check_declared
+from pipeline.core.statistics.rules import Statistics
 from pipeline.core.values import Values
 
 _ANY = ("*",)
@@ -54,10 +54,8 @@ def _family_policy(family: str, text: str) -> tuple[str, Policy]:
 
 
 def _glob_statistics(glob: str, text: str) -> tuple[str, tuple[str, ...]]:
-    names = tuple(text.split(","))
-    for name in names:
-        check_declared(name)
-    return glob, names
+    [rule] = Statistics(((glob, tuple(text.split(","))),)).globs
+    return rule
 
 
 def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:

@@ -12,6 +12,7 @@ from pipeline.core.aggregates import aggregate_row
 from pipeline.core.audit import TOO_WIDE, Audited, Difference, Extent, Recomputed, Untouched, audit, differences
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.definitions import DEFAULT
+from pipeline.core.statistics.rules import Statistics
 from pipeline.core.stats import WindowStats
 from pipeline.core.times import parse_time
 from pipeline.core.values import format_value
@@ -225,7 +226,7 @@ def test_foreign_rows_outside_the_extents():
 
 def test_too_many_metrics(monkeypatch):
     """A window with too many metrics for a row is untouched and reported; the windows next to it are audited."""
-    monkeypatch.setattr("pipeline.core.audit.MAX_METRICS", 3)
+    monkeypatch.setattr(Statistics, "most_metrics", 3)
     shortest = {}
     for hour in range(4):
         readings = WindowReadings()

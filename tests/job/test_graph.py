@@ -2,6 +2,7 @@
 
 from pipeline.core.messages import Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.statistics.rules import Statistics
 from tests.streams import HOUR, MINUTE, Script, event_at, key_at
 
 NOON_ROW = "agg#hourly#a#2026-02-17T12"
@@ -230,7 +231,7 @@ def test_the_clock_decides_what_is_in_the_future():
 
 def test_a_window_of_too_many_metrics(monkeypatch):
     """A window with too many metrics is listed and its row kept; raw rows and other windows are written."""
-    monkeypatch.setattr("pipeline.core.accumulator.MAX_METRICS", 3)
+    monkeypatch.setattr(Statistics, "most_metrics", 3)
     script = Script().arrive(event_at(0)).watermark(HOUR)
     for second in range(1, 5):
         script.arrive(event_at(second, metric=f"m{second}"))

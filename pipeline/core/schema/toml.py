@@ -33,6 +33,7 @@ Omitted keys have the values of the default schema; a serializing layout has no 
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.core.calendars import parse_window
@@ -43,7 +44,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
 from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.statistics.rules import Statistics, check_declared
+from pipeline.core.statistics.rules import Statistics
 from pipeline.core.values import Values
 
 _T = TypeVar("_T")
@@ -145,9 +146,12 @@ def _statistics(document: Mapping[str, Any]) -> Statistics:
     for glob, names in rules.items():
         if not glob or not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise SchemaError(f"statistics.{glob}", 'takes a list of statistics, like ["avg", "p95"]')
-        for name in names:
-            _parsed(f"statistics.{glob}", name, check_declared)
+        _parsed(f"statistics.{glob}", glob, partial(_rule, names))
     return Statistics(tuple((glob, tuple(names)) for glob, names in rules.items()))
+
+
+def _rule(names: list[str], glob: str) -> Statistics:
+    return Statistics(((glob, tuple(names)),))
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:

@@ -7,9 +7,10 @@ from functools import cached_property, lru_cache
 
 from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Statistic, complete, statistic
 from pipeline.core.statistics.parts import PARTS, Series
-from pipeline.core.stats import WindowStats
+from pipeline.core.stats import MAX_METRICS, WindowStats
 from pipeline.core.windows import Window
 
+_MOST_NAMES = 32  # of statistics for a glob
 OTHER = "other"
 """Matches every metric, as ``*`` does."""
 
@@ -29,13 +30,25 @@ class Statistics:
     every_us: int | None = None
 
     def __post_init__(self) -> None:
-        for name in self.names:
-            check_declared(name)
+        for glob, names in self.globs:
+            if len(set(names)) != len(names):
+                raise ValueError(f"{glob} has a statistic twice")
+            if len(names) > _MOST_NAMES:
+                raise ValueError(
+                    f"{glob} has {len(names)} statistics, more than {_MOST_NAMES}; its sketch gives every quantile"
+                )
+            for name in names:
+                check_declared(name)
 
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of all statistics that are declared."""
         return frozenset(name for _, names in self.globs for name in names)
+
+    @property
+    def most_metrics(self) -> int:
+        """The most distinct metrics in a window: with more statistics for each, fewer fit in a row."""
+        return _most_metrics(self.globs)
 
     @cached_property
     def has_parts(self) -> bool:
@@ -106,6 +119,12 @@ def add_parts(
 def _of(globs: tuple[tuple[str, tuple[str, ...]], ...], metric: str) -> tuple[Statistic, ...]:
     names = next((names for glob, names in globs if glob == OTHER or fnmatchcase(metric, glob)), DEFAULT)
     return complete(names)
+
+
+@lru_cache(maxsize=64)
+def _most_metrics(globs: tuple[tuple[str, tuple[str, ...]], ...]) -> int:
+    most_cells = max(len(complete(names)) for _, names in (*globs, (OTHER, DEFAULT)))
+    return MAX_METRICS * len(DEFAULT) // most_cells
 
 
 @lru_cache(maxsize=1 << 14)

@@ -224,6 +224,11 @@ def test_round_trip(schema):
             "expected at character 8, not '90'; an example: maxage=30d || (maxage=3d && maxversions=100)",
         ),
         ("[statistics]\nt = 1", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
+        ('[statistics]\nt = ["sum", "sum"]', "statistics.t: t has a statistic twice"),
+        (
+            f"[statistics]\nt = {[f'p{n}' for n in range(1, 34)]}",
+            "statistics.t: t has 33 statistics, more than 32; its sketch gives every quantile",
+        ),
         ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
         (
             '[statistics]\nt = ["median"]',

@@ -11,6 +11,7 @@ from pipeline.core.aggregates import parse_aggregate_row, stats_of
 from pipeline.core.audit import Audited, Extent, Recomputed, audit
 from pipeline.core.events import Event
 from pipeline.core.rows import Row
+from pipeline.core.schedule import END_US
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
 from pipeline.core.times import parse_time
@@ -83,6 +84,8 @@ def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
             group.watermark(MIDNIGHT + chance.randint(0, 6) * HOUR)
         if chance.random() < 0.3:
             group.pass_time(2 * MINUTE)
+        if chance.random() < 0.2:
+            group = restarted(group)
     group.watermark(MIDNIGHT + 2 * DAY + LATENESS)
     group.pass_time(2 * MINUTE)
     rows = rows_of(group)
@@ -110,6 +113,20 @@ def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
     starts = {("1h", at - at % HOUR) for at in readings} | {("1d", MIDNIGHT)}
     assert rows.keys() == starts
     audited(group, readings)
+
+
+def restarted(group):
+    """Returns the group of a new job after the old one is drained."""
+    group.watermark(END_US)
+    new = Group(
+        group.schema,
+        group.now_us,
+        before_us=MIDNIGHT + 9 * DAY,
+        table=group.table,
+        deduplicate=group.aggregation.deduplicate,
+    )
+    new.written = group.written
+    return new
 
 
 def audited(group, readings, start_us=MIDNIGHT):
@@ -180,3 +197,21 @@ def test_frames_of_declared_statistics():
     assert table["last_t"].to_pylist() == [8.0, None]
     assert table["last_time_t"].cast("int64").to_pylist() == [MIDNIGHT, None]
     assert table["p50_t"].to_pylist() == [pytest.approx(8, RELATIVE_ERROR), None]
+
+
+def test_more_statistics_leave_room_for_fewer_metrics():
+    """A row has as many cells at most, whatever its statistics; wider windows are listed instead."""
+    schema = parse_schema('[statistics]\nother = ["first", "last", "p1", "p50", "p99"]\n')
+    most = schema.statistics.most_metrics
+    assert schema.statistics.of("t")[0].name == "count"
+    assert most * len(schema.statistics.of("t")) <= 60_000
+    group = Group(schema, MIDNIGHT + 2 * DAY)
+    group.receive(*(event("s", MIDNIGHT + n, {f"m{n}_{k}": 1.0 for k in range(1000)}) for n in range(most // 1000)))
+    group.watermark(MIDNIGHT + 2 * MINUTE)
+    group.pass_time()
+    assert group.written
+    assert sum(len(row.cells) for row in group.written[-1:]) <= 60_000
+    group.written.clear()
+    group.receive(event("s", MIDNIGHT + 100, {f"more_{k}": 1.0 for k in range(1000)}))
+    group.pass_time()
+    assert (group.written, group.listed) == ([], [("s", MIDNIGHT)])
