@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
+from pipeline.core.neighbours import Neighbours
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, events_of
@@ -76,6 +77,9 @@ class Completion:
         read: reads the table's rows.
         search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
             each text that precedes the id in row keys.
+
+    Attributes:
+        neighbours: what lies before and after windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
@@ -83,6 +87,7 @@ class Completion:
         self._retention = retention
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
+        self.neighbours = Neighbours(schema, retention, read)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
         """Returns whether the raw rows from that time on certainly include every one ever written."""
@@ -224,6 +229,8 @@ class Completion:
             kept or (not row.events and self._retention.counts(tier, start_us))
         ):
             return StoredLongerWindow(None, row, complete=False)
+        if self._schema.statistics.carries:
+            self.neighbours.carry(sensor_id, found, now_us)
         return StoredLongerWindow(found, row, kept and self._retention.known)
 
     @property

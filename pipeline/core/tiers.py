@@ -38,8 +38,13 @@ class ShorterWindows:
         self.has_restored = False  # whether what the table stored was restored
 
     def put(self, start_us: int, stats: WindowStats) -> None:
-        """Adds a result of the shorter window that starts at ``start_us``; it must not change later."""
-        _put(self.latest, start_us, stats)
+        """Adds a result of the shorter window that starts at ``start_us``; it must not change later.
+
+        It also replaces one that counts the same: it may continue from another reading before the window.
+        """
+        known = self.latest.get(start_us)
+        if known is None or stats.size >= known.size:
+            self.latest[start_us] = stats
 
     def restore(self, stored: Mapping[int, WindowStats], floor: WindowStats | None = None) -> None:
         """Adds what the table stored before the job saw the longer window; see :class:`RestoredShorterWindows`."""
