@@ -94,10 +94,7 @@ class Neighbours:
         for start_us in sorted(windows):
             metrics = windows[start_us].metrics
             of_window = {metric: stats for metric, stats in metrics.items() if stats.parts and carries_to(metric)}
-            missing = [
-                metric for metric, stats in of_window.items() if metric not in last and before_of(stats.parts) is None
-            ]
-            if missing:
+            if missing := of_window.keys() - last.keys():
                 last |= self.before(sensor_id, missing, 0, start_us, now_us)
             if not metrics:
                 last.clear()

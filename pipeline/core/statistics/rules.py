@@ -63,7 +63,13 @@ class Statistics:
     @cached_property
     def carries(self) -> bool:
         """Whether any statistic depends on the last reading before a window."""
-        return any(PARTS[part].carries for name in self.names if (part := statistic(name).part))
+        return bool(self.carrying)
+
+    @cached_property
+    def carrying(self) -> str:
+        """The first statistic that depends on the last reading before a window; "" if there is none."""
+        names = (name for _, names in self.globs for name in names)
+        return next((name for name in names if (part := statistic(name).part) and PARTS[part].carries), "")
 
     def carries_to(self, metric: str) -> bool:
         """Returns whether any statistic of a metric depends on the last reading before a window."""
