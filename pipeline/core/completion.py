@@ -7,6 +7,7 @@ certainly complete. The module is pure: the caller passes the function that read
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import NamedTuple
 
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
@@ -19,7 +20,9 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.seeks import ReadRows
 from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.stats import WindowStats, at_least, covers
+from pipeline.core.statistics.parts import same_readings
+from pipeline.core.statistics.rules import Statistics
+from pipeline.core.stats import MetricStats, WindowStats, at_least, covers
 from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
@@ -149,7 +152,7 @@ class Completion:
         if complete:
             exact = covers(stats, stored.floor)
         elif row.events:
-            exact = _same(readings.without(fresh) if written is None else written, row)
+            exact = _same(readings.without(fresh) if written is None else written, row, tier.statistics)
         else:
             exact = self._retention.counts(tier, start_us)
         return merged if exact else None
@@ -325,18 +328,28 @@ class RestoreFromShorterWindows:
 RestoreMethod = RestoreFromReadings | RestoreFromShorterWindows
 
 
-def _same(readings: WindowReadings, row: WindowStats) -> bool:
-    """Returns whether an aggregate row counts exactly these readings. Sums may differ by their order of addition."""
-    stats, magnitudes = readings.pane().stats, readings.magnitudes()
+def _same(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
+    """Returns whether an aggregate row counts exactly these readings, by all that it contains besides their number.
+
+    Sums may differ by their order of addition.
+    """
+    stats, magnitudes = readings.pane(statistics).stats, readings.magnitudes()
     if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
         return False
-    for metric, one in stats.metrics.items():
-        other = row.metrics[metric]
-        if (one.count, one.minimum, one.maximum) != (other.count, other.minimum, other.maximum):
-            return False
-        if one.total != other.total and abs(one.total - other.total) > _TOLERANCE * magnitudes[metric]:
-            return False
-    return True
+    return all(
+        _agree(of_metric, row.metrics[metric], magnitudes[metric]) for metric, of_metric in stats.metrics.items()
+    )
+
+
+def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
+    compared = [
+        (one.minimum, row.minimum),
+        (one.maximum, row.maximum),
+        (one.total, row.total if abs(one.total - row.total) > _TOLERANCE * magnitude else one.total),
+    ]
+    told = [ours == theirs for ours, theirs in compared if not isnan(theirs)]
+    told += [same_readings((one.parts or {}).get(name), part) for name, part in (row.parts or {}).items()]
+    return one.count == row.count and bool(told) and all(told)
 
 
 def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] | None) -> dict[int, WindowStats]:

@@ -179,6 +179,13 @@ def before_of(parts: Mapping[str, Any] | None) -> At | None:
     return next((part.before for part in (parts or {}).values() if isinstance(part, Course)), None)
 
 
+def same_readings(one: Any, other: Any) -> bool:
+    """Returns whether two parts of one name may be of the same readings."""
+    if isinstance(one, Course) and isinstance(other, Course):
+        return (one.first, one.last) == (other.first, other.last)
+    return bool(one == other)
+
+
 def carried(parts: Mapping[str, Any], before: At | None) -> dict[str, Any]:
     """Returns the parts of the same readings after this one; see :meth:`Course.carried`."""
     return {name: part.carried(before) if isinstance(part, Course) else part for name, part in parts.items()}
