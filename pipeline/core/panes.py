@@ -342,7 +342,15 @@ class Panes:
             entry = window.entries[sensor_id] = Entry(value=accumulator, stored=stored)
             if stored:
                 self._restore_longer(tier, accumulator, sensor_id, start_us)
-        entry.shorter().put(shorter_us, stats)
+        accumulator = entry.shorter()
+        if not window.late:
+            if shorter_us < accumulator.settled_us:
+                accumulator.unsettle()
+                entry.stored = True
+                self._restore_longer(tier, accumulator, sensor_id, start_us)
+            # The table has the rows of windows that are not in the state any more.
+            accumulator.settle(min(self._windows.of_tier[self._sources[tier]]))
+        accumulator.put(shorter_us, stats)
         entry.dirty = True
         entry.moved |= moved
 
