@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -16,11 +17,13 @@ from typing import Self, TypeVar, overload
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
+from pipeline.cloud.newest import newest_of
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.calendars import parse_window
 from pipeline.core.events import LATEST_US, checked_sensor_id
+from pipeline.core.latest import LatestRecord
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
@@ -167,6 +170,25 @@ class SensorTable:
             return next(self._events(sensors, query), None)
         each = [self._read_ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
         return RawRecords((record for records in each for record in records), query.metrics or ())
+
+    def newest(
+        self,
+        prefix: str = "",
+        *,
+        metrics: Iterable[str] | None = None,
+        silent_for: timedelta | None = None,
+    ) -> Iterator[LatestRecord]:
+        """Returns what each sensor whose id begins with ``prefix`` says now, in the order of ids.
+
+        If the schema declares a family of latest readings, one scan reads a row for each sensor, with the newest
+        reading of each metric. Otherwise, costs a seek and a read for each sensor, and returns its newest event.
+
+        Args:
+            prefix: of the sensors' ids.
+            metrics: returns only these readings, and only sensors that have one of them; by default everything.
+            silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
+        """
+        return newest_of(self, prefix, _names(metrics), silent_for, self._leave_out)
 
     def range(
         self,

@@ -27,7 +27,7 @@ MAX_READINGS = 1000
 MAX_METADATA = 100
 MAX_METADATA_BYTES = 4096
 # First segments of the keys of the table's own rows. A sensor with such a name would be mistaken for one of them.
-RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair"})
+RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair", "latest"})
 
 _Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
 

@@ -36,9 +36,11 @@ from typing import NamedTuple
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import encoded_aggregate_row
 from pipeline.core.carry_in import CarryIn, ForEach
+from pipeline.core.columns import time_of_key
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
+from pipeline.core.latest import NewestReadings
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schedule import END_US, NEVER_US, Firing
 from pipeline.core.schema.foreign import ForeignRow
@@ -65,12 +67,14 @@ class Aggregation:
         firing: when panes fire, and windows close.
         before_us: windows that start earlier may be stored in the table already; None if no window is.
         deduplicate: whether a repeated reading counts once.
+        latest: the family of the newest readings; None if the table has no rows of them.
     """
 
     tiers: tuple[Tier, ...]
     firing: Firing
     before_us: int | None = None
     deduplicate: bool = True
+    latest: str | None = None
 
     @cached_property
     def sources(self) -> tuple[int, ...]:
@@ -107,7 +111,7 @@ class Panes:
         each: as ``map``: calls a function for several windows, whose reads may overlap.
 
     Attributes:
-        rows: the aggregate rows, at most one for each sensor and window.
+        rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: how many of each kind.
     """
@@ -128,6 +132,7 @@ class Panes:
             # A backfill lists windows that were over later: a job may have them in its state.
             self._over_us = moment.now_us - aggregation.firing.lateness_us - _KEPT_US
         self._deduplicate = aggregation.deduplicate
+        self._latest, self._newest = aggregation.latest, NewestReadings()
         self._windows = windows
         self._completion = completion
         self._moment = moment
@@ -164,6 +169,8 @@ class Panes:
                 window = self._windows.of_tier[tier][start_us]
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
+        if self._latest is not None:
+            self.rows.extend(self._newest.rows(self._latest))
         self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
@@ -185,6 +192,10 @@ class Panes:
             entry = window.entries[sensor_id]
             entry.readings().extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
+            if self._latest is not None:
+                newest = max(times)
+                begin = len(metrics) * times.index(newest)
+                self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
 

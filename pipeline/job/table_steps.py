@@ -54,7 +54,7 @@ class TableSteps(NamedTuple):
         )
         # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
         before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
-        aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate)
+        aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate, schema.latest)
         table = self.target.name, schema, self.target.effective_retention
         panes, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         return panes | self._label("CollectAggregateRows") >> CollectRows(clock), listed

@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import chain, islice
 from typing import Any
 
 import click
 
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.options import Parsed
 from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.durations import parse_duration
 from pipeline.core.event_columns import SENSOR_ID
 from pipeline.core.records import RawRecord
 from pipeline.core.text import plain
@@ -25,6 +28,7 @@ from pipeline.reading.options import (
     metadata_option,
     metrics_option,
     no_metadata_option,
+    optional_sensors_argument,
     range_options,
     reading_options,
     sensors_argument,
@@ -32,7 +36,7 @@ from pipeline.reading.options import (
     window_option,
 )
 from pipeline.reading.plot import plot
-from pipeline.reading.views import AGGREGATES, RAW, Record, print_records
+from pipeline.reading.views import AGGREGATES, LATEST, RAW, Record, print_records
 
 
 @click.group(cls=ExampleGroup)
@@ -63,19 +67,46 @@ read.add_command(plot)
 
 
 @read.command()
-@sensors_argument
+@optional_sensors_argument
+@click.option("--all", "all_sensors", is_flag=True, help="Print what every sensor says now.")
+@click.option("--prefix", metavar="PREFIX", help="Print what the sensors say now whose ids begin with this.")
+@click.option(
+    "--silent-for",
+    type=Parsed("duration", parse_duration),
+    help="Print only sensors that have sent nothing for so long, such as 1h, the longest silent first.",
+)
 @metrics_option
 @metadata_option
 @reading_options
 @output_option
 def latest(
-    sensors: tuple[str, ...], metrics: tuple[str, ...], metadata: Metadata, open_table: OpenTable, output: Output
+    sensors: tuple[str, ...],
+    all_sensors: bool,
+    prefix: str | None,
+    silent_for: timedelta | None,
+    metrics: tuple[str, ...],
+    metadata: Metadata,
+    open_table: OpenTable,
+    output: Output,
 ) -> None:
-    """Print the newest event of each SENSOR.
+    """Print the newest event of each SENSOR, or what all sensors say now.
 
     Reads one row of each sensor in the default schema. With --metric, prints the newest event that has one of these
     readings. If a sensor has none, standard error reports it and the exit code is 1.
+
+    With --all, --prefix or --silent-for, prints the newest reading of each metric of every such sensor. One scan reads
+    them if the schema declares a family of latest readings; otherwise, reads each sensor's newest event.
     """
+    many = all_sensors or prefix is not None or silent_for is not None
+    if bool(sensors) == many:
+        raise click.UsageError("pass either sensors, or --all, --prefix or --silent-for")
+    if many:
+        if metadata:
+            raise click.UsageError("--metadata locates a sensor; remove it, or name the sensors")
+        with open_table() as table, usage_errors():
+            found = table.newest(prefix or "", metrics=metrics or None, silent_for=silent_for)
+            print_records(found, LATEST, output, several=True)
+        return
     sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)

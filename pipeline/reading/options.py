@@ -48,6 +48,7 @@ _WINDOW = Parsed("window", parse_window)
 _DAY_US = 86_400_000_000
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
+optional_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...")
 limit_option = _limit_option("Print at most this many events, the newest.")
 limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 metrics_option = click.option(

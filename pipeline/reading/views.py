@@ -14,6 +14,7 @@ from rich.text import Text
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.output import Output, print_arrow
 from pipeline.cloud.frames import AggregateRecords, RawRecords
+from pipeline.core.latest import LatestRecord
 from pipeline.core.records import AggregateRecord, RawRecord, statistic_names
 from pipeline.core.text import joined, json_number, plain
 from pipeline.core.times import format_time
@@ -22,7 +23,7 @@ from pipeline.core.values import rounded
 if TYPE_CHECKING:
     import pyarrow
 
-Record = TypeVar("Record", RawRecord, AggregateRecord)
+Record = TypeVar("Record", RawRecord, AggregateRecord, LatestRecord)
 
 # For pipes: lines are as long as they need to be, and nothing is folded.
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
@@ -117,6 +118,29 @@ def _raw_lines(record: RawRecord) -> dict[str, Text]:
     return {name: line for name, line in lines.items() if line}
 
 
+def _latest_json(record: LatestRecord) -> dict[str, Any]:
+    return {
+        "sensor_id": record.sensor_id,
+        "event_time": format_time(record.event_time_us),
+        "readings": {metric: at.value for metric, at in record.readings.items()},
+        "times": {metric: format_time(at.time_us) for metric, at in record.readings.items()},
+    }
+
+
+def _latest_table(records: Sequence[LatestRecord], several: bool) -> Table:
+    return _raw_table([_as_event(record) for record in records], several)
+
+
+def _latest_lines(record: LatestRecord) -> dict[str, Text]:
+    return _raw_lines(_as_event(record))
+
+
+def _as_event(record: LatestRecord) -> RawRecord:
+    """Returns the readings as if they were of one event, at the time of the newest."""
+    readings = {metric: at.value for metric, at in record.readings.items()}
+    return RawRecord(record.sensor_id, record.event_time_us, readings)
+
+
 def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
     return {
         "sensor_id": record.sensor_id,
@@ -165,6 +189,13 @@ RAW = View(
     _raw_table,
     lambda record: format_time(record.event_time_us),
     _raw_lines,
+)
+LATEST = View(
+    _latest_json,
+    lambda records: RawRecords(map(_as_event, records)).to_arrow(),
+    _latest_table,
+    lambda record: format_time(record.event_time_us),
+    _latest_lines,
 )
 AGGREGATES = View(
     _aggregate_json,

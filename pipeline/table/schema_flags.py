@@ -22,7 +22,8 @@ from pipeline.core.values import Values
 
 _ANY = ("*",)
 _FIELDS = (
-    "key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "statistics", "policies",
+    "key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "latest_family", "statistics",
+    "policies",
 )  # fmt: skip
 
 
@@ -75,6 +76,7 @@ class SchemaFlags:
     raw_family: str | None = None
     stats_family: str | None = None
     meta_family: str | None = None
+    latest_family: str | None = None
     statistics: tuple[tuple[str, tuple[str, ...]], ...] = ()
     policies: tuple[tuple[str, Policy], ...] = ()
 
@@ -108,6 +110,8 @@ class SchemaFlags:
         metrics, metadata = _renamed(metrics, names), _renamed(metadata, names)
         tiers = self.tiers or tuple(Tier(tier.window, names.get(tier.family, tier.family)) for tier in base.tiers)
         families = metrics.families + metadata.families + tuple(tier.family for tier in tiers)
+        latest = self.latest_family or base.latest
+        families += () if latest is None else (latest,)
         policies = {names.get(family, family): policy for family, policy in base.policies.items()}
         return TableSchema(
             key=self.key or base.key,
@@ -119,6 +123,7 @@ class SchemaFlags:
             policies={family: policy for family, policy in policies.items() if family in families},
             rate=base.rate,
             statistics=Statistics(self.statistics) if self.statistics else base.statistics,
+            latest=latest,
         )
 
     def _new_names(self, metrics: FamilyRules, tiers: tuple[Tier, ...], metadata: FamilyRules) -> dict[str, str]:
@@ -178,6 +183,7 @@ def schema_flags(command: Command) -> Command:
     @_family_option("--raw-family", "readings")
     @_family_option("--stats-family", "the shortest window's aggregates")
     @_family_option("--meta-family", "metadata")
+    @_family_option("--latest-family", "each sensor's newest readings")
     @click.option(
         "--gc",
         "policies",

@@ -17,6 +17,7 @@ _WHY_UNSAFE = {
     "metrics": "the family may contain readings, and no reader would look for them there any more",
     "metadata": "the family may contain metadata, and no reader would look for it there any more",
     "tiers": "the family may contain aggregates, and no reader would look for them there any more",
+    "latest": "sensors that send nothing any more would be missing among the newest readings, or could not be read",
     "statistics": "rows that contain the statistic would keep its old value when they are written again",
 }
 ALTERNATIVE = (

@@ -13,7 +13,7 @@ from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
-from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
+from pipeline.core.schema.policies import MaxVersions, Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
@@ -93,6 +93,7 @@ class TableSchema:
         policies: garbage-collection policies by family; others have the default of their kind.
         rate: the expected rate of a sensor, if known.
         statistics: which statistics of which metrics aggregate rows contain.
+        latest: the family of the newest readings; None if the table has no rows of them.
     """
 
     key: KeyTemplate
@@ -104,6 +105,7 @@ class TableSchema:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     rate: Rate | None = None
     statistics: Statistics = BY_DEFAULT
+    latest: str | None = None
 
     @classmethod
     def default(
@@ -131,6 +133,8 @@ class TableSchema:
         self._check_policies()
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
         defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
+        if self.latest is not None:
+            defaults[self.latest] = MaxVersions(1)
         object.__setattr__(self, "policies", defaults | dict(self.policies))
         self._check_statistics()
 
@@ -142,7 +146,8 @@ class TableSchema:
     @property
     def families(self) -> tuple[str, ...]:
         """Every family except the table's own."""
-        return self.reading_families + tuple(tier.family for tier in self.tiers)
+        latest = () if self.latest is None else (self.latest,)
+        return self.reading_families + tuple(tier.family for tier in self.tiers) + latest
 
     @cached_property
     def layout_context(self) -> LayoutContext:
@@ -230,6 +235,7 @@ class TableSchema:
         named = [("metrics", family) for family in self.metrics.families]
         named += [("metadata", family) for family in self.metadata.families]
         named += [("tiers", tier.family) for tier in self.tiers]
+        named += [("latest", self.latest)] if self.latest is not None else []
         seen: dict[str, str] = {}
         for key, family in named:
             if not _FAMILY.fullmatch(family):
@@ -267,6 +273,10 @@ class TableSchema:
                 raise SchemaError("values", f"the layout {layout.name} stores values in the event; leave this out")
 
     def _check_tiers(self) -> None:
+        if self.latest is not None and not self.tiers:
+            raise SchemaError(
+                "latest", "is written with aggregates, and the table has no tiers; add one, or leave it out"
+            )
         if problem := tier_problem([tier.window for tier in self.tiers]):
             raise SchemaError("tiers", problem)
 

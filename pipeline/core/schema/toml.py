@@ -49,7 +49,7 @@ from pipeline.core.values import Values
 
 _T = TypeVar("_T")
 
-_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "statistics", "policies", "rate")
+_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "latest", "statistics", "policies", "rate")
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains what is too large
@@ -89,6 +89,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         policies=_policies(document),
         rate=_rate(document),
         statistics=_statistics(document),
+        latest=_text(document, "latest", "latest") if "latest" in document else None,
     )
 
 
@@ -97,6 +98,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
     document: dict[str, Any] = {"key": schema.key.text, "layout": schema.layout.name}
     if not schema.layout.serializes:
         document["values"] = str(schema.values)
+    if schema.latest is not None:
+        document["latest"] = schema.latest
     document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs}
     if not schema.layout.serializes:
         document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
