@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -127,3 +128,16 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
         ],
         gathered=[[(0, {"a": 7})], [(0, {"a": 7})]],
     )
+
+
+@pytest.mark.parametrize(("before", "after"), [(700, 10_000), (50_000, 50_000), (0, 0)])
+def test_garbage_collection_is_rare(before, after):
+    """Setting up a worker makes Python look for cycles less often, unless it is told to look even less, or never."""
+    thresholds = gc.get_threshold()
+    step = process._ProcessFn(None, [], [], clock)
+    try:
+        gc.set_threshold(before)
+        step.setup()
+        assert gc.get_threshold() == (after, *thresholds[1:])
+    finally:
+        gc.set_threshold(*thresholds)
