@@ -1,8 +1,8 @@
 """Encodes rows as the bytes of a ``MutateRowsRequest``, defined in google/bigtable/v2/bigtable.proto and data.proto.
 
 The encoding is written by hand because filling a protobuf class takes twice as long. Also, the size of bytes is known,
-a retry need not encode them again, and requests can be split and joined. Google's class parses every request before it
-is sent, and tests compare these bytes with what that class produces for the same rows.
+a retry need not encode them again, and requests can be split and joined. Tests compare these bytes with what Google's
+class produces for the same rows.
 """
 
 from collections.abc import Iterable, Sequence
