@@ -204,8 +204,9 @@ def _keep_reason(letter: Message) -> None:
 
 def _keep_aggregates(rows: EncodedRows, table: str) -> None:
     for row in rows:
-        values = {cell.qualifier: cell.value.decode() for cell in decoded(row).cells}
-        _FOUND["aggregates"].append((_key(row, table), values[b"reading_count"], values[b"sum_t"]))
+        values = {cell.qualifier: cell.value for cell in decoded(row).cells}
+        count, total = values[b"reading_count"].decode(), values.get(b"sum_t", b"").decode()
+        _FOUND["aggregates"].append((_key(row, table), count, total))
 
 
 def _key(row: EncodedRow, table: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection, TaggedOutput
-from apache_beam.transforms.window import FixedWindows, GlobalWindows
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
 from apache_beam.typehints import KV
-from apache_beam.utils.timestamp import Duration
+from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
@@ -17,14 +17,15 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.rewriter import Replacement, Rewriter
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
+from pipeline.core.events import LATEST_US, Event
 from pipeline.core.extents import lateness_of
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.stats import WindowStats, at_least
+from pipeline.core.statistics.parts import last_of
+from pipeline.core.stats import WindowStats, at_least, same_before
 from pipeline.core.windows import Window
 from pipeline.core.work_list import encoded_work_rows
 from pipeline.transforms import metrics
@@ -240,10 +241,11 @@ class _WritingFn(CompletingFn):
                 again = self._completed(pending[index]._replace(fresh=everything, written=True))
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
-                elif not at_least([stats], again.stats):
+                elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
                     completed[index] = changed[index] = again
         for (sensor_id, start_us, window, *_), final in zip(pending, completed, strict=True):
             if final is not None:
+                self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
                 yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
             else:
@@ -252,6 +254,9 @@ class _WritingFn(CompletingFn):
                 self._listed.inc()
                 key = sensor_id, start_us
                 yield TaggedOutput(_LISTED, WindowedValue(key, window.max_timestamp(), (window,)))
+
+    def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
+        """Called for each window whose row is written."""
 
     def _completed(self, pending: _Pending) -> _Completed | None:
         """Returns the window's aggregate; None to leave its row as it is."""
@@ -292,6 +297,10 @@ class _CompleteFn(_WritingFn):
         lateness = lateness_of(schema.tiers, allowed_lateness, late_firing)
         self._kept = [(tier.window, late // _MICROSECOND) for tier, late in lateness.items()]
 
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._following: set[tuple[str, int]] = set()
+
     def process(
         self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
@@ -305,7 +314,32 @@ class _CompleteFn(_WritingFn):
         whole = self._completion.completed(
             self._tier, sensor_id, start_us, now_us(), gathered, written=gathered if written else None
         )
-        return None if whole is None else _Completed(whole.pane(self._tier.statistics).stats, whole)
+        if whole is None:
+            return None
+        stats = whole.pane(self._tier.statistics).stats
+        if self._tier.statistics.carries:
+            self._completion.neighbours.carry(sensor_id, {start_us: stats}, now_us())
+        return _Completed(stats, whole)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from super().finish_bundle()
+        while self._following:
+            following, self._following = self._following, set()
+            for sensor_id, start_us in following:
+                start, end = (Timestamp(micros=each_us) for each_us in (start_us, self._tier.window.end_of(start_us)))
+                yield from self._add(_Pending(sensor_id, start_us, IntervalWindow(start, end), WindowReadings()), 1)
+            yield from self._write()
+
+    def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
+        """Notes windows after this one whose rows do not continue from its last readings."""
+        lasts = {
+            metric: (last, LATEST_US)
+            for metric, of_metric in stats.metrics.items()
+            if (last := last_of(of_metric.parts)) is not None
+        }
+        if lasts:
+            neighbours, end_us = self._completion.neighbours, self._tier.window.end_of(start_us)
+            self._following |= {(sensor_id, each_us) for each_us in neighbours.stale(sensor_id, lasts, end_us)}
 
     def _may_be_written(self, start_us: int) -> bool:
         return any(window.end_of(window.start_of(start_us)) + late_us > now_us() for window, late_us in self._kept)

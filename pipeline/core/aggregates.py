@@ -14,6 +14,7 @@ from pipeline.core.events import is_sensor_id, name_of
 from pipeline.core.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows import Cell, EncodedRow, KeyRange, Row
+from pipeline.core.statistics.courses import Course
 from pipeline.core.statistics.definitions import (
     DEFAULT_STATISTICS,
     Statistic,
@@ -82,10 +83,10 @@ def aggregate_row(
 ) -> Row:
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
     cells = [Cell(family, _READING_COUNT, start_us, format_value(stats.events))]
-    expected = statistics.expected(window, start_us)
+    span = statistics.span(window, start_us)
     for metric, of_metric in stats.metrics.items():
         for each in statistics.of(metric):
-            value = each.value(of_metric, expected)
+            value = each.value(of_metric, span)
             if value is not None:
                 cells.append(Cell(family, qualifier_of(each.name, metric).encode(), start_us, _text(value)))
     return Row(aggregate_key(window, sensor_id, start_us), cells)
@@ -102,7 +103,7 @@ def encoded_aggregate_row(
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
     text = str(stats.events).encode()
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
-    expected = statistics.expected(window, start_us)
+    span = None
     for metric, of_metric in stats.metrics.items():
         named = statistics.of(metric)
         cells = _cells(family, metric, start_us, named)
@@ -113,8 +114,9 @@ def encoded_aggregate_row(
                 parts.append(before[len(text)])
                 parts.append(text)
             continue
+        span = span or statistics.span(window, start_us)
         for before, each in zip(cells, named, strict=True):
-            of_cell = each.value(of_metric, expected)
+            of_cell = each.value(of_metric, span)
             if of_cell is not None:
                 text = _text(of_cell)
                 parts += (before[len(text)], text)
@@ -122,7 +124,7 @@ def encoded_aggregate_row(
 
 
 def _text(value: Value) -> bytes:
-    return value.to_bytes() if isinstance(value, Sketch) else format_value(value)
+    return value.to_bytes() if isinstance(value, Sketch | Course) else format_value(value)
 
 
 def parse_aggregate_row(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> AggregateRecord:

@@ -7,10 +7,12 @@ certainly complete. The module is pure: the caller passes the function that read
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import NamedTuple
 
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, stats_of
+from pipeline.core.neighbours import Neighbours
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, events_of
@@ -18,7 +20,9 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.seeks import ReadRows
 from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.stats import WindowStats, at_least, covers
+from pipeline.core.statistics.parts import same_readings
+from pipeline.core.statistics.rules import Statistics
+from pipeline.core.stats import MetricStats, WindowStats, at_least, covers
 from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
@@ -76,6 +80,9 @@ class Completion:
         read: reads the table's rows.
         search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
             each text that precedes the id in row keys.
+
+    Attributes:
+        neighbours: what lies before and after windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
@@ -83,6 +90,7 @@ class Completion:
         self._retention = retention
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
+        self.neighbours = Neighbours(schema, retention, read)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
         """Returns whether the raw rows from that time on certainly include every one ever written."""
@@ -144,7 +152,7 @@ class Completion:
         if complete:
             exact = covers(stats, stored.floor)
         elif row.events:
-            exact = _same(readings.without(fresh) if written is None else written, row)
+            exact = _same(readings.without(fresh) if written is None else written, row, tier.statistics)
         else:
             exact = self._retention.counts(tier, start_us)
         return merged if exact else None
@@ -224,6 +232,8 @@ class Completion:
             kept or (not row.events and self._retention.counts(tier, start_us))
         ):
             return StoredLongerWindow(None, row, complete=False)
+        if self._schema.statistics.carries:
+            self.neighbours.carry(sensor_id, found, now_us)
         return StoredLongerWindow(found, row, kept and self._retention.known)
 
     @property
@@ -318,18 +328,28 @@ class RestoreFromShorterWindows:
 RestoreMethod = RestoreFromReadings | RestoreFromShorterWindows
 
 
-def _same(readings: WindowReadings, row: WindowStats) -> bool:
-    """Returns whether an aggregate row counts exactly these readings. Sums may differ by their order of addition."""
-    stats, magnitudes = readings.pane().stats, readings.magnitudes()
+def _same(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
+    """Returns whether an aggregate row counts exactly these readings, by all that it contains besides their number.
+
+    Sums may differ by their order of addition.
+    """
+    stats, magnitudes = readings.pane(statistics).stats, readings.magnitudes()
     if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
         return False
-    for metric, one in stats.metrics.items():
-        other = row.metrics[metric]
-        if (one.count, one.minimum, one.maximum) != (other.count, other.minimum, other.maximum):
-            return False
-        if one.total != other.total and abs(one.total - other.total) > _TOLERANCE * magnitudes[metric]:
-            return False
-    return True
+    return all(
+        _agree(of_metric, row.metrics[metric], magnitudes[metric]) for metric, of_metric in stats.metrics.items()
+    )
+
+
+def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
+    compared = [
+        (one.minimum, row.minimum),
+        (one.maximum, row.maximum),
+        (one.total, row.total if abs(one.total - row.total) > _TOLERANCE * magnitude else one.total),
+    ]
+    told = [ours == theirs for ours, theirs in compared if not isnan(theirs)]
+    told += [same_readings((one.parts or {}).get(name), part) for name, part in (row.parts or {}).items()]
+    return one.count == row.count and bool(told) and all(told)
 
 
 def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] | None) -> dict[int, WindowStats]:

@@ -5,8 +5,11 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
             entries until the end
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again; number of events and
-            readings in the last pane (-1: none); size of the accumulator; the id; the accumulator
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
+            edges; number of events and readings in the last pane (-1: none); size of the accumulator; the id; the
+            accumulator; the number of edges and these, if there are any
+    edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
+            before; the name; time in µs and value of each reading that it has
 """
 
 import struct
@@ -17,12 +20,16 @@ from typing import cast
 from pipeline.core.accumulator import WindowReadings
 from pipeline.core.schedule import END_US, NEVER_US
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.courses import At
 from pipeline.core.tiers import ShorterWindows
 
 VERSION = 1
 
 _HEADER = struct.Struct("<BBqq")
 _ENTRY = struct.Struct("<HBqI")
+_EDGES = struct.Struct("<I")
+_EDGE = struct.Struct("<BB")
+_AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
 
 
@@ -38,6 +45,9 @@ class Entry:
         stored: whether the table may have stored the window before its first readings came: it was read then.
         exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
         again: whether the table is read once more before the closed window is dropped.
+        moved: whether a pane has to be written although it counts the same as the last one.
+        before: by metric, the last reading before the window; None if there is none. See :mod:`pipeline.core.carry_in`.
+        last: by metric, the last reading in the last pane.
     """
 
     data: bytes = b""
@@ -47,6 +57,9 @@ class Entry:
     stored: bool = False
     exact: bool = True
     again: bool = False
+    moved: bool = False
+    before: dict[str, At | None] = field(default_factory=dict)
+    last: dict[str, At] = field(default_factory=dict)
 
     def readings(self) -> WindowReadings:
         """Returns the accumulator, to be changed, of a window of the shortest tier."""
@@ -153,9 +166,12 @@ class GroupWindows:
                     if entry.value is not None:
                         entry.data = entry.value.to_bytes()
                     id_bytes = sensor_id.encode()
+                    edges = _edges_bytes(entry) if entry.before or entry.last else b""
                     flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
+                    flags |= entry.moved << 4 | bool(edges) << 5
                     parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
-                    size += len(entry.data)
+                    parts.append(edges)
+                    size += len(entry.data) + len(edges)
                     if size >= _CHUNK_BYTES:
                         yield b"".join(parts)
                         parts, size = [header], 0
@@ -184,6 +200,39 @@ class GroupWindows:
             entry = Entry(
                 chunk[data:end], None, bool(flags & 1), written, bool(flags & 2), bool(flags & 4), bool(flags & 8)
             )
+            entry.moved = bool(flags & 16)
+            if flags & 32:
+                end = _read_edges(chunk, end, entry)
             entries[chunk[sensor_id:data].decode()] = entry
         if end != len(chunk):
             raise ValueError("the windows are cut off")
+
+
+def _edges_bytes(entry: Entry) -> bytes:
+    metrics = entry.before.keys() | entry.last.keys()
+    parts = [_EDGES.pack(len(metrics))]
+    for metric in metrics:
+        name, before, last = metric.encode(), entry.before.get(metric), entry.last.get(metric)
+        has = (before is not None) | (last is not None) << 1 | (before is None and metric in entry.before) << 2
+        parts += (_EDGE.pack(len(name), has), name, *(_AT.pack(*at) for at in (before, last) if at is not None))
+    return b"".join(parts)
+
+
+def _read_edges(chunk: bytes, position: int, entry: Entry) -> int:
+    """Reads an entry's edges. Returns the position after them."""
+    (count,) = _EDGES.unpack_from(chunk, position)
+    position += _EDGES.size
+    for _ in range(count):
+        size, has = _EDGE.unpack_from(chunk, position)
+        position += _EDGE.size
+        metric = chunk[position : position + size].decode()
+        position += size
+        if has & 4:
+            entry.before[metric] = None
+        if has & 1:
+            entry.before[metric] = At(*_AT.unpack_from(chunk, position))
+            position += _AT.size
+        if has & 2:
+            entry.last[metric] = At(*_AT.unpack_from(chunk, position))
+            position += _AT.size
+    return position

@@ -25,15 +25,17 @@ pane has certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import encoded_aggregate_row
+from pipeline.core.carry_in import CarryIn, ForEach
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
@@ -44,8 +46,6 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.stats import WindowStats
 from pipeline.core.tiers import ShorterWindows
 from pipeline.core.window_tree import sources
-
-ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
 # What is counted.
 EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
@@ -132,6 +132,17 @@ class Panes:
         self._completion = completion
         self._moment = moment
         self._each = each
+        self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
+        self._carry_in: CarryIn | None = None
+        if self._tiers[0].statistics.carries:
+            self._carry_in = CarryIn(
+                windows,
+                self._tiers[0],
+                completion.neighbours,
+                moment.now_us,
+                lambda start_us: self._may_be_stored(0, start_us),
+                each,
+            )
         self.rows = EncodedRows()
         self.incomplete: list[tuple[str, int]] = []
         self.counts: Counter[str] = Counter()
@@ -147,7 +158,10 @@ class Panes:
             self._add(window, start_us, [readings for part in of_window for readings in read_part(part)])
         passed_us, now_us = self._moment.passed_us, self._moment.now_us
         for tier in range(len(self._tiers)):
-            for start_us, window in list(self._windows.of_tier[tier].items()):
+            self._waiting = sorted(self._windows.of_tier[tier])
+            while self._waiting:
+                start_us = heappop(self._waiting)
+                window = self._windows.of_tier[tier][start_us]
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
         self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
@@ -166,14 +180,7 @@ class Panes:
     def _add(self, window: OpenOrLate, start_us: int, of_window: list[Readings]) -> None:
         """Adds readings to their sensors' windows, the new ones of which are restored if the table may store them."""
         fresh = [each for each in dict.fromkeys(each.sensor_id for each in of_window) if each not in window.entries]
-        stored = self._may_be_stored(0, start_us, window)
-        for sensor_id in fresh:
-            # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
-            exact = self._deduplicate or window.late
-            entry = Entry(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
-            window.entries[sensor_id] = entry
-        if fresh and stored:
-            self._restore(window, start_us, fresh)
+        self._begin(window, start_us, fresh)
         for sensor_id, metrics, times, values in of_window:
             entry = window.entries[sensor_id]
             entry.readings().extend(metrics, times, values, self._tiers[0].statistics)
@@ -181,10 +188,20 @@ class Panes:
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
 
-    def _may_be_stored(self, tier: int, start_us: int, window: OpenOrLate) -> bool:
+    def _begin(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
+        """Adds windows of sensors, and restores them if the table may store them."""
+        stored = not window.late and self._may_be_stored(0, start_us)
+        for sensor_id in sensor_ids:
+            # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
+            exact = self._deduplicate or window.late
+            entry = Entry(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
+            window.entries[sensor_id] = entry
+        if sensor_ids and stored:
+            self._restore(window, start_us, sensor_ids)
+
+    def _may_be_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
-        over = start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
-        return over and not window.late
+        return start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
 
     def _restore(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
         """Adds what the table stores of windows that it may store."""
@@ -231,15 +248,18 @@ class Panes:
         found = self._recomputed(tier, start_us, late)
         for sensor_id in dirty.keys() - late.keys():
             found[sensor_id] = self._of_open(tier, sensor_id, start_us, dirty[sensor_id])
+        if tier == 0 and self._carry_in is not None:
+            self._carry(self._carry_in, start_us, {key: stats for key, stats in found.items() if stats}, again=ends)
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
-            came, entry.dirty, entry.again = entry.dirty, False, False
+            came, moved = entry.dirty, entry.moved
+            entry.dirty = entry.again = entry.moved = False
             if stats is None:
                 if window.late:
                     entry.written = -1  # what its row counts is not known any more
                 continue
             # A late window's row may be written by others too: it is written whenever something came.
-            if stats.size != entry.written or (window.late and came):
+            if stats.size != entry.written or moved or (window.late and came):
                 entry.written = stats.size
                 entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not drained
                 if ends:
@@ -247,7 +267,21 @@ class Panes:
                 self._write(tier, sensor_id, start_us, stats)
                 for longer, source in enumerate(self._sources):
                     if source == tier:
-                        self._put(longer, sensor_id, start_us, stats)
+                        self._put(longer, sensor_id, start_us, stats, moved=moved)
+
+    def _carry(self, carry_in: CarryIn, start_us: int, found: Mapping[str, WindowStats], *, again: bool) -> None:
+        """Carries readings into a window of the shortest tier, and from it into the next."""
+        carry_in.into(start_us, found, again=again)
+        for sensor_id, next_us in carry_in.beyond(start_us, found):
+            window = self._window(0, next_us)
+            if sensor_id not in window.entries:
+                if not window.late and not self._may_be_stored(0, next_us):
+                    self._list(sensor_id, next_us)  # another writer is ahead of this job
+                    continue
+                self._begin(window, next_us, [sensor_id])
+            entry = window.entries[sensor_id]
+            entry.dirty = entry.moved = True
+            heappush(self._waiting, next_us)
 
     def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
@@ -297,19 +331,28 @@ class Panes:
     def _with_source(self, tier: int) -> tuple[Tier, Tier]:
         return self._tiers[self._sources[tier]], self._tiers[tier]
 
-    def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
+    def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats, *, moved: bool) -> None:
         """Adds a shorter window to the longer one that contains it."""
         start_us = self._tiers[tier].window.start_of(shorter_us)
         window = self._window(tier, start_us)
         entry = window.entries.get(sensor_id)
         if entry is None:
             accumulator = ShorterWindows()
-            stored = self._may_be_stored(tier, start_us, window)
+            stored = not window.late and self._may_be_stored(tier, start_us)
             entry = window.entries[sensor_id] = Entry(value=accumulator, stored=stored)
             if stored:
                 self._restore_longer(tier, accumulator, sensor_id, start_us)
-        entry.shorter().put(shorter_us, stats)
+        accumulator = entry.shorter()
+        if not window.late:
+            if shorter_us < accumulator.settled_us:
+                accumulator.unsettle()
+                entry.stored = True
+                self._restore_longer(tier, accumulator, sensor_id, start_us)
+            # The table has the rows of windows that are not in the state any more.
+            accumulator.settle(min(self._windows.of_tier[self._sources[tier]]))
+        accumulator.put(shorter_us, stats)
         entry.dirty = True
+        entry.moved |= moved
 
     def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         of_tier = self._tiers[tier]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pipeline.core.statistics.courses import Course
 from pipeline.core.statistics.definitions import DEFAULT, statistic
 from pipeline.core.statistics.parts import PARTS
 from pipeline.core.statistics.sketch import Sketch
@@ -64,6 +65,7 @@ class MetricSummary:
         count, sum, min, max, avg, stddev: None if the row does not contain it.
         more: the other statistics by name, like ``p95`` and ``last``; times are in µs.
         sketch: of all values: it gives any quantile, and merges with others. None if there is none.
+        courses: by the name of their cell: what merges statistics that depend on time.
     """
 
     count: int
@@ -74,6 +76,7 @@ class MetricSummary:
     stddev: float | None = None
     more: Mapping[str, float] = field(default_factory=dict)
     sketch: Sketch | None = None
+    courses: Mapping[str, Course] = field(default_factory=dict)
 
     def statistics(self) -> dict[str, float]:
         """Returns the statistics by name, in the order of their cells."""
@@ -83,12 +86,12 @@ class MetricSummary:
         """Returns a statistic; a quantile also from the sketch. None if it is not known. Raises ValueError."""
         if statistic(name).part == "sketch" and name not in self.more:
             return self.sketch.quantile(float(name[1:]) / 100) if self.sketch else None
-        return self.statistics().get(name)
+        return self.statistics().get(statistic(name).name)
 
     @property
     def parts(self) -> dict[str, Any] | None:
         """The parts that can be merged; see :mod:`pipeline.core.statistics.parts`."""
-        known = dict(self.more) | ({"sketch": self.sketch} if self.sketch else {})
+        known = {**self.more, **self.courses} | ({"sketch": self.sketch} if self.sketch else {})
         return {
             name: part.of_cells(*(known[cell] for cell in part.cells))
             for name, part in PARTS.items()
@@ -105,9 +108,10 @@ def statistic_names(summaries: Iterable[Iterable[MetricSummary]]) -> list[str]:
 def summary_of(found: Mapping[str, Any]) -> MetricSummary:
     """Returns the summary with these statistics, by name; the count is one of them."""
     named = {name: found[name] for name in DEFAULT if name in found} | {"count": int(found["count"])}
-    listed = [statistic(name) for name in found if name not in DEFAULT and name != "sketch"]
-    more = {each.name: found[each.name] for each in sorted(listed, key=lambda each: each.rank)}
-    return MetricSummary(**named, more=more, sketch=found.get("sketch"))
+    others = sorted((statistic(name) for name in found if name not in DEFAULT), key=lambda each: each.rank)
+    more = {each.name: found[each.name] for each in others if each.listed}
+    courses = {name: value for name, value in found.items() if isinstance(value, Course)}
+    return MetricSummary(**named, more=more, sketch=found.get("sketch"), courses=courses)
 
 
 @dataclass(frozen=True, slots=True)

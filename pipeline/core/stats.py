@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import hypot, inf, isnan, sqrt
 from typing import Any
 
-from pipeline.core.statistics.parts import merged
+from pipeline.core.statistics.parts import before_of, merged
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
@@ -203,4 +203,13 @@ def covers(stats: WindowStats, row: WindowStats) -> bool:
     return at_least([stats], row) and not any(  # true also where the row contains no extremes, which are NaN then
         stats.metrics[metric].minimum > of_metric.minimum or stats.metrics[metric].maximum < of_metric.maximum
         for metric, of_metric in row.metrics.items()
+    )
+
+
+def same_before(one: WindowStats, other: WindowStats) -> bool:
+    """Returns whether each metric that both have continues from the same reading before the window."""
+    return all(
+        before_of(of_one.parts) == before_of(of_other.parts)
+        for metric, of_one in one.metrics.items()
+        if (of_other := other.metrics.get(metric)) is not None
     )

@@ -61,12 +61,20 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
 
     Raises:
         ServerProblem: a table is missing or out of reach, stores another schema than the flags declare, or is empty
-            and has a schema's family but no schema.
+            and has a schema's family but no schema; or a statistic needs a job that de-duplicates.
     """
     if not settings.launch_checks:
         schema = settings.declared.schema()
-        return tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
-    return tuple(_read_target(name, settings) for name in settings.tables)
+        found = tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
+    else:
+        found = tuple(_read_target(name, settings) for name in settings.tables)
+    for name, schema, _ in found:
+        if not settings.deduplicate and schema.tiers and schema.statistics.carries:
+            raise ServerProblem(
+                f"table {name}: its statistic {schema.statistics.carrying} is computed from readings in order of time, "
+                "which a job keeps only if it de-duplicates: leave --deduplicate=off out"
+            )
+    return found
 
 
 def check_launch(settings: Settings, targets: Iterable[Target]) -> None:

@@ -1,7 +1,7 @@
 """Claims windows of the work list while a repair audits them."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pipeline.cloud.names import TableName
@@ -44,3 +44,11 @@ class Claim:
             with Rewriter.open(self._table) as rewriter:
                 for family, rows in self._rows.items():
                     rewriter.delete_column((row.key for row in rows), family, self._column)
+
+
+def list_windows(table: TableName, tier: Tier, windows: Iterable[AggregateKey]) -> None:
+    """Puts windows of the shortest tier on the work list, for a later repair."""
+    rows = [work_row(tier, *window) for window in windows]
+    if rows:
+        with Rewriter.open(table) as rewriter:
+            rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)

@@ -19,7 +19,8 @@ from pipeline.core.text import counted, plain
 from pipeline.core.times import format_time
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
-    from pipeline.repair.run import Outcome, Plan, Request
+    from pipeline.repair.request import Request
+    from pipeline.repair.run import Outcome, Plan
 
 _MOST_STATISTICS = 3  # in the line of a finding
 _WHY = {
@@ -104,7 +105,8 @@ def repair(
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
     from pipeline.job.settings import BadFlag
-    from pipeline.repair.run import Request, plan
+    from pipeline.repair.request import Request
+    from pipeline.repair.run import plan
 
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None

@@ -9,9 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import timedelta
-from itertools import islice
+from itertools import count, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,10 +27,8 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import schema_of
 from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.audit import FOREIGN, Extent
-from pipeline.core.events import LATEST_US
 from pipeline.core.extents import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
 from pipeline.core.rows import KeyRange, prefix_range
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
@@ -42,9 +38,11 @@ from pipeline.core.times import parse_time
 from pipeline.core.work_list import parse_work_key, work_range, work_range_of
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, runs_here
-from pipeline.repair.claims import Claim, ListedWindow
+from pipeline.repair.claims import Claim, ListedWindow, list_windows
+from pipeline.repair.following import windows_after
 from pipeline.repair.plan import aggregates_expired, settles, slices_of, spans_of
 from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
+from pipeline.repair.request import Request
 from pipeline.repair.transforms import (
     FindWrongWindows,
     ListUntouched,
@@ -57,37 +55,6 @@ _MOST_SLICES = 50  # one pipeline each
 _SLICE_BYTES = 64 << 20  # of the table, for each slice
 _MOST_PASSES = 5  # over a slice whose windows keep changing
 _MOST_LISTED = 20_000  # windows of the work list in one Dataflow job, whose graph contains them
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to repair.
-
-    Args:
-        table: the table's name.
-        declared: the schema that the flags declare.
-        start_us: the start of the range of windows; ignored with ``listed``.
-        end_us: the end of the range.
-        sensors: the sensors to repair; None for all.
-        listed: repair the windows of the work list instead of a time range.
-        dry_run: write nothing.
-        force: include windows that may be collected in part, or that a job may still write.
-        allowed_lateness: of the job that writes the table; zero if no job is running.
-        late_firing: of that job.
-        report: the folder for the findings; None to keep no report.
-    """
-
-    table: TableName
-    declared: DeclaredSchema
-    start_us: int = 0
-    end_us: int = LATEST_US + 1
-    sensors: frozenset[str] | None = None
-    listed: bool = False
-    dry_run: bool = False
-    force: bool = False
-    allowed_lateness: timedelta = timedelta(hours=1)
-    late_firing: timedelta = timedelta(minutes=1)
-    report: str | None = None
 
 
 class Slice(NamedTuple):
@@ -114,6 +81,7 @@ class Plan(NamedTuple):
         slices: what each pipeline repairs.
         samples: sampled row keys of the table.
         bounds: which windows of each tier may be repaired; None for all.
+        retention: what Bigtable may have collected.
         foreign: rows with a work list's prefix that are no entries of it.
     """
 
@@ -125,6 +93,7 @@ class Plan(NamedTuple):
     slices: list[Slice]
     samples: list[Sample]
     bounds: Mapping[Tier, Bounds] | None
+    retention: Retention
     foreign: ForeignRows
 
     @property
@@ -138,6 +107,14 @@ class Plan(NamedTuple):
         spans = (span for part in slices or self.slices for span in part.spans)
         inside = any(span.start_us <= start_us < span.end_us and span.includes(sensor_id) for span in spans)
         return inside and settles(start_us, self.extents, self.bounds)
+
+    def after(self, windows: Sequence[AggregateKey]) -> tuple[list[Slice], list[AggregateKey]]:
+        """Returns the slices that audit further windows of the shortest tier, and those that they don't settle."""
+        tiers = self.schema.tiers
+        whole = _enclosing_span([each.start_us for each in windows], tiers, None)
+        extents, _ = extents_of(whole.start_us, whole.end_us, tiers, self.bounds)
+        left = [each for each in windows if not settles(each.start_us, extents, self.bounds)]
+        return [Slice(nested, spans_of(windows, nested)) for nested in chains_of(extents)], left
 
 
 class Outcome(NamedTuple):
@@ -165,7 +142,9 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     schema = schema_of(request.table, request.declared)
     if not schema.tiers:
         raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
-    bounds = None if request.force else _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
+    retention, bounds = Retention.of(schema), None
+    if not request.force:
+        retention, bounds = _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
     whole = Span(request.start_us, request.end_us, request.sensors)
     foreign = ForeignRows()
     listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
@@ -175,7 +154,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
                 f"--listed: the work list has {len(listed):,} windows, and a Dataflow job takes at most "
                 f"{_MOST_LISTED:,}; pass --from and --to instead"
             )
-        whole = _enclosing_span(listed, schema.tiers, request.sensors)
+        whole = _enclosing_span([each.key.start_us for each in listed], schema.tiers, request.sensors)
     extents, skipped = extents_of(whole.start_us, whole.end_us, schema.tiers, bounds)
     samples = sampled_keys(request.table)
     most = _most_slices(samples, options)
@@ -189,7 +168,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     if request.listed:
         skipped = []  # the summary counts what is left on the list
     expired = [each for each in listed if _is_expired(each, schema.tiers, bounds)]
-    return Plan(schema, extents, skipped, listed, expired, slices, samples, bounds, foreign)
+    return Plan(schema, extents, skipped, listed, expired, slices, samples, bounds, retention, foreign)
 
 
 def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[Outcome]:
@@ -215,13 +194,24 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
         whole = [] if planned.nests or request.dry_run else [each for each in planned.listed if planned.settles(each)]
         seen: set[tuple[str, AggregateKey]] = set()
         stack.enter_context(Claim(request.table, whole))
-        for number, part in enumerate(planned.slices):
+        slices, following, known = list(planned.slices), set[AggregateKey](), set[AggregateKey]()
+        for number in count():
+            if not slices and (more := sorted(following - known)):
+                known |= following
+                slices, left = planned.after(more)
+                list_windows(request.table, planned.schema.tiers[0], left)
+            if not slices:
+                break
+            part = slices.pop(0)
             file = f"repair-{run}-{number:02}"
             prefixes = [
                 FileSystems.join(folder, file),
                 *(FileSystems.join(again, f"{file}-again{attempt}") for attempt in range(1, _MOST_PASSES)),
             ]
             yield _repair(request, planned, part, options, prefixes, seen)
+            if planned.schema.statistics.carries and not request.dry_run:
+                longest, rewritten = part.extents[-1].tier.window, read_findings(prefixes[0], in_order=False)
+                following |= set(windows_after(request.table, planned.schema, planned.retention, longest, rewritten))
     if whole:
         still_listed = {key for window, key in seen if window == planned.schema.tiers[0].window.text}
         yield Outcome(0, 0, 0, sum(each.key not in still_listed for each in whole), iter(()))
@@ -279,7 +269,7 @@ def _inspect(request: Request, planned: Plan, part: Slice, options: PipelineOpti
 
     def build(pipeline: beam.Pipeline) -> None:
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
-            request.table, planned.schema, part.extents, part.spans, parts
+            request.table, planned.schema, part.extents, part.spans, parts, planned.retention
         )
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
@@ -329,8 +319,8 @@ def _is_expired(window: ListedWindow, tiers: Sequence[Tier], bounds: Mapping[Tie
     return aggregates_expired(first_us, tiers, bounds) and aggregates_expired(last_us, tiers, bounds)
 
 
-def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bounds]:
-    """Returns which windows may be repaired under the garbage collection policies that the table has now."""
+def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retention, dict[Tier, Bounds]]:
+    """Returns what may be collected under the table's present policies, and which windows may be repaired."""
     policies = tables.describe(request.table)
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(f"table {request.table} lacks the families that its schema names: {', '.join(missing)}")
@@ -338,7 +328,7 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> dict[Tier, Bo
     if not request.dry_run:
         record_losses(request.table, schema, retention, policies)
     lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
-    return bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
+    return retention, bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 
 
 def _most_slices(samples: Sequence[Sample], options: PipelineOptions) -> int:
@@ -363,9 +353,8 @@ def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows)
         return [ListedWindow(tier, key) for key, _ in rows]
 
 
-def _enclosing_span(listed: list[ListedWindow], tiers: Sequence[Tier], sensors: frozenset[str] | None) -> Span:
-    """Returns the span of all these windows, widened to whole windows of each tier."""
-    starts = [each.key.start_us for each in listed]
+def _enclosing_span(starts: list[int], tiers: Sequence[Tier], sensors: frozenset[str] | None) -> Span:
+    """Returns the span of windows with these starts, widened to whole windows of each tier."""
     if not starts:
         return Span(0, 0, sensors)
     windows = [tier.window for tier in tiers]

@@ -14,15 +14,17 @@ from pipeline.core.accumulator import WindowReadings
 from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
+from pipeline.core.neighbours import Neighbours
 from pipeline.core.rows import KeyRange
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
-from pipeline.transforms.tables import TableReadingFn
+from pipeline.transforms.tables import TableReadingFn, now_us
 
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
@@ -71,6 +73,7 @@ class FindWrongWindows(beam.PTransform):
             of all others last.
         spans: the spans to read. They contain all raw rows and aggregate rows of these windows.
         parts: the same rows in parts, to read in parallel.
+        retention: what Bigtable may have collected.
     """
 
     def __init__(
@@ -80,9 +83,11 @@ class FindWrongWindows(beam.PTransform):
         extents: Sequence[Extent],
         spans: Sequence[Span],
         parts: Sequence[Part],
+        retention: Retention,
     ) -> None:
         super().__init__()
         self._table = table
+        self._retention = retention
         self._schema = schema
         self._extents = tuple(extents)
         self._spans = tuple(spans)
@@ -117,7 +122,10 @@ class FindWrongWindows(beam.PTransform):
         compared = (
             {"recomputed": recomputed, "stored": aggregates.stored, _HELD_UP: raw[_HELD_UP]}
             | "Join" >> beam.CoGroupByKey()
-            | "Compare" >> beam.ParDo(_CompareFn(self._extents)).with_outputs(_UNTOUCHED, main="wrong")
+            | "Compare"
+            >> beam.ParDo(_CompareFn(self._table, self._schema, self._retention, self._extents)).with_outputs(
+                _UNTOUCHED, main="wrong"
+            )
         )
         foreign = (
             (raw[_FOREIGN], aggregates[_FOREIGN])
@@ -292,8 +300,13 @@ def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_K
     return (sensor_id, longest.window.start_of(start_us)), parts
 
 
-class _CompareFn(beam.DoFn):
-    def __init__(self, extents: tuple[Extent, ...]) -> None:
+class _CompareFn(TableReadingFn):
+    def __init__(
+        self, table: TableName, schema: TableSchema, retention: Retention, extents: tuple[Extent, ...]
+    ) -> None:
+        super().__init__(table)
+        self._schema = schema
+        self._retention = retention
         self._extents = extents
         self._checked = metrics.counter(metrics.REPAIR_WINDOWS_CHECKED)
         self._wrong = metrics.counter(metrics.REPAIR_WINDOWS_WRONG)
@@ -305,6 +318,9 @@ class _CompareFn(beam.DoFn):
             start_us: Recomputed(read_window(stats), magnitudes, too_wide)
             for start_us, stats, magnitudes, too_wide in found["recomputed"]
         }
+        if self._schema.statistics.carries:
+            stats = {start_us: each.stats for start_us, each in recomputed.items()}
+            Neighbours(self._schema, self._retention, self._read).carry(sensor_id, stats, now_us())
         stored = {(self._extents[tier].tier, start_us): values for tier, start_us, values in found["stored"]}
         held_up = set(found[_HELD_UP])
         for audited in audit(sensor_id, self._extents, recomputed, stored, held_up):

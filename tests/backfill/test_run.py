@@ -24,6 +24,7 @@ from pipeline.core.times import parse_time
 from pipeline.core.work_list import work_key
 from pipeline.formats.files import EventMaker, FileColumns
 from pipeline.job.settings import Target
+from tests import courses
 from tests.lasting import lasting
 from tests.records import write_delimited
 from tests.streams import Script, event_at
@@ -426,3 +427,15 @@ def test_a_foreign_row(bigtable, tmp_path):
     assert counts(table, b"agg#daily#a-1#2026-02-17") == {b"reading_count": b"1", b"count_t": b"1"}
     assert outcome.totals["windows_left"] == 1
     assert listed(table) == {work_key(schema.tiers[0].window, "a", T)}
+
+
+def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
+    """A backfill corrects the windows after its own, too."""
+    schema = lasting(parse_schema(courses.SCHEMA))
+    table = table_of(schema)
+    readings = {T + 20 * n * HOUR + MINUTE: {"t": float(9 * n % 7), "u": 1.5 * n} for n in range(9)}
+    readings |= {T + n * 30 * MINUTE: {"t": float(n), "u": 2.0} for n in range(3)}
+    events = [Event("a", time_us, of_event, {}) for time_us, of_event in readings.items()]
+    load(plan(table, schema, write_delimited(tmp_path / "some.binpb", events[1::2])))
+    load(plan(table, schema, write_delimited(tmp_path / "others.binpb", events[::2])))
+    courses.check(courses.stored(table, schema), readings)

@@ -7,19 +7,27 @@ job's own windows and panes; the watermark follows the clock by a second. Events
 import random
 
 from pipeline.core.events import Event
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.groups import MINUTE, Group
 
 SENSORS, MINUTES = 20, 24 * 60
 START = 1_771_286_400_000_000  # midnight
 SCHEMAS = {"1h": parse_schema(""), "1h and 1d": parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")}
+STATISTICS = {
+    "by default": "",
+    "last": '[statistics]\nother = ["last"]',
+    "last, increase": '[statistics]\nother = ["last", "increase"]',
+    "count, avg, p95": '[statistics]\nother = ["count", "avg", "p95"]',
+    "avg, p50, p95, p99, first, last": '[statistics]\nother = ["avg", "p50", "p95", "p99", "first", "last"]',
+}
 EARLY = {"60s": 1, "2m": 2, "5m": 5, "10m": 10, "15m": 15, "0": 0}
 
 
-def cost(tiers: str, early: str) -> tuple[float, float]:
+def cost(schema: TableSchema, early: str) -> tuple[float, float]:
     """Returns the rows and the cells of aggregates for each event."""
     rng = random.Random(1)
-    group = Group(SCHEMAS[tiers], START, early_us=EARLY[early] * MINUTE)
+    group = Group(schema, START, early_us=EARLY[early] * MINUTE)
     phases = [rng.randrange(MINUTE) for _ in range(SENSORS)]
     for minute in range(MINUTES):
         for number, phase in sorted(enumerate(phases), key=lambda pair: pair[1]):
@@ -37,11 +45,14 @@ def lines() -> list[str]:
         "early firing   aggregate rows an event   cells an event   with days: rows   cells",
         *(
             "{:>12}   {:23.2f}   {:14.1f}   {:15.2f}   {:5.1f}".format(
-                early, *(number for tiers in SCHEMAS for number in cost(tiers, early))
+                early, *(number for schema in SCHEMAS.values() for number in cost(schema, early))
             )
             for early in EARLY
         ),
         "raw rows: 1 of 3 cells an event",
+        "",
+        "statistics, early firing 5m        cells an event",
+        *(f"{name:33}  {cost(parse_schema(text), '5m')[1]:14.1f}" for name, text in STATISTICS.items()),
     ]
 
 

@@ -13,12 +13,15 @@ from datetime import timedelta
 import numpy as np
 
 from pipeline.core.accumulator import WindowReadings
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.tiers import ShorterWindows
 from pipeline.transforms.coders import AccumulatorCoder
 
 METRICS = (1, 3, 10)
 PER_MINUTE = {"1/min": 1, "1 Hz": 60, "10 Hz": 600, "100 Hz": 6000}
 OPEN = timedelta(minutes=70)  # a window and the default of --allowed_lateness
+
+MORE = Statistics((("*", ("p50", "p95", "p99", "first", "last", "increase")),))
 
 _READINGS = AccumulatorCoder(WindowReadings)
 _START_US = 1_771_329_600_000_000
@@ -30,12 +33,13 @@ def sizes(metrics: int, per_minute: int, *, deduplicate: bool = True) -> list[in
     return [len(_READINGS.encode(state)) for state in _hour(metrics, per_minute, deduplicate=deduplicate)]
 
 
-def day_bytes(metrics: int) -> int:
-    """Returns the bytes of a day that is computed from its hours."""
+def day_bytes(metrics: int, statistics: Statistics = BY_DEFAULT) -> int:
+    """Returns the bytes of a day that is computed from its hours: at most two of them may still change."""
     day = ShorterWindows()
-    *_, hour = _hour(metrics, 60, deduplicate=False)
+    *_, hour = _hour(metrics, 60, deduplicate=True)
     for start in range(24):
-        day.put(_START_US + start * 60 * _MINUTE_US, hour.pane().stats)
+        day.settle(_START_US + (start - 1) * 60 * _MINUTE_US)
+        day.put(_START_US + start * 60 * _MINUTE_US, hour.pane(statistics).stats)
     return len(AccumulatorCoder(ShorterWindows).encode(day))
 
 
@@ -67,6 +71,8 @@ def lines() -> list[str]:
     return [
         "  rate   metrics    an hour   all open   without de-duplication   a day, from hours",
         *(_line(rate, metrics) for rate in PER_MINUTE for metrics in METRICS),
+        "",
+        f"A day with {', '.join(MORE.globs[0][1])}: {day_bytes(1, MORE) - day_bytes(1):,} bytes more for each metric",
     ]
 
 

@@ -39,19 +39,44 @@ def put_all(panes):
 
 
 @given(days, st.randoms(use_true_random=False))
-def test_any_order_any_repetition_any_grouping(day, rng: random.Random):
-    """A day counts only the last pane of each hour, whatever earlier panes arrive and in whatever order."""
+def test_any_order_and_any_repetition(day, rng: random.Random):
+    """A day counts only the last pane of each hour, in whatever order those of different hours arrive.
+
+    Whenever hours were merged that are over, they are restored before one of them is replaced.
+    """
     last = [(hour, stats_of(events)) for hour, events in sorted(day.items())]
     panes = [(hour, stats_of(events[:n])) for hour, events in day.items() for n in range(1, len(events))]
     panes = [pane for pane in panes if rng.randrange(2)] + last + rng.choices(last, k=3)
-    rng.shuffle(panes)
-    parts = [put_all(panes[i : i + 3]) for i in range(0, len(panes), 3)]
-    while len(parts) > 1:
-        one, other = parts.pop(rng.randrange(len(parts))), parts.pop(rng.randrange(len(parts)))
-        one.merge(other)
-        parts.append(one)
-    assert contents(parts[0].pane().stats) == contents(put_all(last).pane().stats)
-    assert parts[0].pane().stats.events == sum(map(len, day.values()))
+    panes.sort(key=lambda pane: pane[1].events)
+    rng.shuffle(order := [hour for hour, _ in panes])
+    panes = [panes.pop(next(at for at, pane in enumerate(panes) if pane[0] == hour)) for hour in order]
+    found, table = ShorterWindows(), {}
+    for hour, stats in panes:
+        if hour * HOUR_US < found.settled_us:
+            found.unsettle()
+            found.restore(table)
+            assert found.pane().complete
+        if rng.randrange(2):
+            found.settle(min(hour, rng.randrange(24)) * HOUR_US)
+        found.put(hour * HOUR_US, stats)
+        table[hour * HOUR_US] = stats
+        found = ShorterWindows.from_bytes(found.to_bytes())
+    assert contents(found.pane().stats) == contents(put_all(last).pane().stats)
+    assert found.pane().stats.events == sum(map(len, day.values()))
+
+
+def test_what_was_merged_is_not_forgotten():
+    """If it can't be restored, no pane is complete."""
+    day = put_all([(hour, stats_of([{"t": 1.0}])) for hour in range(5)])
+    day.settle(3 * HOUR_US)
+    assert (day.settled.events, sorted(day.latest)) == (3, [3 * HOUR_US, 4 * HOUR_US])
+    day.unsettle()
+    day.put(HOUR_US, stats_of([{"t": 1.0}] * 2))
+    day.restore({})
+    assert not day.pane().complete
+    day.restore({0: stats_of([{"t": 1.0}]), 2 * HOUR_US: stats_of([{"t": 1.0}])})
+    assert day.pane().complete
+    assert day.pane().stats.events == 6
 
 
 @given(days)
@@ -62,12 +87,14 @@ def test_inputs_and_earlier_results_do_not_change(day):
     shorter = put_all(panes)
     total = shorter.pane().stats
     taken = contents(total)
-    other = put_all([(25, stats_of([{"t": 1.0}]))])
-    shorter.merge(other)
+    shorter.settle(12 * HOUR_US)
+    shorter.put(25 * HOUR_US, stats_of([{"t": 1.0}]))
     assert contents(total) == taken
     total.add({"t": 5.0, "w": 5.0})
     assert [contents(stats) for _, stats in panes] == before
-    assert contents(other.pane().stats) == contents(stats_of([{"t": 1.0}]))
+    shorter.pane().stats.add({"t": 5.0})
+    shorter.settle(25 * HOUR_US)
+    assert [contents(stats) for _, stats in panes] == before
 
 
 def test_received_results_replace_restored_ones():

@@ -283,6 +283,17 @@ def test_bad_flag(capsys, no_run):
     assert refusal(capsys, ["--window=7h"])[0] == 2
 
 
+def test_statistics_that_need_de_duplication(resources, capsys, no_run):
+    name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex[:12]}")
+    schema = parse_schema('[statistics]\nenergy = ["last", "increase"]')
+    tables.create(name, schema)
+    write_schema(name, schema)
+    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, deduplicate="off"))
+    assert code == 1
+    assert f"table {name}: its statistic increase is computed from readings in order of time" in line
+    assert "leave --deduplicate=off out" in line
+
+
 def test_no_checks(resources, monkeypatch, ran):
     """With --launch_checks=off no server is contacted: the pipeline runs at once, with the flags' schema."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", UNUSED_ADDRESS)

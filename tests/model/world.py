@@ -360,7 +360,10 @@ class World(Judge):
         extents, spans = tuple(whole.extents), tuple(whole.spans)
         raw = repairing._ReadRawFn(request.table, spans, planned.schema, extents[-1].tier)
         stored = repairing._ReadAggregatesFn(request.table, spans, extents)
-        merge, compare = repairing._MergeFn(), repairing._CompareFn(extents)
+        merge, compare = (
+            repairing._MergeFn(),
+            repairing._CompareFn(request.table, planned.schema, planned.retention, extents),
+        )
         raw.setup()
         stored.setup()
         readings = defaultdict(list)

@@ -13,6 +13,7 @@ from pipeline.core.aggregates import aggregate_prefix, aggregate_row
 from pipeline.core.audit import Extent
 from pipeline.core.events import Event
 from pipeline.core.rows import KeyRange, prefix_range
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sweeps import Span
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.stats import WindowStats
@@ -50,7 +51,7 @@ def parts_of(schema, at, times=1):
     extents = [Extent(tier, T, T + DAY) for tier in schema.tiers]
     raw = [Part(KeyRange(*ends), 0) for ends in zip([b"", *at], [*at, b""], strict=True)] * times
     aggregates = [Part(prefix_range(aggregate_prefix(extent.tier.window).encode()), 0, extent) for extent in extents]
-    return extents, spans, [*raw, *aggregates * times]
+    return extents, spans, [*raw, *aggregates * times], Retention.of(schema)
 
 
 FOUND = []

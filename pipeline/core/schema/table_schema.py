@@ -13,7 +13,7 @@ from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
-from pipeline.core.schema.policies import Policy, counts_versions, parse_policy
+from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
@@ -129,11 +129,10 @@ class TableSchema:
         self._check_layout()
         self._check_tiers()
         self._check_policies()
-        if "coverage" in self.statistics.names and self.rate is None:
-            raise SchemaError("statistics", 'coverage needs the rate that sensors are to have: [rate] every = "1m"')
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
         defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
         object.__setattr__(self, "policies", defaults | dict(self.policies))
+        self._check_statistics()
 
     @property
     def reading_families(self) -> tuple[str, ...]:
@@ -270,6 +269,28 @@ class TableSchema:
     def _check_tiers(self) -> None:
         if problem := tier_problem([tier.window for tier in self.tiers]):
             raise SchemaError("tiers", problem)
+
+    def _check_statistics(self) -> None:
+        if "coverage" in self.statistics.names and self.rate is None:
+            raise SchemaError("statistics", 'coverage needs the rate that sensors are to have: [rate] every = "1m"')
+        if not self.statistics.carries or not self.tiers:
+            return
+        name = self.statistics.carrying
+        if not self.finds_sensors:
+            raise SchemaError(
+                "statistics",
+                f"{name} needs the last reading before each window, and keys like {self.key} don't find those of a "
+                "sensor: begin keys with {sensor_id}, or leave it out",
+            )
+        shortest = self.tiers[0].window
+        for family in self.metrics.families:
+            age = collected_after(self.policies[family])
+            if age is not None and age < 2 * shortest.length:
+                raise SchemaError(
+                    "statistics",
+                    f"{name} needs raw rows for two windows of {shortest.text}, and {family} is collected after "
+                    f"{format_interval(age // timedelta(microseconds=1))}: keep it longer, or leave {name} out",
+                )
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline.core.statistics.parts import PARTS, At, parse_time
+from pipeline.core.statistics.courses import At, Course, held_mean, increase, rate, sloped_mean
+from pipeline.core.statistics.parts import PARTS, parse_time
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.stats import MetricStats
 from pipeline.core.values import parse_value, shown_bytes
@@ -23,10 +24,24 @@ _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may d
 _OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
 _QUANTILE = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{0,2}[1-9])?|0\.[0-9]{0,2}[1-9])")
 
-Value = float | Sketch
+Value = float | Sketch | Course
 
 
-def _exact(_magnitude: float, _count: int) -> float:
+class Span(NamedTuple):
+    """A window.
+
+    Attributes:
+        start_us: its start.
+        end_us: its end, exclusive.
+        expected: the number of readings that it is expected to have; None if that is not known.
+    """
+
+    start_us: int
+    end_us: int
+    expected: float | None
+
+
+def _exact(_magnitude: float, _count: int, _value: float) -> float:
     return 0.0
 
 
@@ -36,19 +51,19 @@ class Statistic:
 
     Args:
         name: the column is named after it: ``{name}_{metric}``.
-        value: returns what the cell contains; None if it is not known. Its second argument is the number of readings
-            that the window is expected to have; None if that is not known.
+        value: returns what the cell contains; None if it is not known.
         parse: parses a cell. Raises ValueError if such a cell never contains these bytes.
-        tolerance: how much two computations may differ, by the mean magnitude and the number of readings.
+        tolerance: how much two computations may differ, by the mean magnitude and the number of readings, and by the
+            value (of a course: its amount).
         part: the part that the value is computed from, if any.
         needs: other statistics that the value is computed from, whose cells are written as well.
         listed: whether readers list it. What is only for merging is not listed.
     """
 
     name: str
-    value: Callable[[MetricStats, float | None], Value | None]
+    value: Callable[[MetricStats, Span], Value | None]
     parse: Callable[[bytes], Value] = parse_value
-    tolerance: Callable[[float, int], float] = _exact
+    tolerance: Callable[[float, int, float], float] = _exact
     part: str | None = None
     needs: tuple[str, ...] = ()
     listed: bool = True
@@ -78,16 +93,40 @@ def _parse_deviation(text: bytes) -> float:
     return deviation
 
 
-def _of_part(name: str, index: int) -> Callable[[MetricStats, float | None], Any]:
-    def value(stats: MetricStats, _expected: float | None) -> Any:
-        part = (stats.parts or {}).get(name)
-        return part[index] if isinstance(part, At) else part
+def _part(name: str) -> Callable[[MetricStats, Span], Any]:
+    return lambda stats, _: (stats.parts or {}).get(name)
+
+
+def _at(name: str, index: int) -> Callable[[MetricStats, Span], Any]:
+    def value(stats: MetricStats, _: Span) -> Any:
+        at: At | None = (stats.parts or {}).get(name)
+        return at and at[index]
 
     return value
 
 
-def _quantile(q: float) -> Callable[[MetricStats, float | None], float | None]:
-    def value(stats: MetricStats, _expected: float | None) -> float | None:
+def _of_course(name: str, compute: Callable[[Course, int, int], float]) -> Callable[[MetricStats, Span], float | None]:
+    def value(stats: MetricStats, span: Span) -> float | None:
+        course = (stats.parts or {}).get(name)
+        return None if course is None else compute(course, span.start_us, span.end_us)
+
+    return value
+
+
+def _coverage(stats: MetricStats, span: Span) -> float | None:
+    return span.expected and min(stats.count / span.expected, 1.0)
+
+
+def _of_value(_mean: float, _count: int, value: float) -> float:
+    return _TOLERANCE * abs(value)
+
+
+def _of_sum(mean: float, count: int, value: float) -> float:
+    return _TOLERANCE * (mean * count + abs(value))
+
+
+def _quantile(q: float) -> Callable[[MetricStats, Span], float | None]:
+    def value(stats: MetricStats, _: Span) -> float | None:
         sketch = (stats.parts or {}).get("sketch")
         return None if sketch is None else sketch.quantile(q)
 
@@ -96,27 +135,40 @@ def _quantile(q: float) -> Callable[[MetricStats, float | None], float | None]:
 
 _MOMENTS = (
     Statistic("count", lambda stats, _: stats.count, parse_count),
-    Statistic("sum", lambda stats, _: stats.total, _parse_sum, lambda mean, count: _TOLERANCE * mean * count),
+    Statistic("sum", lambda stats, _: stats.total, _parse_sum, lambda mean, count, _: _TOLERANCE * mean * count),
     Statistic("min", lambda stats, _: stats.minimum),
     Statistic("max", lambda stats, _: stats.maximum),
-    Statistic("avg", lambda stats, _: stats.average, parse_value, lambda mean, _: _TOLERANCE * mean),
+    Statistic("avg", lambda stats, _: stats.average, parse_value, lambda mean, *_: _TOLERANCE * mean),
     Statistic(
         "stddev",
         lambda stats, _: stats.deviation,
         _parse_deviation,
-        lambda mean, count: max(_TOLERANCE * mean, _SMALLEST_DOUBLE * count),
+        lambda mean, count, _: max(_TOLERANCE * mean, _SMALLEST_DOUBLE * count),
         needs=("avg",),
     ),
 )
 _OTHERS = (
-    Statistic("first", _of_part("first", 1), part="first"),
-    Statistic("first_time", _of_part("first", 0), parse_time, part="first"),
-    Statistic("last", _of_part("last", 1), part="last"),
-    Statistic("last_time", _of_part("last", 0), parse_time, part="last"),
-    Statistic("sketch", _of_part("sketch", 0), Sketch.from_bytes, part="sketch", listed=False),
-    Statistic("coverage", lambda stats, expected: expected and min(stats.count / expected, 1.0)),
+    Statistic("first", _at("first", 1), part="first"),
+    Statistic("first_time", _at("first", 0), parse_time, part="first"),
+    Statistic("last", _at("last", 1), part="last"),
+    Statistic("last_time", _at("last", 0), parse_time, part="last"),
+    Statistic("increase", _of_course("rises", lambda course, *_: increase(course)), _parse_sum, _of_value, "rises"),
+    Statistic("rate", _of_course("rises", rate), _parse_sum, _of_value, "rises"),
+    Statistic("time_weighted_mean", _of_course("held", held_mean), parse_value, _of_sum, "held"),
+    Statistic("coverage", _coverage),
+    # For merging only.
+    Statistic("sketch", _part("sketch"), Sketch.from_bytes, part="sketch", listed=False),
+    Statistic("rises", _part("rises"), Course.from_bytes, _of_value, "rises", listed=False),
+    Statistic("held", _part("held"), Course.from_bytes, _of_sum, "held", listed=False),
+    Statistic("sloped", _part("sloped"), Course.from_bytes, _of_sum, "sloped", listed=False),
 )
 _KNOWN = {statistic.name: statistic for statistic in (*_MOMENTS, *_OTHERS)}
+_WAYS = {  # of one statistic, which a schema chooses from
+    "time_weighted_mean:locf": _KNOWN["time_weighted_mean"],
+    "time_weighted_mean:linear": Statistic(
+        "time_weighted_mean", _of_course("sloped", sloped_mean), parse_value, _of_sum, "sloped"
+    ),
+}
 DEFAULT = tuple(statistic.name for statistic in _MOMENTS)
 """The names of the statistics of metrics for which the schema declares none."""
 DEFAULT_STATISTICS = _MOMENTS
@@ -126,11 +178,11 @@ _RANKS = {name: float(rank) for rank, name in enumerate(_KNOWN)}
 @lru_cache(maxsize=1024)
 def statistic(name: str) -> Statistic:
     """Returns a statistic. Raises ValueError if there is none of that name."""
-    found = _KNOWN.get(name)
+    found = _KNOWN.get(name) or _WAYS.get(name)
     if found is None and (quantile := _QUANTILE.fullmatch(name)):
         found = Statistic(name, _quantile(float(quantile[1]) / 100), part="sketch")
     if found is None:
-        listed = ", ".join(known.name for known in _KNOWN.values() if known.listed)
+        listed = ", ".join([*(known.name for known in _KNOWN.values() if known.listed), *_WAYS])
         if re.fullmatch(r"p[0-9.]+", name):
             raise ValueError(f"{name} is not a quantile; write p1 to p99, or p99.9 with up to three decimals")
         raise ValueError(f"{name!r} is not a statistic; there are {listed}, and quantiles like p50 and p99.9")
@@ -173,6 +225,7 @@ def qualifier_of(name: str, metric: str) -> str:
 
 def _found(name: str) -> Statistic | None:
     try:
-        return statistic(name)
+        found = statistic(name)
     except ValueError:
         return None
+    return found if found.name == name else None

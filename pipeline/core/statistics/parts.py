@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pipeline.core.statistics.courses import HELD, RISES, SLOPED, At, Course, Method, course_of, joined
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.values import format_value, parse_value, shown_bytes
 
@@ -34,10 +35,12 @@ class Part(ABC):
     Attributes:
         name: identifies the part in state.
         cells: the statistics whose cells store it.
+        carries: whether it knows the last reading before the window; it is a :class:`Course` then.
     """
 
     name: str
     cells: tuple[str, ...]
+    carries: bool = False
 
     @abstractmethod
     def of(self, series: Series) -> Any:
@@ -45,7 +48,7 @@ class Part(ABC):
 
     @abstractmethod
     def merged(self, one: Any, other: Any) -> Any:
-        """Returns the part of the readings of both."""
+        """Returns the part of the readings of both; None if only the readings tell it."""
 
     @abstractmethod
     def of_cells(self, *values: Any) -> Any:
@@ -58,13 +61,6 @@ class Part(ABC):
     @abstractmethod
     def parse(self, *texts: bytes) -> Any:
         """Parses what :meth:`texts` returned. Raises ValueError for any other bytes."""
-
-
-class At(NamedTuple):
-    """A reading."""
-
-    time_us: int
-    value: float
 
 
 class _Extreme(Part):
@@ -82,10 +78,10 @@ class _Extreme(Part):
         if times_us.count(time_us) == 1:
             return At(time_us, series.values[first])
         values = [value for each_us, value in zip(*series, strict=True) if each_us == time_us]
-        return At(time_us, self._choose(values, key=_order))
+        return At(time_us, self._choose(values, key=order_of))
 
     def merged(self, one: At, other: At) -> At:
-        return self._choose(one, other, key=lambda at: (at.time_us, _order(at.value)))
+        return self._choose(one, other, key=lambda at: (at.time_us, order_of(at.value)))
 
     def of_cells(self, *values: Any) -> At:
         value, time_us = values
@@ -125,14 +121,74 @@ class _Sketched(Part):
         return Sketch.from_bytes(*texts)
 
 
-PARTS: Mapping[str, Part] = {part.name: part for part in (_Extreme("first", min), _Extreme("last", max), _Sketched())}
+class _Coursed(Part):
+    """A course of readings."""
+
+    carries = True
+
+    def __init__(self, name: str, method: Method) -> None:
+        self.name = name
+        self.cells = (name,)
+        self._method = method
+
+    def of(self, series: Series) -> Course:
+        return course_of(self._method, *series)
+
+    def merged(self, one: Course, other: Course) -> Course | None:
+        return joined(self._method, one, other)
+
+    def of_cells(self, *values: Any) -> Course:
+        (course,) = values
+        return course
+
+    def texts(self, part: Course) -> tuple[bytes, ...]:
+        return (part.to_bytes(),)
+
+    def parse(self, *texts: bytes) -> Course:
+        return Course.from_bytes(*texts)
+
+
+PARTS: Mapping[str, Part] = {
+    part.name: part
+    for part in (
+        _Extreme("first", min),
+        _Extreme("last", max),
+        _Sketched(),
+        _Coursed("rises", RISES),
+        _Coursed("held", HELD),
+        _Coursed("sloped", SLOPED),
+    )
+}
 
 
 def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Returns the parts of the readings of both. A part that one of them lacks is not known of both."""
     if not one or not other:
         return None
-    return {name: PARTS[name].merged(part, other[name]) for name, part in one.items() if name in other}
+    both = {name: PARTS[name].merged(part, other[name]) for name, part in one.items() if name in other}
+    return {name: part for name, part in both.items() if part is not None}
+
+
+def last_of(parts: Mapping[str, Any] | None) -> At | None:
+    """Returns the last reading, if any of the parts knows the course of readings."""
+    return next((part.last for part in (parts or {}).values() if isinstance(part, Course)), None)
+
+
+def before_of(parts: Mapping[str, Any] | None) -> At | None:
+    """Returns the last reading before, if any of the parts knows it."""
+    return next((part.before for part in (parts or {}).values() if isinstance(part, Course)), None)
+
+
+def same_readings(one: Any, other: Any) -> bool:
+    """Returns whether two parts of one name may be of the same readings."""
+    if isinstance(one, Course) and isinstance(other, Course):
+        return (one.first, one.last) == (other.first, other.last)
+    return bool(one == other)
+
+
+def carried(parts: Mapping[str, Any], before: At | None) -> dict[str, Any]:
+    """Returns the parts of the same readings after this one; see :meth:`Course.carried`."""
+    return {name: part.carried(before) if isinstance(part, Course) else part for name, part in parts.items()}
 
 
 def parts_bytes(parts: Mapping[str, Any] | None) -> bytes:
@@ -170,5 +226,6 @@ def parse_time(text: bytes) -> int:
     return int(text)
 
 
-def _order(value: float) -> tuple[float, float]:
+def order_of(value: float) -> tuple[float, float]:
+    """Returns a key that sorts values. Zeros of both signs are equal, but have an order."""
     return value, math.copysign(1.0, value)  # -0.0 is before 0.0, which are equal

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 
-from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Statistic, complete, statistic
+from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Span, Statistic, complete, statistic
 from pipeline.core.statistics.parts import PARTS, Series
 from pipeline.core.stats import MAX_METRICS, WindowStats
 from pipeline.core.windows import Window
@@ -31,7 +31,7 @@ class Statistics:
 
     def __post_init__(self) -> None:
         for glob, names in self.globs:
-            if len(set(names)) != len(names):
+            if len({statistic(name).name for name in names}) != len(names):
                 raise ValueError(f"{glob} has a statistic twice")
             if len(names) > _MOST_NAMES:
                 raise ValueError(
@@ -60,9 +60,25 @@ class Statistics:
         """Whether any statistic is a quantile."""
         return any(statistic(name).part == "sketch" for name in self.names)
 
-    def expected(self, window: Window, start_us: int) -> float | None:
-        """Returns the number of readings that a window is expected to have; None if that is not known."""
-        return self.every_us and (window.end_of(start_us) - start_us) / self.every_us
+    @cached_property
+    def carries(self) -> bool:
+        """Whether any statistic depends on the last reading before a window."""
+        return bool(self.carrying)
+
+    @cached_property
+    def carrying(self) -> str:
+        """The first statistic that depends on the last reading before a window; "" if there is none."""
+        names = (name for _, names in self.globs for name in names)
+        return next((name for name in names if (part := statistic(name).part) and PARTS[part].carries), "")
+
+    def carries_to(self, metric: str) -> bool:
+        """Returns whether any statistic of a metric depends on the last reading before a window."""
+        return any(PARTS[part].carries for part in self.parts_of(metric))
+
+    def span(self, window: Window, start_us: int) -> Span:
+        """Returns the window that starts at ``start_us``, as statistics need it."""
+        end_us = window.end_of(start_us)
+        return Span(start_us, end_us, self.every_us and (end_us - start_us) / self.every_us)
 
     def of(self, metric: str) -> tuple[Statistic, ...]:
         """Returns the statistics that are written for a metric, in the order of their cells."""
@@ -89,7 +105,7 @@ class Statistics:
 def check_declared(name: str) -> None:
     """Raises ValueError unless a schema may declare a statistic of that name."""
     if not statistic(name).listed:
-        raise ValueError(f"{name} is written wherever there is a quantile; leave it out")
+        raise ValueError(f"{name} is written with the statistics that need it; leave it out")
 
 
 def add_parts(

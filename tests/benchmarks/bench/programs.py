@@ -65,7 +65,8 @@ PROGRAMS = (
     Program(
         "mapped_json", "(7) Tidetable, bulk, mapped JSON", "mapped", 100, _HALF, flags=("json", *_BULK), builds=True
     ),
-    Program("bytewax", "(8) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
+    Program("statistics", "(8) Tidetable, bulk, more statistics", "statistics_job", 100, flags=_BULK, builds=True),
+    Program("bytewax", "(9) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
 )
 
 
@@ -122,7 +123,7 @@ def serve(program: Program, feed: Feed) -> None:
     """Reads tables' names and numbers of events from standard input, writes the events and prints what it took."""
     sys.stdout, answers = sys.stderr, sys.stdout  # keeps a program's output apart from the answers
     logging.disable(logging.WARNING)
-    beam = program.module in ("plain_beam", "tidetable", "mapped")
+    beam = program.module in ("plain_beam", "tidetable", "mapped", "statistics_job")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
     module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")

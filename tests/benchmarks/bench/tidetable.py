@@ -7,6 +7,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.names import TableName
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.checks import read_types
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
@@ -39,14 +40,22 @@ def refused(*more: str) -> str:
     return ""
 
 
-def prepare(messages: list[PubsubMessage], *more: str) -> Callable[[TableName], Callable[[], None]]:
-    """Returns a function that builds the pipeline for a table and returns the function that runs it."""
+def prepare(
+    messages: list[PubsubMessage], *more: str, schema: TableSchema | None = None
+) -> Callable[[TableName], Callable[[], None]]:
+    """Returns a function that builds the pipeline for a table and returns the function that runs it.
+
+    Args:
+        messages: what the pipeline reads.
+        more: flags.
+        schema: of the table; by default the one that the flags declare.
+    """
     source.held = messages
 
     def build(name: TableName) -> Callable[[], None]:
         settings = settings_of(parse_flags(flags(name, *more)))
         types = read_types(settings.messages)
-        targets = [Target(table, settings.declared.schema()) for table in settings.tables]
+        targets = [Target(table, schema or settings.declared.schema()) for table in settings.tables]
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # The steady state of a job: it saw all of its windows begin, and restores none.
         with shuffled():

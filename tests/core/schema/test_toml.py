@@ -233,13 +233,31 @@ def test_round_trip(schema):
         (
             '[statistics]\nt = ["median"]',
             "statistics.t: 'median' is not a statistic; there are count, sum, min, max, avg, stddev, first, "
-            "first_time, last, last_time, coverage, and quantiles like p50 and p99.9",
+            "first_time, last, last_time, increase, rate, time_weighted_mean, coverage, time_weighted_mean:locf, "
+            "time_weighted_mean:linear, and quantiles like p50 and p99.9",
         ),
         (
             '[statistics]\nt = ["p100"]',
             "statistics.t: p100 is not a quantile; write p1 to p99, or p99.9 with up to three decimals",
         ),
-        ('[statistics]\nt = ["sketch"]', "statistics.t: sketch is written wherever there is a quantile; leave it out"),
+        (
+            '[statistics]\nt = ["sketch"]',
+            "statistics.t: sketch is written with the statistics that need it; leave it out",
+        ),
+        (
+            '[statistics]\nt = ["time_weighted_mean", "time_weighted_mean:linear"]',
+            "statistics.t: t has a statistic twice",
+        ),
+        (
+            'key = \'{iso_us}#{sensor_id}\'\n[statistics]\nt = ["max", "increase"]',
+            "statistics: increase needs the last reading before each window, and keys like {iso_us}#{sensor_id} don't "
+            "find those of a sensor: begin keys with {sensor_id}, or leave it out",
+        ),
+        (
+            '[policies]\nraw = "maxage=1h"\n[statistics]\nt = ["rate"]',
+            "statistics: rate needs raw rows for two windows of 1h, and raw is collected after 1h: keep it longer, or "
+            "leave rate out",
+        ),
         (
             '[statistics]\nt = ["coverage"]',
             'statistics: coverage needs the rate that sensors are to have: [rate] every = "1m"',

@@ -1,0 +1,146 @@
+"""Finds the last readings before windows, and the windows that continue from them.
+
+Some statistics of a window depend on the last reading before it. So when a window's last reading changes, the next
+window with that metric changes too; the ones after it don't.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, qualifiers, stats_of
+from pipeline.core.records import RawRecord
+from pipeline.core.schema.foreign import ForeignRow
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.queries import Query, events_of
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.seeks import ReadRows
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import before_of, carried, last_of, order_of
+from pipeline.core.stats import WindowStats
+
+
+class Neighbours:
+    """Reads what lies before and after windows of the shortest tier.
+
+    Args:
+        schema: the table's schema; it finds sensors.
+        retention: what Bigtable may have collected.
+        read: reads the table's rows.
+    """
+
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows) -> None:
+        self._schema = schema
+        self._retention = retention
+        self._read = read
+
+    def before(
+        self, sensor_id: str, metrics: Iterable[str], floor_us: int, start_us: int, now_us: int
+    ) -> dict[str, At]:
+        """Returns the last reading of each metric before a window, from raw rows.
+
+        If Bigtable may have collected raw rows, aggregate rows tell what they lack.
+
+        Args:
+            sensor_id: the sensor.
+            metrics: the metrics.
+            floor_us: there are no earlier readings to find.
+            start_us: the start of the window.
+            now_us: the current time.
+        """
+        wanted, found, end_us = set(metrics), dict[str, At](), start_us
+        while wanted and (records := self._latest(sensor_id, wanted, floor_us, end_us)):
+            end_us = self._schema.identity.of_record(records[0])[0]
+            for metric in wanted & {metric for record in records for metric in record.readings}:
+                values = [record.readings[metric] for record in records if metric in record.readings]
+                found[metric] = At(end_us, max(values, key=order_of))
+            wanted -= found.keys()
+        if wanted and self._retention.readings_from_us(now_us) > floor_us:
+            found |= self._before_by_rows(sensor_id, wanted, floor_us, start_us)
+        return found
+
+    def stale(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> set[int]:
+        """Returns the starts of windows whose rows do not continue from the last readings before them.
+
+        Args:
+            sensor_id: the sensor.
+            lasts: by metric, its last reading before ``from_us``, and the start of a window with the metric that is
+                known already: the next one is looked for only before that.
+            from_us: the earliest start.
+        """
+        waiting, found = dict(lasts), set[int]()
+        end_us = max(bound_us for _, bound_us in lasts.values())
+        for start_us, stats in self._rows(sensor_id, waiting, from_us, end_us):
+            for metric in waiting.keys() & stats.metrics.keys():
+                last, bound_us = waiting.pop(metric)
+                parts = stats.metrics[metric].parts
+                # A row that was written before the statistic was declared does not know its course.
+                if start_us < bound_us and last_of(parts) is not None and before_of(parts) != last:
+                    found.add(start_us)
+            if not waiting:
+                break
+        return found
+
+    def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int) -> None:
+        """Adds the last reading before each of a sensor's windows to its statistics.
+
+        Args:
+            sensor_id: the sensor.
+            windows: by start: all that the sensor has in a span of time. One without metrics has too many of them.
+            now_us: the current time.
+        """
+        carries_to = self._schema.statistics.carries_to
+        last: dict[str, At] = {}
+        for start_us in sorted(windows):
+            metrics = windows[start_us].metrics
+            of_window = {metric: stats for metric, stats in metrics.items() if stats.parts and carries_to(metric)}
+            if missing := of_window.keys() - last.keys():
+                last |= self.before(sensor_id, missing, 0, start_us, now_us)
+            if not metrics:
+                last.clear()
+            for metric, stats in of_window.items():
+                stats.parts = carried(stats.parts or {}, last.get(metric))
+                last[metric] = last_of(stats.parts)  # type: ignore[assignment]
+
+    def _latest(self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int) -> list[RawRecord]:
+        """Returns the latest event that has one of the metrics, and the others of the same time."""
+        if start_us >= end_us:
+            return []
+        identity = self._schema.identity
+        query = Query(start_us, end_us, metrics=tuple(sorted(metrics)), limit=1)
+        found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+        if found and not identity.distinguishes_by_time_only:
+            time_us, _ = identity.of_record(found[0])
+            query = Query(max(time_us, start_us), min(time_us + identity.grain_us, end_us), metrics=query.metrics)
+            found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+        return found
+
+    def _before_by_rows(self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int) -> dict[str, At]:
+        wanted, found = set(metrics), dict[str, At]()
+        for each_us, stats in self._rows(sensor_id, wanted, floor_us, start_us + 1, reverse=True):
+            for metric in wanted & stats.metrics.keys():
+                parts = stats.metrics[metric].parts
+                at = before_of(parts) if each_us == start_us else last_of(parts)
+                if at is not None:
+                    found[metric] = at
+            wanted -= found.keys()
+            if not wanted:
+                break
+        return found
+
+    def _rows(
+        self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False
+    ) -> Iterator[tuple[int, WindowStats]]:
+        tier = self._schema.tiers[0]
+        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
+        if keys.start >= keys.end:
+            return
+        columns = qualifiers(sorted(metrics), tier.statistics)
+        for row in self._read(keys, CellSelection((tier.family,), columns, versions=1), None, 1, reverse=reverse):
+            with suppress(ValueError):  # another program's row, or one with none of these metrics
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
+                yield record.start_us, stats_of(record)
+
+
+def _leave_out(_problem: ForeignRow) -> None:
+    """Skips the row."""

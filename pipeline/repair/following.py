@@ -1,0 +1,52 @@
+"""Finds the windows after those that a repair has rewritten: they may continue from another last reading now."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from pipeline.cloud.names import TableName
+from pipeline.cloud.row_reader import RowReader
+from pipeline.core.aggregates import READING_COUNT, AggregateKey
+from pipeline.core.events import LATEST_US
+from pipeline.core.neighbours import Neighbours
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.definitions import split_qualifier
+from pipeline.core.times import parse_time
+from pipeline.core.windows import Window
+
+
+def windows_after(
+    table: TableName,
+    schema: TableSchema,
+    retention: Retention,
+    longest: Window,
+    rewritten: Iterable[dict[str, Any]],
+) -> Iterator[AggregateKey]:
+    """Yields windows of the shortest tier whose rows do not continue from the last readings before them.
+
+    Args:
+        table: the table's name.
+        schema: its schema.
+        retention: what Bigtable may have collected.
+        longest: windows that were audited as a whole.
+        rewritten: findings; see :meth:`pipeline.core.audit.Finding.record`.
+    """
+    metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the longest window
+    for finding in rewritten:
+        if finding["window"] == schema.tiers[0].window.text:
+            end_us = longest.end_of(longest.start_of(parse_time(finding["start"])))
+            names = metrics.setdefault((finding["sensor_id"], end_us), set())
+            for name in finding["differences"].keys() - {READING_COUNT}:
+                with suppress(ValueError):  # another program's column
+                    names.add(split_qualifier(name)[1])
+    now_us = time.time_ns() // 1000
+    with RowReader.open(table) as reader:
+        neighbours = Neighbours(schema, retention, reader.read_selection)
+        for (sensor_id, end_us), names in metrics.items():
+            carried = filter(schema.statistics.carries_to, names)
+            lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
+            bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
+            for start_us in neighbours.stale(sensor_id, bounds, end_us) if bounds else ():
+                yield AggregateKey(sensor_id, start_us)

@@ -1,0 +1,39 @@
+"""What a person asks a repair to do."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pipeline.cloud.names import TableName
+from pipeline.core.events import LATEST_US
+from pipeline.core.schema.declared import DeclaredSchema
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to repair.
+
+    Args:
+        table: the table's name.
+        declared: the schema that the flags declare.
+        start_us: the start of the range of windows; ignored with ``listed``.
+        end_us: the end of the range.
+        sensors: the sensors to repair; None for all.
+        listed: repair the windows of the work list instead of a time range.
+        dry_run: write nothing.
+        force: include windows that may be collected in part, or that a job may still write.
+        allowed_lateness: of the job that writes the table; zero if no job is running.
+        late_firing: of that job.
+        report: the folder for the findings; None to keep no report.
+    """
+
+    table: TableName
+    declared: DeclaredSchema
+    start_us: int = 0
+    end_us: int = LATEST_US + 1
+    sensors: frozenset[str] | None = None
+    listed: bool = False
+    dry_run: bool = False
+    force: bool = False
+    allowed_lateness: timedelta = timedelta(hours=1)
+    late_firing: timedelta = timedelta(minutes=1)
+    report: str | None = None

@@ -1,0 +1,47 @@
+"""Repairs of statistics that depend on the last reading before a window."""
+
+from pipeline.core.aggregates import aggregate_key
+from pipeline.core.events import Event
+from pipeline.core.work_list import work_row
+from tests.courses import SCHEMA, check, stored
+from tests.repair.tables import DAY, HOUR, MINUTE, SECOND, TWO_DAYS, T, delete_rows, raw_rows, repaired, table_of, write
+
+READINGS = {
+    T + day * DAY + n * 5 * HOUR + MINUTE: {"t": float(7 * n % 5), "u": float(n - day)}
+    for day in range(4)
+    for n in range(4)
+} | {T + 3 * HOUR: {"t": 40.0}}
+
+
+def events_of(readings):
+    return [Event("a", time_us, of_event, {}, f"id-{time_us}") for time_us, of_event in readings.items()]
+
+
+def test_the_windows_after_those_that_were_repaired(bigtable):
+    """They continue from other readings, and are repaired as well, whether or not they are in the range."""
+    name, schema = table_of(SCHEMA)
+    write(name, raw_rows(schema, events_of(READINGS)))
+    everything = "--from", "2026-02-17", "--to", "2026-02-21"
+    repaired(name, *everything)
+    check(stored(name, schema), READINGS)
+    readings = READINGS | {T + 2 * DAY - SECOND: {"t": 33.0, "u": 2.0}, T + HOUR: {"u": 99.0}}
+    write(name, raw_rows(schema, events_of(readings)))
+    delete_rows(name, [aggregate_key(schema.tiers[0].window, "a", T + 5 * HOUR)])
+    before = stored(name, schema)
+    findings, sums = repaired(name, *TWO_DAYS, "--dry-run")
+    assert (sums["wrong"], stored(name, schema)) == (5, before), findings
+    findings, sums = repaired(name, *TWO_DAYS)
+    check(stored(name, schema), readings)
+    assert repaired(name, *everything, "--dry-run")[1]["wrong"] == 0
+
+
+def test_the_day_after_a_listed_window(bigtable):
+    name, schema = table_of(SCHEMA)
+    write(name, raw_rows(schema, events_of(READINGS)))
+    everything = "--from", "2026-02-17", "--to", "2026-02-21"
+    repaired(name, *everything)
+    readings = READINGS | {T + DAY - SECOND: {"t": 33.0}}
+    write(name, raw_rows(schema, events_of(readings)))
+    write(name, [work_row(schema.tiers[0], "a", T + 23 * HOUR, b"job")])
+    repaired(name, "--listed")
+    check(stored(name, schema), readings)
