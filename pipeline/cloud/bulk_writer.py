@@ -25,7 +25,7 @@ from google.cloud.bigtable_v2 import BigtableClient
 
 from pipeline.cloud.bigtable_client import bigtable_client
 from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.mutate_rows import code_of, mutate_rows
+from pipeline.cloud.mutate_rows import call_for, code_of, mutate_rows
 from pipeline.cloud.names import TableName
 from pipeline.cloud.rate_limiter import RateLimiter
 from pipeline.cloud.request_retrier import RequestRetrier, Send, Tally
@@ -78,7 +78,7 @@ class BulkWriter:
         self.name = name
         self._limits = limits or Limits()
         self._head = request_header(str(name), app_profile or "")
-        self._send: Send = partial(mutate_rows, client)
+        self._send: Send = partial(mutate_rows, call_for(client, name, app_profile))
         self._limiter = RateLimiter(self._limits.in_flight)
         self._server_accepts = threading.Event()
         self._threads = ThreadPoolExecutor(self._limits.in_flight, f"write {name.table}")

@@ -24,6 +24,8 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 _MAX_REVISIONS = 100  # compiled, or known not to exist
 
+_new = tuple.__new__
+
 Check = Callable[[Event], Any]
 """Raises BadData for an event that a table cannot store."""
 
@@ -81,12 +83,14 @@ class BuiltIn:
     def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own."""
         parsed = parse(message)
-        unknown = self._unknown_fields(parsed) if isinstance(parsed, SensorEventBatch) else 0
+        of_batch = isinstance(parsed, SensorEventBatch)
+        unknown = self._unknown_fields(parsed) if of_batch else 0
         events: list[Event] = []
         refused = []
-        for index, proto in enumerate([parsed] if isinstance(parsed, SensorEvent) else parsed.events):
+        for index, proto in enumerate(parsed.events if of_batch else (parsed,)):
             try:
-                unknown += self._unknown_fields(proto)
+                if len(UnknownFieldSet(proto)):
+                    unknown += self._unknown_fields(proto)
                 event = validate(proto, latest_us)
                 for check in checks:
                     check(event)
@@ -94,7 +98,7 @@ class BuiltIn:
                 refused.append((event_alone(message, index, proto), problem))
             else:
                 events.append(event)
-        return Decoded(self.name, events, refused, 0, unknown)
+        return _new(Decoded, (self.name, events, refused, 0, unknown))  # a third of the time of its own constructor
 
     def _unknown_fields(self, parsed: SensorEvent | SensorEventBatch) -> int:
         fields = len(UnknownFieldSet(parsed))

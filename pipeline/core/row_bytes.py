@@ -13,23 +13,27 @@ _new = tuple.__new__  # makes an EncodedRow in half the time of its own construc
 
 def rows_bytes(rows: EncodedRows) -> bytes:
     """Serializes rows."""
+    pack = _SIZES.pack
     parts: list[bytes] = []
     for key, mutations, cells in rows:
-        parts += (_SIZES.pack(len(key), len(mutations), cells), key, mutations)
+        parts.append(pack(len(key), len(mutations), cells))
+        parts.append(key)
+        parts.append(mutations)
     return b"".join(parts)
 
 
 def read_rows(data: bytes, begin: int = 0) -> EncodedRows:
     """Reads what :func:`rows_bytes` wrote, from an offset to the end."""
     rows = EncodedRows()
-    while begin < len(data):
-        key_size, mutations_size, cells = _SIZES.unpack_from(data, begin)
-        key = begin + _SIZES.size
+    append, sizes, of_sizes, end = rows.append, _SIZES.unpack_from, _SIZES.size, len(data)
+    while begin < end:
+        key_size, mutations_size, cells = sizes(data, begin)
+        key = begin + of_sizes
         mutations = key + key_size
         begin = mutations + mutations_size
-        if begin > len(data):
-            raise ValueError("the rows are cut off")
-        rows.append(_new(EncodedRow, (data[key:mutations], data[mutations:begin], cells)))
+        append(_new(EncodedRow, (data[key:mutations], data[mutations:begin], cells)))
+    if begin > end:
+        raise ValueError("the rows are cut off")
     return rows
 
 

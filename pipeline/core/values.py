@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 _FLOAT64 = struct.Struct(">d")
@@ -24,6 +24,11 @@ class Values(StrEnum):
         return format_value if self is Values.TEXT else _format_float64
 
     @property
+    def pack_all(self) -> Callable[[Iterable[float]], list[bytes]]:
+        """The function that converts values to bytes, at less cost than one by one."""
+        return _format_values if self is Values.TEXT else _format_float64s
+
+    @property
     def unpack(self) -> Callable[[bytes], float]:
         """The function that parses a value. It raises ValueError for bytes that :attr:`pack` does not write."""
         return parse_value if self is Values.TEXT else _parse_float64
@@ -31,6 +36,10 @@ class Values(StrEnum):
 
 def _format_float64(value: float) -> bytes:
     return _FLOAT64.pack(value)  # a function, because a bound method of a struct does not pickle
+
+
+def _format_float64s(values: Iterable[float]) -> list[bytes]:
+    return [_FLOAT64.pack(value) for value in values]
 
 
 def _parse_float64(data: bytes) -> float:
@@ -45,6 +54,12 @@ def _parse_float64(data: bytes) -> float:
 def format_value(value: float) -> bytes:
     """Returns the shortest decimal text that reads back to the same double, without a trailing ``.0``."""
     return repr(value).removesuffix(".0").encode()
+
+
+def _format_values(values: Iterable[float]) -> list[bytes]:
+    """Returns the text of each value, as :func:`format_value` does."""
+    lines = "".join([f"{value!r}\n" for value in values])
+    return lines.replace(".0\n", "\n").encode().split(b"\n")[:-1]
 
 
 def rounded(value: float) -> str:

@@ -4,7 +4,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -76,40 +76,45 @@ class Decoder:
             for delay_us in {self._least_us, self._most_us}:
                 self._event_delay_ms.update(int(delay_us) // 1000)
 
-    def decode(self, element: PubsubMessage, now_us: int) -> tuple[list[Event], list[Message]]:
-        """Returns the valid events of a message, and the dead letters of the rest."""
-        self._counts.of[metrics.MESSAGES] += 1
-        of_element = (
-            element.data or b"",
-            element.attributes or {},
-            element.message_id or "",
-            element.publish_time,
-            element.ordering_key or "",
-        )
-        message = _new(Message, of_element)  # half the time of its own constructor
-        try:
-            message_type = self._types.of(message)
-        except BadData as problem:
-            return [], self._refuse(message, problem, now_us)
-        try:
-            decoded = message_type.decode(message, now_us + self._max_future_us, self._checks)
-        except BadData as problem:
-            decoded = Decoded(message_type.name, [], [(message, problem)])
-        events = decoded.events
-        counts = self._counts.of
-        dead_letters = [
-            letter for refused, problem in decoded.refused for letter in self._refuse(refused, problem, now_us)
-        ]
-        counts[metrics.UNKNOWN_FIELDS] += decoded.unknown_fields
+    def decode(self, elements: Iterable[PubsubMessage], now_us: int) -> tuple[list[Event], list[Message]]:
+        """Returns the valid events of some messages, and the dead letters of the rest."""
+        events: list[Event] = []
+        dead_letters: list[Message] = []
+        counts, latest_us, type_of = self._counts.of, now_us + self._max_future_us, self._types.of
+        for element in elements:
+            counts[metrics.MESSAGES] += 1
+            of_element = (
+                element.data or b"",
+                element.attributes or {},
+                element.message_id or "",
+                element.publish_time,
+                element.ordering_key or "",
+            )
+            message = _new(Message, of_element)  # half the time of its own constructor
+            try:
+                message_type = type_of(message)
+            except BadData as problem:
+                dead_letters += self._refuse(message, problem, now_us)
+                continue
+            try:
+                decoded = message_type.decode(message, latest_us, self._checks)
+            except BadData as problem:
+                decoded = Decoded(message_type.name, [], [(message, problem)])
+            _, of_message, refused, skipped, unknown_fields = decoded
+            events += of_message
+            for part, why in refused:
+                dead_letters += self._refuse(part, why, now_us)
+            if unknown_fields:
+                counts[metrics.UNKNOWN_FIELDS] += unknown_fields
+            if not (of_message or refused or skipped):
+                counts[metrics.EMPTY_BATCHES] += 1
+            if self._by_type and decoded.type in self._types.names:
+                self._count_type(decoded)
         if events:
             counts[metrics.EVENTS] += len(events)
             times_us = [event[1] for event in events]
             self._least_us = min(self._least_us, now_us - max(times_us))
             self._most_us = max(self._most_us, now_us - min(times_us))
-        elif not (dead_letters or decoded.refused or decoded.skipped):
-            counts[metrics.EMPTY_BATCHES] += 1
-        if self._by_type and decoded.type in self._types.names:
-            self._count_type(decoded)
         return events, dead_letters
 
     def _count_type(self, decoded: Decoded) -> None:
@@ -186,7 +191,7 @@ class _DecodeFn(beam.DoFn):
         self._decoder.finish()
 
     def process(self, element: PubsubMessage) -> Iterator[Any]:
-        events, dead_letters = self._decoder.decode(element, int(self._clock() * 1_000_000))
+        events, dead_letters = self._decoder.decode((element,), int(self._clock() * 1_000_000))
         for event in events:
             yield TimestampedValue(event, Timestamp(micros=event.event_time_us))
         for letter in dead_letters:

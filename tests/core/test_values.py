@@ -20,6 +20,12 @@ def test_text_round_trip(value):
     assert not text.endswith(b".0")
 
 
+@given(st.lists(doubles | st.integers(-9, 10**17).map(float)), st.sampled_from(Values))
+def test_many_values(values, kind):
+    """Many values are packed like each of them."""
+    assert kind.pack_all(values) == [kind.pack(value) for value in values]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -67,7 +68,7 @@ def test_rows_and_windows_of_a_bundle():
 def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     """A long bundle outputs readings and rows now and then, so its memory is bounded."""
     monkeypatch.setattr(process, "_MOST_GATHERED", 2)
-    monkeypatch.setattr(process, "_MOST_EVENTS", 1)
+    monkeypatch.setattr(process, "_MOST_MESSAGES", 1)
     monkeypatch.setattr(process, "_MOST_ROWS", 3)
     run(
         [pubsub_message(message_of([event_at(i)])) for i in range(5)],
@@ -77,8 +78,8 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     )
 
 
-def test_events_are_formatted_together(monkeypatch: pytest.MonkeyPatch):
-    """Events of several messages are formatted at once: when there are enough, or their messages are large."""
+def test_messages_are_processed_together(monkeypatch: pytest.MonkeyPatch):
+    """Several messages are decoded and formatted at once: when there are enough, or they are large."""
     formatted = []
     add = process._Table.add
 
@@ -89,11 +90,11 @@ def test_events_are_formatted_together(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process._Table, "add", counted)
     messages = [pubsub_message(message_of([event_at(i)])) for i in range(5)]
     rows = [[[key_at(i) for i in range(5)]]]
-    monkeypatch.setattr(process, "_MOST_EVENTS", 2)
+    monkeypatch.setattr(process, "_MOST_MESSAGES", 2)
     run(messages, [NO_AGGREGATES], rows=rows, gathered=[None])
     assert formatted == [2, 2, 1]
     formatted.clear()
-    monkeypatch.setattr(process, "_MOST_EVENTS", 100)
+    monkeypatch.setattr(process, "_MOST_MESSAGES", 100)
     monkeypatch.setattr(process, "_MOST_WAITING_BYTES", 2 * len(messages[0].data) + 1)
     run(messages, [NO_AGGREGATES], rows=rows, gathered=[None])
     assert formatted == [3, 2]
@@ -101,7 +102,7 @@ def test_events_are_formatted_together(monkeypatch: pytest.MonkeyPatch):
 
 def test_large_rows(monkeypatch: pytest.MonkeyPatch):
     """Large rows are output sooner."""
-    monkeypatch.setattr(process, "_MOST_EVENTS", 1)
+    monkeypatch.setattr(process, "_MOST_MESSAGES", 1)
     (row,) = HOURS.encoded_rows([validate(event_at(0), LATEST_US)])
     monkeypatch.setattr(process, "_MOST_BYTES", 2 * len(row.mutations))
     run(
@@ -127,3 +128,16 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
         ],
         gathered=[[(0, {"a": 7})], [(0, {"a": 7})]],
     )
+
+
+@pytest.mark.parametrize(("before", "after"), [(700, 10_000), (50_000, 50_000), (0, 0)])
+def test_garbage_collection_is_rare(before, after):
+    """Setting up a worker makes Python look for cycles less often, unless it is told to look even less, or never."""
+    thresholds = gc.get_threshold()
+    step = process._ProcessFn(None, [], [], clock)
+    try:
+        gc.set_threshold(before)
+        step.setup()
+        assert gc.get_threshold() == (after, *thresholds[1:])
+    finally:
+        gc.set_threshold(*thresholds)

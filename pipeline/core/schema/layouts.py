@@ -40,6 +40,11 @@ class LayoutContext:
         return self.values.pack
 
     @cached_property
+    def pack_all(self) -> Callable[[Iterable[float]], list[bytes]]:
+        """The function that encodes many readings."""
+        return self.values.pack_all
+
+    @cached_property
     def metric_columns(self) -> "_ColumnsByMetric[tuple[str, bytes]]":
         """Family and qualifier by metric."""
         return _ColumnsByMetric(self.metrics, _column)
@@ -168,25 +173,28 @@ class Wide(Layout):
 
     def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
         # Skips Row and Cell, which halves the time. Appending one part at a time is faster than extending by four.
-        pack, column_of, key_of = context.pack, context.encoded_metric_columns, context.key.renderer
+        events = list(events)
+        column_of, keys = context.encoded_metric_columns, context.key.render_all(events)
+        values = iter(context.pack_all([value for event in events for value in event[2].values()]))
         rows: list[EncodedRow] = []
-        for event in events:
+        for event, key in zip(events, keys, strict=True):
             readings, timestamp_us = event[2], event[1] - event[1] % 1000
             time = timestamp_of(timestamp_us)
             parts: list[bytes] = []
-            for name, x in readings.items():
-                value = pack(x)
+            append = parts.append
+            for name in readings:
+                value = next(values)
                 before, between = column_of[name][len(value)]
-                parts.append(before)
-                parts.append(time)
-                parts.append(between)
-                parts.append(value)
+                append(before)
+                append(time)
+                append(between)
+                append(value)
             cells = len(readings)
             if event[3]:
                 metadata = _metadata_cells(context, event, timestamp_us)
-                parts.append(mutations_of(metadata))
+                append(mutations_of(metadata))
                 cells += len(metadata)
-            rows.append(_new(EncodedRow, (key_of(event, ""), b"".join(parts), cells)))
+            rows.append(_new(EncodedRow, (key, b"".join(parts), cells)))
         return rows
 
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:

@@ -6,7 +6,7 @@ of the key; tokens that identify rows come before the first time token or after 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -163,6 +163,15 @@ class KeyTemplate:
     def render(self, event: Event, metric: str = "") -> bytes:
         """Returns the row key of an event, or of one of its readings. The event must have passed :meth:`check`."""
         return self.renderer(event, metric)
+
+    def render_all(self, events: Iterable[Event]) -> list[bytes]:
+        """Returns the row keys of events in a layout without a row for each metric."""
+        match self.tokens:
+            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes a third less time than one by one
+                key_format = self._format("%s", time.number_format)
+                max_value, grain_us = time.max_value, time.grain_us
+                return [(key_format % (event[0], max_value - event[1] // grain_us)).encode() for event in events]
+        return [self.renderer(event, "") for event in events]
 
     @cached_property
     def renderer(self) -> Callable[[Event, str], bytes]:

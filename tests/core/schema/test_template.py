@@ -102,6 +102,13 @@ def test_default_key_round_trip(sensor_id, time_us):
     assert template.parse_key(key) == RawKey(sensor_id, time_us)
 
 
+@given(templates | st.just(KeyTemplate.parse("%d#{sensor_id}#%{reverse_ms}")), key_events)
+def test_many_keys(template, event):
+    """The keys of many events are those of each."""
+    events = [event, event._replace(event_time_us=event.event_time_us + 1)]
+    assert template.render_all(events) == [template.render(each) for each in events]
+
+
 @given(templates, key_events)
 def test_key_round_trip(template, event):
     """A key can be parsed into all of its fields, whatever their text, with the time at the template's grain."""
