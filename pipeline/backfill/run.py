@@ -46,6 +46,7 @@ from pipeline.backfill.transforms import (
     CompleteWindows,
     CountExpired,
     ListWindows,
+    NewestOfEach,
 )
 from pipeline.cloud.errors import ServerProblem, explained
 from pipeline.core.dead_letters import DETAIL, REASON, STEP
@@ -199,6 +200,8 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
+    if target.schema.latest is not None:
+        _ = events | "Newest" >> NewestOfEach(target.schema.latest) | "WriteNewest" >> write
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:

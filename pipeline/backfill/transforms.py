@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection, TaggedOutput
-from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
+from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, IntervalWindow
 from apache_beam.typehints import KV
-from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
@@ -19,6 +19,7 @@ from pipeline.core.accumulator import WindowReadings
 from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import LATEST_US, Event
 from pipeline.core.extents import lateness_of
+from pipeline.core.latest import NewestReadings
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.foreign import ForeignRow
@@ -57,6 +58,37 @@ class _CountExpiredFn(beam.DoFn):
     def process(self, element: Event) -> None:
         if self._expiry.expires(element.event_time_us, element.readings, time.time_ns() // 1000):
             self._expired.inc()
+
+
+class NewestOfEach(beam.PTransform):
+    """Gathers the newest readings of ``Event`` elements: ``EncodedRows`` with a row for each sensor of a bundle.
+
+    Args:
+        family: of the rows.
+    """
+
+    def __init__(self, family: str) -> None:
+        super().__init__()
+        self._family = family
+
+    def expand(self, events: PCollection) -> PCollection:
+        return events | "Gather" >> beam.ParDo(_NewestFn(self._family)).with_output_types(EncodedRows)
+
+
+class _NewestFn(beam.DoFn):
+    def __init__(self, family: str) -> None:
+        self._family = family
+
+    def start_bundle(self) -> None:
+        self._newest = NewestReadings()
+
+    def process(self, element: Event) -> None:
+        self._newest.add(element.sensor_id, element.event_time_us, element.readings.items())
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        rows = EncodedRows(self._newest.rows(self._family))
+        if rows:
+            yield WindowedValue(rows, MIN_TIMESTAMP, (GlobalWindow(),))
 
 
 class CompletedWindows(NamedTuple):

@@ -14,7 +14,7 @@ from pipeline.cli.options import Parsed
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.durations import parse_duration
 from pipeline.core.event_columns import SENSOR_ID
-from pipeline.core.records import RawRecord
+from pipeline.core.records import AggregateRecord
 from pipeline.core.text import plain
 from pipeline.core.windows import HOURLY, Window
 from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
@@ -293,7 +293,7 @@ class _Seen:
         for record in records:
             self.count += 1
             self.sensors.add(record.sensor_id)
-            self.metrics.update(record.readings if isinstance(record, RawRecord) else record.metrics)
+            self.metrics.update(record.metrics if isinstance(record, AggregateRecord) else record.readings)
             yield record
 
 

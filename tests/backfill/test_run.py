@@ -12,6 +12,7 @@ from google.cloud.bigtable import data
 from pipeline.backfill.run import Backfill, Outcome, count, load
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
+from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.rewriter import Rewriter
 from pipeline.core.aggregates import aggregate_key, aggregate_row
 from pipeline.core.events import Event, deserialized
@@ -439,3 +440,17 @@ def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
     load(plan(table, schema, write_delimited(tmp_path / "some.binpb", events[1::2])))
     load(plan(table, schema, write_delimited(tmp_path / "others.binpb", events[::2])))
     courses.check(courses.stored(table, schema), readings)
+
+
+def test_newest_readings(bigtable, tmp_path):
+    schema = lasting(parse_schema('latest = "now"'))
+    table = table_of(schema)
+    load(plan(table, schema, write_delimited(tmp_path / "some.binpb", feed()[::-1])))
+    load(plan(table, schema, write_delimited(tmp_path / "older.binpb", feed()[:3])))
+    with SensorTable.open(table.project, table.instance, table.table) as reader:
+        found = {record.sensor_id: record.readings for record in reader.newest()}
+    newest = {sensor: [event for event in feed() if event.sensor_id == sensor] for sensor in SENSORS}
+    assert {sensor: readings["t"].value for sensor, readings in found.items()} == {
+        sensor: events[-1].readings["t"] for sensor, events in newest.items()
+    }
+    assert all(readings["wind"].value < readings["t"].value for readings in found.values())

@@ -402,7 +402,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["latest", "agg"], "'agg' can't be a sensor's id: it is reserved"),
         (["latest", "s", "a#b"], "'a#b' can't be a sensor's id"),
-        (["latest"], "Missing argument 'SENSOR...'"),
+        (["latest"], "pass either sensors, or --all"),
         (["latest", "s", "--metric", ""], "metrics contains no name"),
         (
             ["latest", "s", "--metadata", "location=north"],

@@ -174,12 +174,12 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, statistics, "
             "policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, statistics, "
+            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, statistics, "
             "policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),

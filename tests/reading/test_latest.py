@@ -1,0 +1,64 @@
+"""``tidetable read latest`` of all sensors."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from pipeline.core.events import Event
+from pipeline.core.latest import NewestReadings
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.times import parse_time
+from tests.cloud.test_reader import write
+from tests.reading.test_command import created, run
+from tests.rows import decoded
+
+T = parse_time("2026-02-17T10:30:00Z")
+EVENTS = [
+    Event("hall-1", T, {"t": 20.5}, {}),
+    Event("hall-1", T + 60_000_000, {"u": 3.0}, {}),
+    Event("hall-2", T + 1_000_000, {"t": 21.0}, {}),
+    Event("roof-1", T - 3_600_000_000, {"t": -4.0, "u": 1.0}, {}),
+]
+
+
+@pytest.fixture(params=["", 'latest = "now"'])
+def table(bigtable, request):
+    """A table with a row of newest readings for each sensor, and one without."""
+    schema = parse_schema(request.param)
+    name, newest = created(schema), NewestReadings()
+    for event in EVENTS:
+        newest.add(event.sensor_id, event.event_time_us, event.readings.items())
+    rows = [row for event in EVENTS for row in schema.rows(event)]
+    write(name, rows + ([decoded(row) for row in newest.rows("now")] if schema.latest else []))
+    return name, schema
+
+
+def sensors(result):
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()]
+
+
+def test_all_sensors(table):
+    name, schema = table
+    everything = ["hall-1", "hall-2", "roof-1"]
+    found = run(name, "latest", "--all", "--json")
+    assert sensors(found) == everything
+    first = json.loads(found.stdout.splitlines()[0])
+    newest = {"u": 3.0} if schema.latest is None else {"t": 20.5, "u": 3.0}  # without such rows, of one event
+    assert (first["readings"], first["times"]["u"]) == (newest, "2026-02-17T10:31:00Z")
+    assert sensors(run(name, "latest", "--prefix", "hall", "--json")) == everything[:2]
+    assert sensors(run(name, "latest", "--prefix", "cellar", "--json")) == []
+    assert sensors(run(name, "latest", "--silent-for", "1h", "--json")) == ["roof-1", "hall-2", "hall-1"]
+    assert sensors(run(name, "latest", "--silent-for", "9999d", "--json")) == []
+    assert sensors(run(name, "latest", "--all", "--metric", "u", "--json")) == ["hall-1", "roof-1"]
+    lines = run(name, "latest", "--all").stdout.splitlines()
+    assert any(line.split()[:2] == ["roof-1", "2026-02-17T09:30:00Z"] for line in lines)
+    rows = list(csv.DictReader(io.StringIO(run(name, "latest", "--all", "--output", "csv").stdout)))
+    assert [row["sensor_id"] for row in rows] == everything
+
+
+@pytest.mark.parametrize("wrong", [[], ["hall-1", "--all"], ["--all", "--metadata", "a=b"], ["--silent-for", "soon"]])
+def test_wrong_usage(table, wrong):
+    assert run(table[0], "latest", *wrong).exit_code == 2
