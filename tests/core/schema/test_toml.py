@@ -179,8 +179,8 @@ def test_round_trip(schema):
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, statistics, "
-            "policies, rate",
+            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, "
+            "statistics, policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),
