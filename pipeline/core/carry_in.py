@@ -135,5 +135,6 @@ class CarryIn:
             if floor_us < start_us and (not floor_us or self._windows[each_us].late or self._may_be_stored(floor_us)):
                 floors.setdefault(floor_us, []).append(metric)
         for floor_us, some in floors.items():
-            found |= self._neighbours.before(sensor_id, some, floor_us, start_us, self._now_us)
+            stored = self._neighbours.before(sensor_id, some, floor_us, start_us, self._now_us)
+            found |= {metric: max(at, found[metric] or at) for metric, at in stored.items()}
         return found

@@ -39,7 +39,7 @@ class Neighbours:
     ) -> dict[str, At]:
         """Returns the last reading of each metric before a window, from raw rows.
 
-        If Bigtable may have collected raw rows, aggregate rows tell what they lack.
+        Where Bigtable may have collected raw rows, aggregate rows tell what they lack.
 
         Args:
             sensor_id: the sensor.
@@ -55,8 +55,11 @@ class Neighbours:
                 values = [record.readings[metric] for record in records if metric in record.readings]
                 found[metric] = At(end_us, max(values, key=order_of))
             wanted -= found.keys()
-        if wanted and self._retention.readings_from_us(now_us) > floor_us:
-            found |= self._before_by_rows(sensor_id, wanted, floor_us, start_us)
+        kept_us = self._retention.readings_from_us(now_us)
+        if kept_us > floor_us:
+            wanted |= {metric for metric, at in found.items() if at.time_us < kept_us}
+            by_rows = self._before_by_rows(sensor_id, wanted, floor_us, start_us) if wanted else {}
+            found |= {metric: max(at, found.get(metric, at)) for metric, at in by_rows.items()}
         return found
 
     def stale(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> set[int]:
@@ -116,17 +119,18 @@ class Neighbours:
         return found
 
     def _before_by_rows(self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int) -> dict[str, At]:
-        wanted, found = set(metrics), dict[str, At]()
+        wanted, found, own = set(metrics), dict[str, At](), dict[str, At]()
         for each_us, stats in self._rows(sensor_id, wanted, floor_us, start_us + 1, reverse=True):
             for metric in wanted & stats.metrics.keys():
                 parts = stats.metrics[metric].parts
                 at = before_of(parts) if each_us == start_us else last_of(parts)
                 if at is not None:
-                    found[metric] = at
+                    (own if each_us == start_us else found)[metric] = at
             wanted -= found.keys()
             if not wanted:
                 break
-        return found
+        # The row may have been written before the latest of these readings came.
+        return found | {metric: max(at, found.get(metric, at)) for metric, at in own.items()}
 
     def _rows(
         self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False

@@ -25,10 +25,10 @@ pane has certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import NamedTuple
@@ -231,13 +231,22 @@ class Panes:
                 entry.exact = restored.statistics is None
             self._count_restored(sensor_id, start_us, restored is not None, complete)
 
-    def _restore_longer(self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int) -> None:
+    def _restore_longer(
+        self,
+        tier: int,
+        accumulator: ShorterWindows,
+        sensor_id: str,
+        start_us: int,
+        is_stored: Callable[[int], bool],
+    ) -> None:
+        """Adds what the table stores of shorter windows that it may store; the others are still to fire."""
         method = RestoreFromShorterWindows(self._with_source(tier))
         restored, complete = None, False
         with suppress(ForeignRow):
             restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
         if restored is not None:
-            accumulator.restore(*restored)
+            shorter = {each_us: stats for each_us, stats in restored.shorter.items() if is_stored(each_us)}
+            accumulator.restore(shorter, restored.floor)
         self._count_restored(sensor_id, start_us, restored is not None, complete)
 
     def _count_restored(self, sensor_id: str, start_us: int, restored: bool, complete: bool) -> None:
@@ -352,13 +361,16 @@ class Panes:
             stored = not window.late and self._may_be_stored(tier, start_us)
             entry = window.entries[sensor_id] = Entry(value=accumulator, stored=stored)
             if stored:
-                self._restore_longer(tier, accumulator, sensor_id, start_us)
+                source = self._sources[tier]
+                is_stored = partial(self._may_be_stored, source)
+                self._restore_longer(tier, accumulator, sensor_id, start_us, is_stored)
         accumulator = entry.shorter()
         if not window.late:
-            if shorter_us < accumulator.settled_us:
+            settled_us = accumulator.settled_us
+            if shorter_us < settled_us:
                 accumulator.unsettle()
                 entry.stored = True
-                self._restore_longer(tier, accumulator, sensor_id, start_us)
+                self._restore_longer(tier, accumulator, sensor_id, start_us, lambda each_us: each_us < settled_us)
             # The table has the rows of windows that are not in the state any more.
             accumulator.settle(min(self._windows.of_tier[self._sources[tier]]))
         accumulator.put(shorter_us, stats)

@@ -334,3 +334,18 @@ def test_rows_are_those_of_the_format():
     rows = [row for row in stored_rows(group.table) if row.key.startswith(b"agg#hourly")]
     record = parse_aggregate_row(HOURS.window, rows[0])
     assert (record.reading_count, record.metrics["t"].avg) == (2, 2.0)
+
+
+def test_a_week_that_began_before_the_job():
+    """Its row never counts less than before: days that began after the job are not restored, but still to fire."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1w = "weeks"')
+    monday = schema.tiers[2].window.start_of(T)
+    began = monday + 48 * HOUR
+    group = Group(schema, began, before_us=began)
+    group.receive(*(Event("a", monday + hour * HOUR, {"t": 1.0}, {}) for hour in (25, 57, 63)))
+    counts = []
+    for hour in (24, 26, 58, 64, 24 * 8):
+        group.watermark(monday + hour * HOUR)
+        if row := group.row(schema.tiers[2], "a", monday):
+            counts.append(row[0])
+    assert counts == [1, 2, 3, 3]

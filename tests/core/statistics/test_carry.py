@@ -70,3 +70,28 @@ def test_a_late_reading_corrects_its_window_and_the_next_one():
     group.pass_time()
     found = {key: record.metrics["t"].more["increase"] for key, record in rows_of(group).items()}
     assert found == {("1h", MIDNIGHT + 3 * HOUR): 38, ("1h", MIDNIGHT + 4 * HOUR): 4, ("1d", MIDNIGHT): 3 + 37 + 4 + 3}
+
+
+def test_old_raw_rows_that_come_again_do_not_hide_later_ones():
+    """Raw rows of later readings are collected, and an earlier one is delivered again: aggregate rows know better."""
+    schema = parse_schema('[policies]\nraw = "maxage=3d"\nstats = "never"\n[statistics]\nt = ["increase"]\n')
+    old = Group(schema, MIDNIGHT)
+    old.receive(event("s", MIDNIGHT, {"t": 50.0}), event("s", MIDNIGHT + 5 * HOUR, {"t": 60.0}), stored=False)
+    old.watermark(MIDNIGHT + 2 * DAY)
+    group = Group(schema, MIDNIGHT + 9 * DAY, table=old.table, before_us=MIDNIGHT + 9 * DAY)
+    group.store(event("s", MIDNIGHT, {"t": 50.0}))
+    group.receive(event("s", MIDNIGHT + 8 * DAY, {"t": 63.0}))
+    group.watermark(MIDNIGHT + 10 * DAY)
+    assert rows_of(group)["1h", MIDNIGHT + 8 * DAY].metrics["t"].more["increase"] == 3
+
+
+def test_a_row_that_was_written_before_the_latest_reading_came():
+    """The window's own row tells the reading before it only if nothing tells a later one."""
+    schema = parse_schema('[policies]\nraw = "maxage=3d"\nstats = "never"\n[statistics]\nt = ["increase"]\n')
+    group = Group(schema, MIDNIGHT + 9 * DAY, before_us=MIDNIGHT + 30 * DAY)
+    for n, (hour, value) in enumerate([(0, 1.0), (9, 20.0), (4, 5.0)]):  # the last one comes late
+        group.receive(event("s", MIDNIGHT + hour * HOUR, {"t": value}))
+        group.watermark(MIDNIGHT + 2 * DAY + n)
+        group.pass_time(30 * MINUTE)
+        group.watermark(MIDNIGHT + 2 * DAY + n + 1)
+    assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15
