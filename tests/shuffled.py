@@ -45,5 +45,8 @@ def shuffled() -> Iterator[None]:
 
 
 def stopped_clock() -> Callable[[], float]:
-    """Returns a clock that stands still, as a step can pickle it."""
-    return partial(float, time.time())
+    """Returns a clock that stands still, as a step can pickle it.
+
+    It is some seconds slow: a timer that is set by it has to be over when the runner looks, however short the run.
+    """
+    return partial(float, time.time() - 10)
