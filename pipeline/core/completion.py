@@ -26,6 +26,7 @@ from pipeline.core.stats import MetricStats, WindowStats, at_least, covers
 from pipeline.core.tiers import RestoredShorterWindows, ShorterWindows
 from pipeline.core.windows import Window
 
+_LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
 
 
@@ -90,7 +91,7 @@ class Completion:
         self._retention = retention
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
-        self.neighbours = Neighbours(schema, retention, read)
+        self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
         """Returns whether the raw rows from that time on certainly include every one ever written."""

@@ -18,6 +18,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.parts import before_of, carried, last_of, order_of
 from pipeline.core.stats import WindowStats
+from pipeline.core.windows import Window
 
 
 class Neighbours:
@@ -27,19 +28,27 @@ class Neighbours:
         schema: the table's schema; it finds sensors.
         retention: what Bigtable may have collected.
         read: reads the table's rows.
+        lookback_us: the time before a window for which raw rows are read whether or not there are aggregate rows.
     """
 
-    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows) -> None:
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, lookback_us: int) -> None:
         self._schema = schema
+        self._lookback_us = lookback_us
         self._retention = retention
         self._read = read
+
+    @property
+    def _window(self) -> Window:
+        return self._schema.tiers[0].window
 
     def before(
         self, sensor_id: str, metrics: Iterable[str], floor_us: int, start_us: int, now_us: int
     ) -> dict[str, At]:
-        """Returns the last reading of each metric before a window, from raw rows.
+        """Returns the last reading of each metric before a window.
 
-        Where Bigtable may have collected raw rows, aggregate rows tell what they lack.
+        Raw rows tell it, of the time for which they are read. Aggregate rows tell in which window a metric was before
+        that: no read goes through all raw rows of a sensor for a metric that it never sent. Where Bigtable may have
+        collected raw rows, aggregate rows tell what these lack.
 
         Args:
             sensor_id: the sensor.
@@ -48,6 +57,22 @@ class Neighbours:
             start_us: the start of the window.
             now_us: the current time.
         """
+        found = self._before_by_raw_rows(sensor_id, metrics, max(floor_us, start_us - self._lookback_us), start_us)
+        kept_us = self._retention.readings_from_us(now_us)
+        wanted = {metric for metric in metrics if metric not in found or found[metric].time_us < kept_us}
+        if wanted and floor_us < start_us:
+            latest, own = self._before_by_rows(sensor_id, wanted, floor_us, start_us)
+            for metric, (last, window_us) in latest.items():
+                end_us = min(self._window.end_of(window_us), start_us)
+                of_window = self._before_by_raw_rows(sensor_id, [metric], max(window_us, floor_us), end_us)
+                _keep_latest(found, metric, last, of_window.get(metric))
+            for metric, before in own.items():
+                _keep_latest(found, metric, before)
+        return found
+
+    def _before_by_raw_rows(
+        self, sensor_id: str, metrics: Iterable[str], floor_us: int, start_us: int
+    ) -> dict[str, At]:
         wanted, found, end_us = set(metrics), dict[str, At](), start_us
         while wanted and (records := self._latest(sensor_id, wanted, floor_us, end_us)):
             end_us = self._schema.identity.of_record(records[0])[0]
@@ -55,11 +80,6 @@ class Neighbours:
                 values = [record.readings[metric] for record in records if metric in record.readings]
                 found[metric] = At(end_us, max(values, key=order_of))
             wanted -= found.keys()
-        kept_us = self._retention.readings_from_us(now_us)
-        if kept_us > floor_us:
-            wanted |= {metric for metric, at in found.items() if at.time_us < kept_us}
-            by_rows = self._before_by_rows(sensor_id, wanted, floor_us, start_us) if wanted else {}
-            found |= {metric: max(at, found.get(metric, at)) for metric, at in by_rows.items()}
         return found
 
     def stale(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> set[int]:
@@ -118,19 +138,28 @@ class Neighbours:
             found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
         return found
 
-    def _before_by_rows(self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int) -> dict[str, At]:
-        wanted, found, own = set(metrics), dict[str, At](), dict[str, At]()
+    def _before_by_rows(
+        self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int
+    ) -> tuple[dict[str, tuple[At | None, int]], dict[str, At]]:
+        """Returns what aggregate rows tell of the last reading of each metric.
+
+        The first value is the last reading in the latest window before, None if its row does not tell it, and the start
+        of that window. The second one is what the window's own row tells. It may have been written before the latest of
+        these readings came.
+        """
+        wanted, found, own = set(metrics), dict[str, tuple[At | None, int]](), dict[str, At]()
         for each_us, stats in self._rows(sensor_id, wanted, floor_us, start_us + 1, reverse=True):
             for metric in wanted & stats.metrics.keys():
                 parts = stats.metrics[metric].parts
-                at = before_of(parts) if each_us == start_us else last_of(parts)
-                if at is not None:
-                    (own if each_us == start_us else found)[metric] = at
+                if each_us == start_us:
+                    if (before := before_of(parts)) is not None:
+                        own[metric] = before
+                else:
+                    found[metric] = last_of(parts), each_us
             wanted -= found.keys()
             if not wanted:
                 break
-        # The row may have been written before the latest of these readings came.
-        return found | {metric: max(at, found.get(metric, at)) for metric, at in own.items()}
+        return found, own
 
     def _rows(
         self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False
@@ -148,3 +177,9 @@ class Neighbours:
 
 def _leave_out(_problem: ForeignRow) -> None:
     """Skips the row."""
+
+
+def _keep_latest(found: dict[str, At], metric: str, *readings: At | None) -> None:
+    known = [at for at in (found.get(metric), *readings) if at is not None]
+    if known:
+        found[metric] = max(known)

@@ -15,6 +15,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.definitions import split_qualifier
 from pipeline.core.times import parse_time
 from pipeline.core.windows import Window
+from pipeline.repair.transforms import LOOKBACK_US
 
 
 def windows_after(
@@ -43,7 +44,7 @@ def windows_after(
                     names.add(split_qualifier(name)[1])
     now_us = time.time_ns() // 1000
     with RowReader.open(table) as reader:
-        neighbours = Neighbours(schema, retention, reader.read_selection)
+        neighbours = Neighbours(schema, retention, reader.read_selection, LOOKBACK_US)
         for (sensor_id, end_us), names in metrics.items():
             carried = filter(schema.statistics.carries_to, names)
             lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)

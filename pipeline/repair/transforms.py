@@ -30,6 +30,9 @@ _FOREIGN = "foreign"
 _HELD_UP = "held_up"
 _UNTOUCHED = "untouched"
 
+LOOKBACK_US = 2 * 24 * 3_600_000_000
+"""The time before audited windows for which raw rows tell the last reading, whatever aggregate rows say."""
+
 _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 
 _Key = tuple[str, int]  # sensor id and window start
@@ -320,7 +323,8 @@ class _CompareFn(TableReadingFn):
         }
         if self._schema.statistics.carries:
             stats = {start_us: each.stats for start_us, each in recomputed.items()}
-            Neighbours(self._schema, self._retention, self._read).carry(sensor_id, stats, now_us())
+            neighbours = Neighbours(self._schema, self._retention, self._read, LOOKBACK_US)
+            neighbours.carry(sensor_id, stats, now_us())
         stored = {(self._extents[tier].tier, start_us): values for tier, start_us, values in found["stored"]}
         held_up = set(found[_HELD_UP])
         for audited in audit(sensor_id, self._extents, recomputed, stored, held_up):

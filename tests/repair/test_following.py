@@ -1,16 +1,32 @@
 """Repairs of statistics that depend on the last reading before a window."""
 
-from pipeline.core.aggregates import aggregate_key
+import time
+
+from pipeline.core.aggregates import aggregate_key, aggregate_row
 from pipeline.core.events import Event
+from pipeline.core.times import format_time
 from pipeline.core.work_list import work_row
 from tests.courses import SCHEMA, check, stored
-from tests.repair.tables import DAY, HOUR, MINUTE, SECOND, TWO_DAYS, T, delete_rows, raw_rows, repaired, table_of, write
+from tests.repair.tables import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    TWO_DAYS,
+    T,
+    delete_rows,
+    raw_rows,
+    repaired,
+    rows_of,
+    table_of,
+    write,
+)
 
 READINGS = {
     T + day * DAY + n * 5 * HOUR + MINUTE: {"t": float(7 * n % 5), "u": float(n - day)}
     for day in range(4)
     for n in range(4)
-} | {T + 3 * HOUR: {"t": 40.0}}
+} | {T + 3 * HOUR: {"t": 40.0}, T - 6 * DAY: {"t": 1.0, "u": 2.0}}
 
 
 def events_of(readings):
@@ -21,7 +37,7 @@ def test_the_windows_after_those_that_were_repaired(bigtable):
     """They continue from other readings, and are repaired as well, whether or not they are in the range."""
     name, schema = table_of(SCHEMA)
     write(name, raw_rows(schema, events_of(READINGS)))
-    everything = "--from", "2026-02-17", "--to", "2026-02-21"
+    everything = "--from", "2026-02-10", "--to", "2026-02-21"
     repaired(name, *everything)
     check(stored(name, schema), READINGS)
     readings = READINGS | {T + 2 * DAY - SECOND: {"t": 33.0, "u": 2.0}, T + HOUR: {"u": 99.0}}
@@ -38,10 +54,25 @@ def test_the_windows_after_those_that_were_repaired(bigtable):
 def test_the_day_after_a_listed_window(bigtable):
     name, schema = table_of(SCHEMA)
     write(name, raw_rows(schema, events_of(READINGS)))
-    everything = "--from", "2026-02-17", "--to", "2026-02-21"
+    everything = "--from", "2026-02-10", "--to", "2026-02-21"
     repaired(name, *everything)
     readings = READINGS | {T + DAY - SECOND: {"t": 33.0}}
     write(name, raw_rows(schema, events_of(readings)))
     write(name, [work_row(schema.tiers[0], "a", T + 23 * HOUR, b"job")])
     repaired(name, "--listed")
     check(stored(name, schema), readings)
+
+
+def test_a_following_window_that_a_job_may_still_write(bigtable):
+    """It is listed for a later repair."""
+    name, schema = table_of(SCHEMA)
+    this_hour = time.time_ns() // 1000 // HOUR * HOUR
+    day = (this_hour - DAY) // DAY * DAY
+    readings = {day + HOUR: {"t": 5.0}, this_hour: {"t": 9.0}}
+    write(name, raw_rows(schema, events_of(readings)))
+    hours = schema.tiers[0]
+    stats = schema.statistics.stats_of([this_hour], {"t": [9.0]})
+    write(name, [aggregate_row(hours.window, "a", this_hour, stats, hours.family, hours.statistics)])
+    span = [format_time(each_us)[:10] for each_us in (day, day + DAY)]
+    repaired(name, "--from", span[0], "--to", span[1])
+    assert work_row(hours, "a", this_hour, b"x").key in rows_of(name)
