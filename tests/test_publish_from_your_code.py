@@ -35,7 +35,7 @@ def decoded(messages: list[Message]):
     events = []
     for message in messages:
         element = PubsubMessage(message.data, dict(message.attributes))
-        of_message, dead_letters = decoder.decode(element, int(time.time() * 1_000_000))
+        of_message, dead_letters = decoder.decode([element], int(time.time() * 1_000_000))
         assert not dead_letters, dead_letters[0].attributes
         events.append(of_message)
     decoder.finish()

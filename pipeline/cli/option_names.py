@@ -5,6 +5,7 @@ Importing every command to ask it would take seconds. A test compares the list w
 
 OPTION_NAMES = frozenset(
     {
+        "all",
         "allowed-lateness",
         "app-profile",
         "at-most",
@@ -36,6 +37,7 @@ OPTION_NAMES = frozenset(
         "key",
         "late",
         "late-firing",
+        "latest-family",
         "launch-checks",
         "layout",
         "limit",
@@ -71,6 +73,7 @@ OPTION_NAMES = frozenset(
         "sensor-column",
         "sensors",
         "service-account-email",
+        "silent-for",
         "since",
         "statistics",
         "stats-family",

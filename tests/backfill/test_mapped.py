@@ -64,7 +64,7 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     decoder.start()
     events, letters = [], []
     for message in messages:
-        found, refused = decoder.decode(message, NOW_US)
+        found, refused = decoder.decode([message], NOW_US)
         events += found
         letters += refused
     assert len(events) == 5
