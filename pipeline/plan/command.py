@@ -46,7 +46,11 @@ _DURATION = Parsed("duration", parse_duration)
     "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
 )
 @click.option(
-    "--metrics", type=_names("metric", 1), default="1", show_default=True, help="How many readings an event has, or their names."
+    "--metrics",
+    type=_names("metric", 1),
+    default="1",
+    show_default=True,
+    help="Readings of an event: how many, or their names.",
 )
 @click.option(
     "--metadata",
@@ -73,11 +77,18 @@ _DURATION = Parsed("duration", parse_duration)
     help="The job's --bigtable_writer.",
 )
 @click.option(
-    "--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The storage of Bigtable's nodes."
+    "--disk",
+    type=click.Choice(["ssd", "hdd"]),
+    default="ssd",
+    show_default=True,
+    help="The nodes' storage.",
 )
 @click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
 @click.option(
-    "--simulate", "check", is_flag=True, help="Check the arithmetic against messages and rows made by the job's own code."
+    "--simulate",
+    "check",
+    is_flag=True,
+    help="Check the sizes against messages and rows that the job's code makes.",
 )
 @click.option("--json", "json_line", is_flag=True, help="Print the plan as one line of JSON.")
 @click.pass_context
@@ -121,7 +132,7 @@ def plan(
     of_prices = None if given is None else costs(reckoned, given)
     checks = simulate(workload) if check else None
     notes = list(warnings(table))
-    notes += [f"{family}: versions may be collected sooner than its age says" for family in counts_versions_of(workload)]
+    notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
     if json_line:
         print_json_line(as_json(reckoned, of_prices, checks, notes))
     else:
@@ -135,9 +146,7 @@ def plan(
         ctx.exit(1)
 
 
-def _schema(
-    file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]
-) -> TableSchema:
+def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]) -> TableSchema:
     """Returns the schema at the given rate. Raises UsageError if there is none, or it can't store such events."""
     name = "the default schema" if file is None else file.name
     try:

@@ -27,7 +27,7 @@ def hottest_share(workload: Workload, tablets: int = TABLETS) -> float:
     rng = random.Random(1)
     schema = workload.schema
     ages = [collected_after(schema.policies[family]) for family in schema.metrics.families]
-    kept_us = max(max((age or _DEFAULT_KEPT for age in ages)), _LEAST_KEPT) // timedelta(microseconds=1)
+    kept_us = max(max(age or _DEFAULT_KEPT for age in ages), _LEAST_KEPT) // timedelta(microseconds=1)
     step = max(1, workload.sensors // _SENSORS)
     sensors = [number * step for number in range(min(workload.sensors, _SENSORS))]
     metric = workload.metrics[0]

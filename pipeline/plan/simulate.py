@@ -15,7 +15,8 @@ from pipeline.plan.workload import START_US, Workload
 TOLERANCE = 0.05
 _SENSORS, _EVENTS = 40, 50
 _WINDOWS = 10
-_MOST_EVENTS = 20_000  # of a window: more of them change no size
+_MOST_IN_BUCKET = 1000  # with more, the key does not count
+_MOST_EVENTS = 19_997  # of a window: more change few sizes; a prime, whose averages have all their digits
 
 
 class Checked(NamedTuple):
@@ -54,7 +55,7 @@ def _sample(workload: Workload) -> list[Event]:
     """Returns consecutive events of several sensors from all over the fleet; enough of each to fill a bucket."""
     rng, values = random.Random(2), readings()
     per_key = workload.schema.key.grain_us // workload.every_us if workload.schema.layout.bucketed else 0
-    count = max(_EVENTS, per_key)
+    count = max(_EVENTS, min(per_key, _MOST_IN_BUCKET))
     sensors = min(workload.sensors, _SENSORS, max(2, _MOST_EVENTS // count))
     step = max(1, workload.sensors // sensors)
     return [

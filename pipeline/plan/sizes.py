@@ -1,11 +1,13 @@
 """The bytes of messages, raw rows and aggregate rows, by arithmetic. ``--simulate`` holds them against the real code.
 
-Stored bytes are those of key, family, qualifier and value, and eight for a timestamp, once for each row or cell. Bigtable
-compresses them by an unknown factor. Encoded bytes are those of an entry of a ``MutateRowsRequest``.
+Stored bytes are those of key, family, qualifier and value, and eight for each timestamp. Bigtable compresses
+them, by an unknown factor. Encoded bytes are those of an entry of a ``MutateRowsRequest``.
 """
 
+import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pipeline.core.aggregates import READING_COUNT, aggregate_key
 from pipeline.core.schema.table_schema import Tier
@@ -13,9 +15,9 @@ from pipeline.core.schema.tokens import (
     EventIdToken,
     MetadataToken,
     MetricToken,
+    SaltToken,
     SensorToken,
     ShardToken,
-    SaltToken,
     TimeToken,
     Token,
 )
@@ -35,11 +37,11 @@ _STATISTIC_BYTES = {
     "first_time": 16,
     "last_time": 16,
     "coverage": 1,
-    "rises": 43,
-    "held": 43,
-    "sloped": 43,
-    "sketch": 40,
+    "rises": 41,
+    "held": 41,
+    "sloped": 41,
 }
+_SKETCH_BYTES = ((1, 6), (5, 14), (20, 30), (60, 49), (600, 61), (3600, 87), (20_000, 117))  # by events of the window
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,7 @@ def message_bytes(workload: Workload, batch: int) -> float:
 
 def key_bytes(workload: Workload, metric: str) -> int:
     """Returns the bytes of a raw row's key, by the widths of the template's parts (docs/schemas.md, Row keys)."""
-    return sum(
-        len(part) if isinstance(part, str) else _token_bytes(part, metric) for part in workload.schema.key.parts
-    )
+    return sum(len(part) if isinstance(part, str) else _token_bytes(part, metric) for part in workload.schema.key.parts)
 
 
 def _token_bytes(token: Token, metric: str) -> int:
@@ -186,8 +186,18 @@ def aggregate_size(workload: Workload, tier: Tier) -> RowSize:
 def _statistic_bytes(each: Statistic, events: float, digits: int) -> float:
     if each.name == "count":
         return digits
+    if each.name == "sketch":
+        return _sketch_bytes(events)
     if events < 2:  # the average of one reading is the reading, and its deviation is 0
         return _STATISTIC_BYTES.get(each.name, 1 if each.name in ("stddev", "increase", "rate") else _TEXT_BYTES)
     if each.name == "sum":
         return min(_DOUBLE_BYTES, _TEXT_BYTES + digits)
     return _STATISTIC_BYTES.get(each.name, _DOUBLE_BYTES)
+
+
+def _sketch_bytes(events: float) -> float:
+    """Returns the bytes of a sketch, between those measured. They grow with the logarithm of the number of events."""
+    for (fewer, less), (more, most) in pairwise(_SKETCH_BYTES):
+        if events <= more:
+            return less + (most - less) * math.log(events / fewer) / math.log(more / fewer)
+    return _SKETCH_BYTES[-1][1]

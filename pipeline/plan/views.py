@@ -16,7 +16,9 @@ from pipeline.plan.simulate import Checked
 from pipeline.plan.workload import Workload
 
 
-def as_json(plan: Plan, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]) -> dict[str, Any]:
+def as_json(
+    plan: Plan, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]
+) -> dict[str, Any]:
     """Returns the plan as a JSON object. Bytes are whole numbers of bytes, rates are those of a second."""
     record = asdict(plan) | {"nodes": plan.nodes, "tablets": TABLETS, "notes": notes}
     if costs is not None:
@@ -30,7 +32,9 @@ def as_json(plan: Plan, costs: dict[str, float] | None, checks: list[Checked] | 
 
 def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, notes: list[str]) -> None:
     """Prints a table for each part of the plan."""
-    click.echo(f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors; all figures are reckoned")
+    click.echo(
+        f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors; all figures are reckoned"
+    )
     _print(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
         (
@@ -44,7 +48,9 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
             for each in dict.fromkeys(plan.messages)
         ),
     )
-    total = Writes(*map(sum, zip(*((it.rows, it.cells, it.bytes) for it in (plan.raw, *plan.tiers.values())), strict=True)))
+    total = Writes(
+        *map(sum, zip(*((it.rows, it.cells, it.bytes) for it in (plan.raw, *plan.tiers.values())), strict=True))
+    )
     _print(
         ["Bigtable writes", "rows/s", "cells (mutations)/s", "bytes/s"],
         (
@@ -56,7 +62,12 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
     _print(
         ["family", "policy", "added a day", "stored after collection"],
         (
-            [name, format_policy(policies[name]), size(plan.growth[name]), "grows without end" if kept is None else size(kept)]
+            [
+                name,
+                format_policy(policies[name]),
+                size(plan.growth[name]),
+                "grows without end" if kept is None else size(kept),
+            ]
             for name, kept in plan.storage.items()
         ),
     )

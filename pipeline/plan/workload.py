@@ -56,7 +56,7 @@ class Workload:
             f"sensor-{sensor:09}",
             time_us,
             {name: next(values) for name in self.metrics},
-            {name: f"value_{sensor:010}" for name in self.metadata},
+            dict.fromkeys(self.metadata, f"value_{sensor:010}"),
             f"event_{time_us % 10**10:010}" if self.has_event_id else "",
         )
 
