@@ -17,7 +17,7 @@ the medians of ``bulk``, ``bulk_single``, ``connector`` and ``connector_single``
 _ON_DATAFLOW = 2  # assumed in docs/performance.md: a worker's other work costs as much again
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
 _NODE_BYTES = {True: 5 * 10**12, False: 16 * 10**12}
-_UTILIZATION = 0.7
+_UTILIZATION = 70  # percent
 _PACKED_EVENTS = 256
 _LEAST_BILLED_BYTES = 1000
 _OVERHEAD_BYTES = 20 + 16  # of a message: its timestamp, and the text of its id
@@ -93,7 +93,7 @@ def plan_of(workload: Workload) -> Plan:
     growth = stored_per_day(workload)
     storage = {family: _kept(workload, family, growth[family]) for family in growth}
     known = [size for size in storage.values() if size is not None]
-    per_node = _NODE_BYTES[workload.ssd] * _UTILIZATION
+    per_node = _NODE_BYTES[workload.ssd] * _UTILIZATION / 100
     return Plan(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
@@ -177,7 +177,7 @@ def nodes_for_writes(workload: Workload, writes: list[Writes]) -> int:
     many of 1 KB.
     """
     rows = sum(max(each.rows, each.bytes / 1000) for each in writes)
-    return max(1, math.ceil(rows / _WRITES_PER_NODE[workload.ssd] / _UTILIZATION))
+    return max(1, math.ceil(rows * 100 / (_WRITES_PER_NODE[workload.ssd] * _UTILIZATION)))
 
 
 def stored_per_day(workload: Workload) -> dict[str, float]:

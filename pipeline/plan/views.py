@@ -32,9 +32,7 @@ def as_json(
 
 def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, notes: list[str]) -> None:
     """Prints a table for each part of the plan."""
-    click.echo(
-        f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors; all figures are reckoned"
-    )
+    click.echo(f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, reckoned")
     _print(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
         (
@@ -48,9 +46,8 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
             for each in dict.fromkeys(plan.messages)
         ),
     )
-    total = Writes(
-        *map(sum, zip(*((it.rows, it.cells, it.bytes) for it in (plan.raw, *plan.tiers.values())), strict=True))
-    )
+    every = [plan.raw, *plan.tiers.values()]
+    total = Writes(*(sum(getattr(each, what) for each in every) for what in ("rows", "cells", "bytes")))
     _print(
         ["Bigtable writes", "rows/s", "cells (mutations)/s", "bytes/s"],
         (
@@ -66,7 +63,7 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
                 name,
                 format_policy(policies[name]),
                 size(plan.growth[name]),
-                "grows without end" if kept is None else size(kept),
+                _kept(kept),
             ]
             for name, kept in plan.storage.items()
         ),
@@ -103,6 +100,10 @@ def size(count: float) -> str:
         if count >= length:
             return f"{count / length:,.1f} {unit}"
     return f"{count:,.0f} bytes"
+
+
+def _kept(count: float | None) -> str:
+    return "grows without end" if count is None else size(count)
 
 
 def _number(value: float) -> str:

@@ -1,10 +1,13 @@
 """The arithmetic of sizes agrees with messages and rows that the real code makes."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan import simulate as simulation
 from pipeline.plan.simulate import simulate
+from pipeline.plan.sizes import raw_size
 from pipeline.plan.workload import Workload, names
 
 SECOND = 1_000_000
@@ -35,15 +38,8 @@ def test_sizes_of_every_layout(name, every_us):
 def test_a_wrong_size_is_found(monkeypatch):
     """Arithmetic that forgets a metric deviates."""
     workload = Workload(parse_schema(""), 1000, SECOND, names("metric", 4))
-    fewer = Workload(parse_schema(""), 1000, SECOND, names("metric", 3))
-    monkeypatch.setattr(simulation, "raw_size", lambda _: RAW)
-    RAW = simulation_raw(fewer)
+    of_three = raw_size(replace(workload, metrics=workload.metrics[:3]))
+    monkeypatch.setattr(simulation, "raw_size", lambda _: of_three)
     assert {each.name for each in simulate(workload) if each.deviates} == {
         "raw cells an event", "encoded raw bytes an event", "stored bytes of raw an event",
     }  # fmt: skip
-
-
-def simulation_raw(workload):
-    from pipeline.plan.sizes import raw_size
-
-    return raw_size(workload)
