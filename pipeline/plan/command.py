@@ -70,7 +70,8 @@ _DURATION = Parsed("duration", parse_duration)
     "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed_lateness."
 )
 @click.option(
-    "--writer",
+    "--bigtable-writer",
+    "writer",
     type=click.Choice(["connector", "bulk"]),
     default="connector",
     show_default=True,

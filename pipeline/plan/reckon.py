@@ -1,7 +1,6 @@
 """The arithmetic of a plan: what a fleet sends, what the job computes and writes, and what Bigtable stores."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 from pipeline.core.schema.policies import collected_after, counts_versions
@@ -182,14 +181,14 @@ def nodes_for_writes(workload: Workload, writes: list[Writes]) -> int:
 
 def stored_per_day(workload: Workload) -> dict[str, float]:
     """Returns the bytes by family that a day adds: raw rows, and one aggregate row for each window."""
-    found: Counter[str] = Counter(dict.fromkeys(workload.schema.families, 0))
+    found = dict.fromkeys(workload.schema.families, 0.0)
     for family, size in raw_size(workload).stored.items():
         found[family] += size * workload.events_per_second * 86_400
     for tier in workload.schema.tiers:
         windows = windows_per_second(workload, tier) * 86_400
         for family, size in aggregate_size(workload, tier).stored.items():
             found[family] += size * windows
-    return dict(found)
+    return found
 
 
 def _kept(workload: Workload, family: str, per_day: float) -> float | None:

@@ -88,7 +88,7 @@ def _of_raw_rows(workload: Workload) -> Iterator[Checked]:
             cells[row.key] |= {cell[:3]: cell for cell in row.cells}
     stored = _stored(Row(key, list(of_row.values())) for key, of_row in cells.items())
     for family in sorted(stored.keys() | reckoned.stored.keys()):
-        yield Checked(f"stored bytes of {family} an event", reckoned.stored[family], stored[family] / count)
+        yield Checked(f"stored bytes of {family} an event", reckoned.stored.get(family, 0.0), stored[family] / count)
 
 
 def _of_aggregates(workload: Workload) -> Iterator[Checked]:

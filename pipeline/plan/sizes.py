@@ -5,7 +5,7 @@ them, by an unknown factor. Encoded bytes are those of an entry of a ``MutateRow
 """
 
 import math
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -58,7 +58,7 @@ class RowSize:
     rows: int
     cells: int
     encoded: float
-    stored: Counter[str]
+    stored: dict[str, float]
 
 
 def varint(number: float) -> int:
@@ -119,27 +119,32 @@ def raw_size(workload: Workload) -> RowSize:
     per_key = max(1, schema.key.grain_us // workload.every_us) if layout.bucketed else 1
     if layout.serializes:
         qualifier = 43 if layout.bucketed else 22 if layout.selected_by_key_only(context) else 26
+        rows: list[tuple[str, list[tuple[str, float, float]]]]
         rows = [("", [(schema.metrics.families[0], qualifier, event_bytes(workload))])]
     else:
         value = _TEXT_BYTES if schema.values is Values.TEXT else 8
-        readings = [(schema.metrics.family_of(name) or "", len(name), value) for name in workload.metrics]
+        readings: list[tuple[str, float, float]] = [
+            (schema.metrics.family_of(name) or "", len(name), value) for name in workload.metrics
+        ]
         if layout.row_per_metric and layout.bucketed:
             readings = [(family, value, 0) for family, _, value in readings]
         kept = [name for name in workload.metadata if name not in schema.key.metadata_names]
-        metadata = [(schema.metadata.family_of(name) or "", len(name), ID_BYTES) for name in kept]
+        metadata: list[tuple[str, float, float]] = [
+            (schema.metadata.family_of(name) or "", len(name), ID_BYTES) for name in kept
+        ]
         rows = (
             [(name, [cell, *metadata]) for name, cell in zip(workload.metrics, readings, strict=True)]
             if layout.row_per_metric
             else [("", [*readings, *metadata])]
         )
-    stored: Counter[str] = Counter()
+    stored: dict[str, float] = defaultdict(float)
     encoded = 0.0
     for metric, cells in rows:
-        key = key_bytes(workload, metric)
-        encoded += key + sum(map(_encoded_cell, cells))
-        stored[cells[0][0]] += key / per_key
-        for family, qualifier, value in cells:
-            stored[family] += len(family) + qualifier + value + _TIMESTAMP_BYTES
+        of_key = key_bytes(workload, metric)
+        encoded += of_key + sum(map(_encoded_cell, cells))
+        stored[cells[0][0]] += of_key / per_key
+        for family, name_size, value_size in cells:
+            stored[family] += len(family) + name_size + value_size + _TIMESTAMP_BYTES
     return RowSize(len(rows), sum(len(cells) for _, cells in rows), encoded, stored)
 
 
@@ -180,7 +185,7 @@ def aggregate_size(workload: Workload, tier: Tier) -> RowSize:
             cells.append((tier.family, len(qualifier_of(each.name, metric).encode()), size))
     key = len(aggregate_key(tier.window, "s" * ID_BYTES, tier.window.start_of(START_US)))
     stored = key + sum(len(family) + name + value + _TIMESTAMP_BYTES for family, name, value in cells)
-    return RowSize(1, len(cells), key + sum(map(_encoded_cell, cells)), Counter({tier.family: stored}))
+    return RowSize(1, len(cells), key + sum(map(_encoded_cell, cells)), {tier.family: stored})
 
 
 def _statistic_bytes(each: Statistic, events: float, digits: int) -> float:
