@@ -54,6 +54,7 @@ OPTION_NAMES = frozenset(
         "message-mapping",
         "meta-family",
         "metadata",
+        "metadata-fields",
         "metric",
         "metrics",
         "output",

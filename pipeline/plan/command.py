@@ -53,7 +53,8 @@ _DURATION = Parsed("duration", parse_duration)
     help="Readings of an event: how many, or their names.",
 )
 @click.option(
-    "--metadata",
+    "--metadata-fields",
+    "metadata",
     type=_names("field", 0),
     default="0",
     show_default=True,
@@ -159,7 +160,7 @@ def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metada
     stored = [] if schema.layout.serializes else [set(metadata) - set(schema.key.metadata_names)]
     for what, rules, of in (
         ("--metrics", schema.metrics, metrics),
-        *(("--metadata", schema.metadata, tuple(sorted(kept))) for kept in stored),
+        *(("--metadata-fields", schema.metadata, tuple(sorted(kept))) for kept in stored),
     ):
         if missing := next((each for each in of if rules.family_of(each) is None), None):
             raise click.UsageError(f"{what}: {missing} matches none of the families in {name}; pass names that do")
