@@ -8,6 +8,7 @@ EXAMPLES = {
     "emulators": "tidetable emulators run bash",
     "emulators run": "tidetable emulators run bash",
     "emulators start": "tidetable emulators start",
+    "plan": "tidetable plan --sensors 1000000 --every 1m --metrics 4",
     "table": "tidetable table describe",
     "table create": "tidetable table create --tier 15m=stats --tier 1d=daily",
     "table diff": "tidetable table diff --gc raw=maxage=30d",

@@ -1,0 +1,1 @@
+"""``tidetable plan``: reckons size and cost."""

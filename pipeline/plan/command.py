@@ -1,0 +1,174 @@
+"""``tidetable plan``: reckons what a fleet of sensors needs and costs."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TextIO
+
+import click
+
+from pipeline.cli.console import print_json_line
+from pipeline.cli.options import Parsed
+from pipeline.core.durations import parse_duration, parse_interval
+from pipeline.core.events import is_name
+from pipeline.core.schema.sizing import check_sizes, warnings
+from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.reckon import counts_versions_of, plan_of
+from pipeline.plan.simulate import simulate
+from pipeline.plan.views import as_json, print_checks, print_plan
+from pipeline.plan.workload import MAX_SENSORS, Workload, names
+
+_MOST_NAMES = 1000
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def _names(kind: str, least: int) -> Any:
+    def parse(text: str) -> tuple[str, ...]:
+        found = names(kind, int(text)) if text.isdecimal() and len(text) < 6 else tuple(text.split(","))
+        if not least <= len(found) <= _MOST_NAMES:
+            raise ValueError(f"{text!r} must be from {least} to {_MOST_NAMES:,}")
+        if bad := next((name for name in found if not is_name(name)), None):
+            raise ValueError(f"{bad!r} is not a name; write a number, or names like temperature,humidity")
+        if len(set(found)) < len(found):
+            raise ValueError(f"{text!r} has a name twice")
+        return found
+
+    return Parsed("names", parse)
+
+
+_DURATION = Parsed("duration", parse_duration)
+
+
+@click.command()
+@click.option("--sensors", required=True, type=click.IntRange(1, MAX_SENSORS), help="The number of sensors.")
+@click.option(
+    "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
+)
+@click.option(
+    "--metrics",
+    type=_names("metric", 1),
+    default="1",
+    show_default=True,
+    help="Readings of an event: how many, or their names.",
+)
+@click.option(
+    "--metadata-fields",
+    "metadata",
+    type=_names("field", 0),
+    default="0",
+    show_default=True,
+    help="How many metadata fields an event has, or their names. Those in row keys come on top.",
+)
+@click.option(
+    "--schema",
+    type=click.File(encoding="utf-8"),
+    help="A file with the table's schema as TOML, or - for standard input. Default: the default schema.",
+)
+@click.option("--batch", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Events per message.")
+@click.option("--early-firing", type=_DURATION, default="5m", show_default=True, help="The job's --early_firing.")
+@click.option(
+    "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed_lateness."
+)
+@click.option(
+    "--bigtable-writer",
+    "writer",
+    type=click.Choice(["connector", "bulk"]),
+    default="connector",
+    show_default=True,
+    help="The job's --bigtable_writer.",
+)
+@click.option(
+    "--disk",
+    type=click.Choice(["ssd", "hdd"]),
+    default="ssd",
+    show_default=True,
+    help="The nodes' storage.",
+)
+@click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
+@click.option(
+    "--simulate",
+    "check",
+    is_flag=True,
+    help="Check the sizes against messages and rows that the job's code makes.",
+)
+@click.option("--json", "json_line", is_flag=True, help="Print the plan as one line of JSON.")
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    sensors: int,
+    every: int,
+    metrics: tuple[str, ...],
+    metadata: tuple[str, ...],
+    schema: TextIO | None,
+    batch: int,
+    early_firing: timedelta,
+    allowed_lateness: timedelta,
+    writer: str,
+    disk: str,
+    prices: TextIO | None,
+    check: bool,
+    json_line: bool,
+) -> None:
+    """Reckon messages, workers, nodes, storage and cost for a fleet of sensors.
+
+    Needs no server. Retention comes from the schema's policies. Without --prices no costs are printed.
+
+    The exit code is 1 if --simulate finds a size that is more than 5 % off.
+    """
+    table = _schema(schema, every, metrics, metadata)
+    workload = Workload(
+        schema=table,
+        sensors=sensors,
+        every_us=every,
+        metrics=metrics,
+        metadata=tuple(dict.fromkeys((*metadata, *table.key.metadata_names))),
+        batch=batch,
+        early_us=early_firing // _MICROSECOND,
+        lateness_us=allowed_lateness // _MICROSECOND,
+        bulk=writer == "bulk",
+        ssd=disk == "ssd",
+    )
+    given = None if prices is None else _prices(prices)
+    reckoned = plan_of(workload)
+    of_prices = None if given is None else costs(reckoned, given)
+    checks = simulate(workload) if check else None
+    notes = list(warnings(table))
+    notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
+    if json_line:
+        print_json_line(as_json(reckoned, of_prices, checks, notes))
+    else:
+        print_plan(workload, reckoned, of_prices, notes)
+        if checks is not None:
+            print_checks(checks)
+    deviating = [each for each in checks or () if each.deviates]
+    for each in deviating:
+        click.echo(f"{each.name}: reckoned {each.reckoned:,.1f}, found {each.found:,.1f}", err=True)
+    if deviating:
+        ctx.exit(1)
+
+
+def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]) -> TableSchema:
+    """Returns the schema at the given rate. Raises UsageError if there is none, or it can't store such events."""
+    name = "the default schema" if file is None else file.name
+    try:
+        schema = TableSchema.default() if file is None else parse_schema(file.read())
+        declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
+        check_sizes(declared)
+    except (SchemaError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{name}: {error}") from None
+    stored = [] if schema.layout.serializes else [set(metadata) - set(schema.key.metadata_names)]
+    for what, rules, of in (
+        ("--metrics", schema.metrics, metrics),
+        *(("--metadata-fields", schema.metadata, tuple(sorted(kept))) for kept in stored),
+    ):
+        if missing := next((each for each in of if rules.family_of(each) is None), None):
+            raise click.UsageError(f"{what}: {missing} matches none of the families in {name}; pass names that do")
+    return declared
+
+
+def _prices(file: TextIO) -> Prices:
+    try:
+        return parse_prices(file.read())
+    except ValueError as error:
+        raise click.UsageError(f"{file.name}: {' '.join(str(error).split())}") from None

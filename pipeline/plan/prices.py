@@ -1,0 +1,54 @@
+"""Unit prices, which a user gives as TOML, and what a plan costs in a month by them."""
+
+import math
+import tomllib
+from dataclasses import dataclass, fields
+
+from pipeline.plan.reckon import Plan
+
+_HOURS = 730  # of a month
+_TIB, _GIB = 2**40, 2**30
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Unit prices, in any one currency; None leaves a cost out.
+
+    Attributes:
+        pubsub_tib: of a TiB of throughput, in or out.
+        dataflow_vcpu_hour: of a worker's vCPU for an hour, with its memory.
+        bigtable_node_hour: of a node for an hour.
+        bigtable_gib_month: of a GiB for a month.
+    """
+
+    pubsub_tib: float | None = None
+    dataflow_vcpu_hour: float | None = None
+    bigtable_node_hour: float | None = None
+    bigtable_gib_month: float | None = None
+
+
+def parse_prices(text: str) -> Prices:
+    """Parses TOML such as ``bigtable_node_hour = 0.5``. Raises ValueError, in one line, for anything else."""
+    found = tomllib.loads(text)
+    known = [field.name for field in fields(Prices)]
+    for name, price in found.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is not a price; there are {', '.join(known)}")
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+            raise ValueError(f"{name}: write a number that is not negative, like {name} = 0.5")
+    if not found:
+        raise ValueError(f"it has no price; there are {', '.join(known)}")
+    return Prices(**found)
+
+
+def costs(plan: Plan, prices: Prices) -> dict[str, float]:
+    """Returns what a month of 730 hours costs, by what has a price; storage as it is after collection."""
+    seconds = _HOURS * 3600
+    storage = sum(size or 0 for size in plan.storage.values())
+    amounts = {
+        "Pub/Sub": (plan.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
+        "Dataflow vCPUs": (plan.vcpus * _HOURS, prices.dataflow_vcpu_hour),
+        "Bigtable nodes": (plan.nodes * _HOURS, prices.bigtable_node_hour),
+        "Bigtable storage": (storage / _GIB, prices.bigtable_gib_month),
+    }
+    return {what: amount * price for what, (amount, price) in amounts.items() if price is not None}

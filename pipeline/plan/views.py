@@ -1,0 +1,119 @@
+"""Prints a plan as tables or as JSON."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from pipeline.cli.console import out
+from pipeline.core.schema.policies import format_policy
+from pipeline.plan.hotspot import TABLETS
+from pipeline.plan.reckon import Plan, Writes
+from pipeline.plan.simulate import Checked
+from pipeline.plan.workload import Workload
+
+
+def as_json(
+    plan: Plan, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]
+) -> dict[str, Any]:
+    """Returns the plan as a JSON object. Bytes are whole numbers of bytes, rates are those of a second."""
+    record = asdict(plan) | {"nodes": plan.nodes, "tablets": TABLETS, "notes": notes}
+    if costs is not None:
+        record["costs_a_month"] = costs
+    if checks is not None:
+        record["simulated"] = [
+            each._asdict() | {"deviation": each.deviation, "deviates": each.deviates} for each in checks
+        ]
+    return record
+
+
+def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, notes: list[str]) -> None:
+    """Prints a table for each part of the plan."""
+    click.echo(f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, reckoned")
+    _print(
+        ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
+        (
+            [
+                f"{each.batch:,} in a message",
+                _number(each.per_second),
+                f"{each.bytes:,.0f}",
+                size(each.bytes_per_second),
+                size(each.billed_per_second),
+            ]
+            for each in dict.fromkeys(plan.messages)
+        ),
+    )
+    every = [plan.raw, *plan.tiers.values()]
+    total = Writes(*(sum(getattr(each, what) for each in every) for what in ("rows", "cells", "bytes")))
+    _print(
+        ["Bigtable writes", "rows/s", "cells (mutations)/s", "bytes/s"],
+        (
+            [name, _number(each.rows), _number(each.cells), size(each.bytes)]
+            for name, each in {"raw rows": plan.raw, **plan.tiers, "all": total}.items()
+        ),
+    )
+    policies = workload.schema.policies
+    _print(
+        ["family", "policy", "added a day", "stored after collection"],
+        (
+            [
+                name,
+                format_policy(policies[name]),
+                size(plan.growth[name]),
+                _kept(kept),
+            ]
+            for name, kept in plan.storage.items()
+        ),
+    )
+    storage = "never enough" if plan.nodes_for_storage is None else f"{plan.nodes_for_storage:,}"
+    lines = {
+        "Dataflow vCPUs, busy (reckoned from measured CPU time)": f"{plan.vcpus:,.1f}",
+        "Bigtable nodes for writes, at 70 % CPU": f"{plan.nodes_for_writes:,}",
+        "Bigtable nodes for storage, at 70 % of a node's": storage,
+        "state in flight": size(plan.state_bytes),
+        f"hottest of {TABLETS} tablets, of all raw writes (simulated)": f"{plan.hottest_tablet:.1%}",
+    }
+    _print(["what else", ""], ([name, text] for name, text in lines.items()))
+    if costs is not None:
+        _print(
+            ["cost a month", "in the currency of your prices"],
+            ([name, f"{cost:,.2f}"] for name, cost in {**costs, "all of these": sum(costs.values())}.items()),
+        )
+    for note in notes:
+        click.echo(f"note: {note}")
+
+
+def print_checks(checks: Iterable[Checked]) -> None:
+    """Prints each figure by arithmetic and as the real code has it."""
+    _print(
+        ["simulated", "reckoned", "found", "off by"],
+        ([it.name, f"{it.reckoned:,.1f}", f"{it.found:,.1f}", f"{it.deviation:+.1%}"] for it in checks),
+    )
+
+
+def size(count: float) -> str:
+    """Returns bytes in the largest decimal unit: ``12.3 GB``."""
+    for unit, length in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= length:
+            return f"{count / length:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def _kept(count: float | None) -> str:
+    return "grows without end" if count is None else size(count)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def _print(head: list[str], rows: Iterable[list[str]]) -> None:
+    grid = Table(box=box.SIMPLE)
+    for index, title in enumerate(head):
+        grid.add_column(title, justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    out.print(grid)

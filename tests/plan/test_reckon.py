@@ -1,0 +1,105 @@
+"""Rates, nodes, storage, state and cost, against measurements and by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.events import Event
+from pipeline.core.schema.toml import parse_schema
+from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.reckon import Writes, messages, nodes_for_writes, panes, plan_of, state_bytes, tier_writes, vcpus
+from pipeline.plan.workload import Workload, names
+from tests.benchmarks.state_size import OPEN, sizes
+from tests.groups import MINUTE, Group
+
+SECOND = 1_000_000
+DAYS = parse_schema('tiers = { 1h = "hours", 1d = "days" }')
+WORKLOAD = Workload(parse_schema(""), 1_000_000, 60 * SECOND, names("metric", 4))
+START = 1_771_286_400_000_000
+
+
+@pytest.mark.parametrize("early", [0, 5, 20])
+@pytest.mark.parametrize("every", [1, 10, 90])
+def test_rows_with_panes(early, every):
+    """Aggregate rows of both tiers, with their panes, are as many as the job's own windows write in a day."""
+    group = Group(DAYS, START, early_us=early * MINUTE)
+    for minute in range(0, 24 * 60, every):
+        group.pass_time_to(START + minute * MINUTE + MINUTE // 2)
+        group.receive(Event("s", group.now_us, {"t": 1.0}, {}))
+    group.pass_time_to(START + 26 * 60 * MINUTE)
+    workload = Workload(DAYS, 1, every * MINUTE, ("t",), early_us=early * MINUTE)
+    for text, prefix in (("1h", b"agg#hourly"), ("1d", b"agg#daily")):
+        written = sum(row.key.startswith(prefix) for row in group.written)
+        assert tier_writes(workload)[text].rows * 86_400 == pytest.approx(written, rel=0.1), text
+
+
+def test_cpu_is_the_benchmarks():
+    """vCPUs are twice the benchmark's CPU seconds for as many events."""
+    result = json.loads((Path(__file__).parent.parent / "benchmarks/bench/result.json").read_text())
+    of = {program["key"]: program["cpu"] for program in result["programs"]}
+    for key, bulk, batch in (
+        ("bulk", True, 100), ("bulk_single", True, 1), ("connector", False, 100), ("connector_single", False, 1),
+    ):  # fmt: skip
+        one = replace(WORKLOAD, sensors=60_000_000, bulk=bulk, batch=batch)
+        assert vcpus(one) == pytest.approx(2 * of[key]), key
+
+
+def test_small_messages_are_billed_as_a_thousand_bytes():
+    """Each request counts 1,000 bytes, so that one event in a message costs more than a batch."""
+    one, batch = messages(WORKLOAD, 1), messages(WORKLOAD, 100)
+    assert one.billed_per_second == pytest.approx(2 * 1000 * 1_000_000 / 60)
+    assert batch.per_second == one.per_second / 100
+    assert batch.bytes_per_second < batch.billed_per_second / 2 < one.billed_per_second / 6
+
+
+@pytest.mark.parametrize(("ssd", "per_node"), [(True, 9800), (False, 7000)])
+def test_nodes_for_writes(ssd, per_node):
+    """A node takes 70 % of its rows a second; rows above 1 KB count for several."""
+    workload = replace(WORKLOAD, ssd=ssd)
+    assert nodes_for_writes(workload, [Writes(3 * per_node, 0, 0)]) == 3
+    assert nodes_for_writes(workload, [Writes(3 * per_node + 1, 0, 0)]) == 4
+    assert nodes_for_writes(workload, [Writes(per_node, 0, 5 * 1000 * per_node)]) == 5
+
+
+def test_storage_follows_the_policies():
+    """A family keeps what comes within its age; one that is never collected grows without end."""
+    plan = plan_of(WORKLOAD)
+    assert plan.storage["raw"] == pytest.approx(90 * plan.growth["raw"])
+    assert plan.storage["stats"] == pytest.approx(730 * plan.growth["stats"])
+    assert plan.nodes_for_storage == -(-(plan.storage["raw"] + plan.storage["stats"]) // 3.5e12)
+    never = plan_of(replace(WORKLOAD, schema=parse_schema('[policies]\nstats = "never"')))
+    assert never.storage["stats"] is None
+    assert never.nodes_for_storage is None
+
+
+@pytest.mark.parametrize("metrics", [1, 3, 10])
+@pytest.mark.parametrize("per_minute", [1, 60])
+def test_state_is_the_measured_one(metrics, per_minute):
+    """The state of a sensor's open windows is within 15 % of what the benchmark measures."""
+    hour = sizes(metrics, per_minute)
+    measured = hour[-1] + hour[OPEN.seconds // 60 - 60 - 1]
+    workload = Workload(parse_schema(""), 1, 60 * SECOND // per_minute, names("metric", metrics))
+    assert state_bytes(workload) == pytest.approx(measured, rel=0.15)
+
+
+def test_a_hundred_million_sensors_are_a_multiple():
+    """Everything grows in proportion; nothing is counted one by one."""
+    small, large = plan_of(WORKLOAD), plan_of(replace(WORKLOAD, sensors=100_000_000))
+    assert large.raw.rows == pytest.approx(100 * small.raw.rows)
+    assert large.storage["raw"] == pytest.approx(100 * small.storage["raw"])
+    assert panes(WORKLOAD, WORKLOAD.schema.tiers[0]) == 12
+
+
+def test_costs_by_hand():
+    """Only what has a price has a cost: amount times price."""
+    plan = plan_of(WORKLOAD)
+    assert costs(plan, Prices(bigtable_node_hour=2)) == {"Bigtable nodes": plan.nodes * 1460}
+    assert costs(plan, parse_prices("dataflow_vcpu_hour = 1")) == {"Dataflow vCPUs": plan.vcpus * 730}
+
+
+@pytest.mark.parametrize("text", ["", "nodes = 1", "pubsub_tib = -1", 'pubsub_tib = "x"', "pubsub_tib = nan", "x"])
+def test_bad_prices(text):
+    with pytest.raises(ValueError, match=r"."):
+        parse_prices(text)

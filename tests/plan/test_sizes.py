@@ -1,0 +1,45 @@
+"""The arithmetic of sizes agrees with messages and rows that the real code makes."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.core.schema.toml import parse_schema
+from pipeline.plan import simulate as simulation
+from pipeline.plan.simulate import simulate
+from pipeline.plan.sizes import raw_size
+from pipeline.plan.workload import Workload, names
+
+SECOND = 1_000_000
+SCHEMAS = {
+    "wide": "",
+    "tall": 'key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"',
+    "serialized": 'key = "{salt:2}#{sensor_id}#{reverse_ms}"\nlayout = "serialized"',
+    "bucket_cells": 'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\nvalues = "float64"\n'
+    '[tiers]\n1h = "h"\n1d = "d"\n"1mo@Europe/Berlin" = "m"',
+    "bucket_columns": 'key = "{shard:7}#{sensor_id}#{metric}#{bucket:1h}"\nlayout = "bucket_columns"',
+    "bucket_serialized": 'key = "{metadata.place}#{sensor_id}#{bucket:1h}"\nlayout = "bucket_serialized"',
+    "event_id": 'key = "{sensor_id}#{iso_ms}#{event_id}"',
+    "statistics": '[statistics]\nother = ["first", "last", "p50", "p95", "increase", "rate", "time_weighted_mean"]',
+}
+
+
+@pytest.mark.parametrize("every_us", [SECOND, 60 * SECOND, 7200 * SECOND], ids=["1s", "1m", "2h"])
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_sizes_of_every_layout(name, every_us):
+    """No size is more than 5 % off, in any layout, with any tiers and statistics, and at any rate."""
+    schema = parse_schema(SCHEMAS[name])
+    metadata = names("field", 2) + schema.key.metadata_names
+    checks = simulate(Workload(schema, 1_000_000, every_us, names("metric", 4), metadata, batch=20))
+    assert [each for each in checks if each.deviates] == []
+    assert len(checks) >= 9
+
+
+def test_a_wrong_size_is_found(monkeypatch):
+    """Arithmetic that forgets a metric deviates."""
+    workload = Workload(parse_schema(""), 1000, SECOND, names("metric", 4))
+    of_three = raw_size(replace(workload, metrics=workload.metrics[:3]))
+    monkeypatch.setattr(simulation, "raw_size", lambda _: of_three)
+    assert {each.name for each in simulate(workload) if each.deviates} == {
+        "raw cells an event", "encoded raw bytes an event", "stored bytes of raw an event",
+    }  # fmt: skip
