@@ -4,7 +4,7 @@ Some statistics of a window depend on the last reading before it. So when a wind
 window with that metric changes too; the ones after it don't.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, qualifiers, stats_of
@@ -42,7 +42,7 @@ class Neighbours:
         return self._schema.tiers[0].window
 
     def before(
-        self, sensor_id: str, metrics: Iterable[str], floor_us: int, start_us: int, now_us: int
+        self, sensor_id: str, metrics: Collection[str], floor_us: int, start_us: int, now_us: int
     ) -> dict[str, At]:
         """Returns the last reading of each metric before a window.
 

@@ -46,7 +46,7 @@ def windows_after(
     with RowReader.open(table) as reader:
         neighbours = Neighbours(schema, retention, reader.read_selection, LOOKBACK_US)
         for (sensor_id, end_us), names in metrics.items():
-            carried = filter(schema.statistics.carries_to, names)
+            carried = [name for name in names if schema.statistics.carries_to(name)]
             lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
             for start_us in neighbours.stale(sensor_id, bounds, end_us) if bounds else ():

@@ -76,3 +76,16 @@ def test_a_following_window_that_a_job_may_still_write(bigtable):
     span = [format_time(each_us)[:10] for each_us in (day, day + DAY)]
     repaired(name, "--from", span[0], "--to", span[1])
     assert work_row(hours, "a", this_hour, b"x").key in rows_of(name)
+
+
+def test_the_month_after_a_repaired_window(bigtable):
+    """The windows that were audited as a whole are longer than the time for which raw rows are read."""
+    name, schema = table_of('[tiers]\n1h = "hours"\n1mo = "months"\n[statistics]\nt = ["increase"]')
+    readings = {T - 10 * DAY: {"t": 1.0}, T + 20 * DAY: {"t": 9.0}}  # of February and of March
+    write(name, raw_rows(schema, events_of(readings)))
+    repaired(name, "--from", "2026-02-01", "--to", "2026-04-01")
+    write(name, raw_rows(schema, events_of({T - 10 * DAY + MINUTE: {"t": 4.0}})))
+    repaired(name, "--from", "2026-02-01", "--to", "2026-03-01")
+    found = {start_us: record.metrics["t"].more["increase"] for (_, start_us), record in stored(name, schema).items()}
+    months = [schema.tiers[1].window.start_of(each_us) for each_us in readings]
+    assert found == {T - 10 * DAY: 3, T + 20 * DAY: 5, months[0]: 3, months[1]: 5}
