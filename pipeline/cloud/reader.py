@@ -22,8 +22,9 @@ from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.calendars import parse_window
-from pipeline.core.events import LATEST_US, checked_sensor_id
+from pipeline.core.events import checked_sensor_id
 from pipeline.core.latest import LatestRecord
+from pipeline.core.questions import listed_sensors, named_metrics, within_keys
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
@@ -34,7 +35,7 @@ from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.window_queries import tier_of, windows_of
-from pipeline.core.times import Time, format_time, to_us
+from pipeline.core.times import Time
 from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
@@ -165,10 +166,10 @@ class SensorTable:
         row is an event; a row and a seek for each metric if keys have the metric before the time; the newest bucket, or
         its newest cells, in bucket layouts. If keys begin with the time, reads every row until one of the sensor.
         """
-        query = Query(metrics=_names(metrics), limit=1, metadata=metadata)
+        query = Query(metrics=named_metrics(metrics), limit=1, metadata=metadata)
         if isinstance(sensors, str):
             return next(self._events(sensors, query), None)
-        each = [self._read_ahead(self._events(sensor, query), 1) for sensor in _listed(sensors)]
+        each = [self._read_ahead(self._events(sensor, query), 1) for sensor in listed_sensors(sensors)]
         return RawRecords((record for records in each for record in records), query.metrics or ())
 
     def newest(
@@ -188,7 +189,7 @@ class SensorTable:
             metrics: returns only these readings, and only sensors that have one of them; by default everything.
             silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
         """
-        return newest_of(self, prefix, _names(metrics), silent_for, self._leave_out)
+        return newest_of(self, prefix, named_metrics(metrics), silent_for, self._leave_out)
 
     def range(
         self,
@@ -212,11 +213,11 @@ class SensorTable:
             limit: maximum number of events, the newest.
             metadata: of the sensors, if row keys contain it.
         """
-        start_us, end_us = _within_keys(start, end)
-        query = Query(start_us, end_us, _names(metrics), limit, metadata)
+        start_us, end_us = within_keys(start, end)
+        query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
         if isinstance(sensors, str):
             return RawRecords(self._events(sensors, query), query.metrics or ())
-        listed = _listed(sensors)
+        listed = listed_sensors(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
         each = [self._read_ahead(self._events(sensor, query, size), size) for sensor in listed]
         return RawRecords(islice(merge(*each, key=newest_first), limit), query.metrics or ())
@@ -251,8 +252,8 @@ class SensorTable:
         Raises:
             ValueError: also if such sensors are not next to each other in the order of keys.
         """
-        start_us, end_us = _within_keys(start, end)
-        query = Query(start_us, end_us, _names(metrics), limit, metadata)
+        start_us, end_us = within_keys(start, end)
+        query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
         if sensors or metadata:
             found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
         else:
@@ -297,12 +298,12 @@ class SensorTable:
             tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
         """
-        names = _names(metrics)
+        names = named_metrics(metrics)
         of_tier = tier_of(self.schema, parse_window(tier) if isinstance(tier, str) else tier)
-        start_us, end_us = _within_keys(start, end)
+        start_us, end_us = within_keys(start, end)
         if isinstance(sensors, str):
             return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))
-        listed = _listed(sensors)
+        listed = listed_sensors(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
         each = [
             self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, names, size), size)
@@ -361,34 +362,3 @@ class SensorTable:
                 yield from ready
 
         return batches()
-
-
-def _names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
-    if metrics is None:
-        return None
-    named = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
-    if not named or not all(named):
-        raise ValueError("metrics contains no name; leave it out for all of them")
-    return named
-
-
-def _listed(sensors: Iterable[str]) -> list[str]:
-    listed = list(dict.fromkeys(sensors))
-    for sensor_id in listed:
-        checked_sensor_id(sensor_id)  # another text could lead to other rows
-    return listed
-
-
-def _within_keys(start: Time, end: Time) -> tuple[int, int]:
-    """Returns the range in microseconds, limited to the times that row keys contain; empty if it lies outside them."""
-    start_us, end_us = to_us(start), to_us(end)
-    if start_us >= end_us:
-        raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
-    return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
-
-
-def _shown(time_us: int) -> str:
-    try:
-        return format_time(time_us)
-    except OverflowError:
-        return f"{time_us} µs since the epoch"
