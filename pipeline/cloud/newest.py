@@ -20,6 +20,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def newest_of(
     table: "SensorTable",
     prefix: str,
+    after: str,
     metrics: tuple[str, ...] | None,
     silent_for: timedelta | None,
     on_foreign: OnForeign,
@@ -27,9 +28,9 @@ def newest_of(
     """Yields what the sensors say; see :meth:`pipeline.cloud.reader.SensorTable.newest`."""
     family = table.schema.latest
     if family is None:
-        found = _by_lookup(table, prefix, metrics)
+        found = _by_lookup(table, prefix, after, metrics)
     else:
-        found = latest_of(family, table.rows.read_selection, prefix, metrics, on_foreign)
+        found = latest_of(family, table.rows.read_selection, prefix, after, metrics, on_foreign)
     if silent_for is None:
         return found
     until_us = time.time_ns() // 1000 - silent_for // _MICROSECOND
@@ -37,9 +38,11 @@ def newest_of(
     return iter(sorted(silent, key=lambda record: record.event_time_us))
 
 
-def _by_lookup(table: "SensorTable", prefix: str, metrics: tuple[str, ...] | None) -> Iterator[LatestRecord]:
+def _by_lookup(
+    table: "SensorTable", prefix: str, after: str, metrics: tuple[str, ...] | None
+) -> Iterator[LatestRecord]:
     """Yields the newest event of each sensor. Costs a seek and a read for each."""
-    sensors = table.sensors(prefix)
+    sensors = table.sensors(prefix, after=after)
     while some := list(islice(sensors, _AT_A_TIME)):
         for event in table.latest(some, metrics=metrics):
             readings = {metric: At(event.event_time_us, value) for metric, value in event.readings.items()}

@@ -26,7 +26,7 @@ from pipeline.core.events import checked_sensor_id
 from pipeline.core.latest import LatestRecord
 from pipeline.core.questions import listed_sensors, named_metrics, within_keys
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
-from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.schema.layouts import CellSelection
@@ -176,6 +176,7 @@ class SensorTable:
         self,
         prefix: str = "",
         *,
+        after: str = "",
         metrics: Iterable[str] | None = None,
         silent_for: timedelta | None = None,
     ) -> Iterator[LatestRecord]:
@@ -186,10 +187,11 @@ class SensorTable:
 
         Args:
             prefix: of the sensors' ids.
+            after: a sensor's id; returns only those that follow it.
             metrics: returns only these readings, and only sensors that have one of them; by default everything.
             silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
         """
-        return newest_of(self, prefix, named_metrics(metrics), silent_for, self._leave_out)
+        return newest_of(self, prefix, after, named_metrics(metrics), silent_for, self._leave_out)
 
     def range(
         self,
@@ -260,8 +262,12 @@ class SensorTable:
             found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
-    def sensors(self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA) -> Iterator[str]:
+    def sensors(
+        self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA, *, after: str = ""
+    ) -> Iterator[str]:
         """Returns every sensor that has a raw row and an id that begins with ``prefix``, in the order of keys.
+
+        With ``after``, a sensor's id, returns those that follow it in that order.
 
         Costs one seek a sensor, however many rows it has: a seek reads the first key behind the sensor before. Another
         seek finds the end, and one each jumps over reserved prefixes. If row keys have other values before the sensor,
@@ -271,10 +277,10 @@ class SensorTable:
         the table has no aggregates either.
         """
         if not self.schema.key.time_first:
-            return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out)
+            return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out, after)
         if not self.schema.tiers:
             raise ValueError(f"keys of {self.schema.key} begin with the time: they can't list sensors")
-        return self._aggregated_sensors(prefix)
+        return self._aggregated_sensors(prefix, after)
 
     # Aggregates
 
@@ -318,9 +324,12 @@ class SensorTable:
         read = self.rows.read_selection
         return windows_of(tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
 
-    def _aggregated_sensors(self, prefix: str) -> Iterator[str]:
+    def _aggregated_sensors(self, prefix: str, after: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
-        key_range = prefix_range((aggregates.aggregate_prefix(window) + prefix).encode())
+        of_window = aggregates.aggregate_prefix(window)
+        key_range = prefix_range((of_window + prefix).encode())
+        if after:
+            key_range = key_range._replace(start=max(key_range.start, after_prefix(f"{of_window}{after}#".encode())))
         parse = partial(aggregates.parse_aggregate_key, window)
         found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
         return (key.sensor_id for _, key in found)

@@ -47,6 +47,10 @@ _Request = ReadRowsRequest.pb()  # the plain protobuf class, faster to fill in t
 _new = tuple.__new__  # makes a Cell in half the time of its own constructor
 
 
+class ReadStopped(Exception):
+    """The caller of :meth:`RowReader.until` stopped the read."""
+
+
 class RowReader:
     """Reads one table. Create it with :meth:`open`. Safe for any number of threads.
 
@@ -57,9 +61,16 @@ class RowReader:
         cells_read: cells in these rows.
     """
 
-    def __init__(self, client: BigtableClient, name: TableName, patience_s: float | None = None) -> None:
+    def __init__(
+        self,
+        client: BigtableClient,
+        name: TableName,
+        patience_s: float | None = None,
+        stopped: threading.Event | None = None,
+    ) -> None:
         self.name = name
         self._patience_s = patience_s
+        self._stopped = stopped
         self.requests = 0
         self.rows_read = 0
         self.cells_read = 0
@@ -89,6 +100,13 @@ class RowReader:
     def with_new_counters(self) -> "RowReader":
         """Returns a reader of the same table, over the same connection, whose counters start at zero."""
         return RowReader(self._client, self.name, self._patience_s)
+
+    def until(self, stopped: threading.Event) -> "RowReader":
+        """Returns a reader with counters of its own, whose reads raise ReadStopped once the event is set.
+
+        A read that waits for the server notices it with the next response, or when the server takes too long.
+        """
+        return RowReader(self._client, self.name, self._patience_s, stopped)
 
     def read(
         self,
@@ -175,8 +193,10 @@ class RowReader:
         with self._lock:
             self.requests += 1
         try:
+            self._check_stopped()
             stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
-            for row in assembled_rows(map(ReadRowsResponse.pb, stream)):
+            responses = map(ReadRowsResponse.pb, stream)
+            for row in assembled_rows(responses if self._stopped is None else self._until_stopped(stream, responses)):
                 remaining.resume_after(row.key)
                 if row.cells:
                     page.append(row)
@@ -185,6 +205,19 @@ class RowReader:
             with self._lock:
                 self.rows_read += len(received)
                 self.cells_read += sum(len(row.cells) for row in received)
+
+    def _until_stopped(self, stream: Any, responses: Iterable[Any]) -> Iterator[Any]:
+        for response in responses:
+            try:
+                self._check_stopped()
+            except ReadStopped:
+                stream.cancel()  # the server stops sending
+                raise
+            yield response
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None and self._stopped.is_set():
+            raise ReadStopped
 
 
 def _next_page_rows(page: list[Row]) -> int:

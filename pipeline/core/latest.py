@@ -70,9 +70,10 @@ def _column(family: str, metric: str) -> ColumnBytes:
     return ColumnBytes(family, metric.encode())
 
 
-def latest_range(prefix: str = "") -> KeyRange:
-    """Returns the key range of the sensors whose ids have the prefix."""
-    return prefix_range(_PREFIX + prefix.encode())
+def latest_range(prefix: str = "", after: str = "") -> KeyRange:
+    """Returns the key range of the sensors whose ids have the prefix, and follow this one in the order of ids."""
+    of_prefix = prefix_range(_PREFIX + prefix.encode())
+    return of_prefix._replace(start=max(of_prefix.start, _PREFIX + after.encode() + b"\x00")) if after else of_prefix
 
 
 def parse_latest_row(row: Row) -> LatestRecord:
@@ -90,15 +91,17 @@ def parse_latest_row(row: Row) -> LatestRecord:
 
 
 def latest_of(
-    family: str, read: ReadRows, prefix: str, metrics: tuple[str, ...] | None, on_foreign: OnForeign
+    family: str, read: ReadRows, prefix: str, after: str, metrics: tuple[str, ...] | None, on_foreign: OnForeign
 ) -> Iterator[LatestRecord]:
     """Yields what the sensors whose ids have the prefix say now, by one scan, in the order of their ids.
+
+    Begins behind the sensor ``after``, if there is one.
 
     With ``metrics``, yields only these, and only sensors that have one of them.
     """
     columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
     selection = CellSelection((family,), columns, versions=1)
-    for row in read(latest_range(prefix), selection, None, None, reverse=False):
+    for row in read(latest_range(prefix, after), selection, None, None, reverse=False):
         try:
             record = parse_latest_row(row)
         except ValueError as error:

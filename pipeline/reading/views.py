@@ -15,8 +15,9 @@ from pipeline.cli.console import out, print_json_line
 from pipeline.cli.output import Output, print_arrow
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.core.latest import LatestRecord
+from pipeline.core.record_json import aggregate_json, event_json, latest_json
 from pipeline.core.records import AggregateRecord, RawRecord, statistic_names
-from pipeline.core.text import joined, json_number, plain
+from pipeline.core.text import joined, plain
 from pipeline.core.times import format_time
 from pipeline.core.values import rounded
 
@@ -75,16 +76,6 @@ def _print_table(records: Sequence[Record], view: View[Record], several: bool) -
         console.print(Text(plain(heading), style="bold"), Padding(grid, (0, 0, 1, 2), expand=False))
 
 
-def _raw_json(record: RawRecord) -> dict[str, Any]:
-    return {
-        "sensor_id": record.sensor_id,
-        "event_time": format_time(record.event_time_us),
-        **({"event_id": record.event_id} if record.event_id else {}),
-        "readings": record.readings,
-        "metadata": record.metadata,
-    }
-
-
 def _raw_table(records: Sequence[RawRecord], several: bool) -> Table:
     metrics = sorted({metric for record in records for metric in record.readings})
     with_ids = any(record.event_id for record in records)
@@ -118,15 +109,6 @@ def _raw_lines(record: RawRecord) -> dict[str, Text]:
     return {name: line for name, line in lines.items() if line}
 
 
-def _latest_json(record: LatestRecord) -> dict[str, Any]:
-    return {
-        "sensor_id": record.sensor_id,
-        "event_time": format_time(record.event_time_us),
-        "readings": {metric: at.value for metric, at in record.readings.items()},
-        "times": {metric: format_time(at.time_us) for metric, at in record.readings.items()},
-    }
-
-
 def _latest_table(records: Sequence[LatestRecord], several: bool) -> Table:
     return _raw_table([_as_event(record) for record in records], several)
 
@@ -139,19 +121,6 @@ def _as_event(record: LatestRecord) -> RawRecord:
     """Returns the readings as if they were of one event, at the time of the newest."""
     readings = {metric: at.value for metric, at in record.readings.items()}
     return RawRecord(record.sensor_id, record.event_time_us, readings)
-
-
-def _aggregate_json(record: AggregateRecord) -> dict[str, Any]:
-    return {
-        "sensor_id": record.sensor_id,
-        "window_start": record.window.shown(record.start_us),
-        "window": record.window.text,
-        "reading_count": record.reading_count,
-        "metrics": {
-            metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
-            for metric, summary in record.metrics.items()
-        },
-    }
 
 
 def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table:
@@ -184,21 +153,21 @@ def _aggregate_lines(record: AggregateRecord) -> dict[str, Text]:
 
 
 RAW = View(
-    _raw_json,
+    event_json,
     lambda records: RawRecords(records).to_arrow(),
     _raw_table,
     lambda record: format_time(record.event_time_us),
     _raw_lines,
 )
 LATEST = View(
-    _latest_json,
+    latest_json,
     lambda records: RawRecords(map(_as_event, records)).to_arrow(),
     _latest_table,
     lambda record: format_time(record.event_time_us),
     _latest_lines,
 )
 AGGREGATES = View(
-    _aggregate_json,
+    aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
     _aggregate_table,
     lambda record: f"{record.window.shown(record.start_us)}, {record.reading_count} events",

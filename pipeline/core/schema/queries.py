@@ -7,11 +7,11 @@ does not write goes to the caller's ``on_foreign``, which raises, or returns to 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import chain, groupby, islice
+from itertools import chain, dropwhile, groupby, islice
 
 from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.records import RawRecord, newest_first
-from pipeline.core.rows import KeyRange, Row, prefix_range
+from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.foreign import ForeignRow, OnForeign, raise_foreign
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.scans import KeyBindings, Scan
@@ -87,10 +87,7 @@ def events_of_prefix(
             + "; list the sensors and read each of them"
         )
     ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
-    return _project(
-        islice(_events_of_keys(schema, read, ranges, known, query, on_foreign), query.limit),
-        query,
-    )
+    return _project(islice(_events_of_keys(schema, read, ranges, known, query, on_foreign), query.limit), query)
 
 
 def events_of_all(
@@ -124,24 +121,30 @@ def sensors_of(
     sensor_prefix: str,
     metadata: Mapping[str, str],
     on_foreign: OnForeign = raise_foreign,
+    after: str = "",
 ) -> Iterator[str]:
     """Returns every sensor that has a raw row and the prefix, each once, in the order of keys, with one seek each.
 
     If other fields precede the sensor in keys, costs one seek for each combination of them with a sensor. Do not use
-    this if keys begin with the time: it would seek every row.
+    this if keys begin with the time: it would seek every row. With ``after``, returns the sensors that follow this one:
+    if other fields precede the sensor in keys, those before it cost their seeks again.
 
     Raises:
         ValueError: at once, for metadata that does not precede the sensor in keys.
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
     _check_before_sensor(schema, metadata)
-    keys = _first_keys(schema, read, KeyBindings(None, None, metadata), SensorToken, on_foreign, sensor_prefix)
+    known = KeyBindings(None, None, metadata)
+    by_sensor = isinstance(schema.keys.first_unknown(known), SensorToken)
+    start = after_prefix(schema.keys.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
+    keys = _first_keys(schema, read, known, SensorToken, on_foreign, sensor_prefix, start)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
         if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
     )
-    return _each_once(of_prefix)
+    each = _each_once(of_prefix)
+    return each if by_sensor or not after else islice(dropwhile(lambda sensor: sensor != after, each), 1, None)
 
 
 def _events_of_keys(
@@ -284,9 +287,11 @@ def _first_keys(
     kind: type[Token],
     on_foreign: OnForeign,
     sensor_prefix: str = "",
+    start: bytes = b"",
 ) -> Iterator[RawKey]:
-    """Returns the first key of each prefix that ends with a token of that kind, with one seek each."""
+    """Returns the first key, from ``start``, of each prefix that ends with a token of that kind, with one seek each."""
     key_range = prefix_range(schema.keys.prefix(known, sensor_prefix))
+    key_range = key_range._replace(start=max(start, key_range.start))
     found = skip_scan(
         read, key_range, schema.key.parse_key, lambda key, _: schema.key.prefix_through(kind, key), on_foreign
     )
