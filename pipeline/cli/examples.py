@@ -39,6 +39,7 @@ EXAMPLES = {
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
     "read hourly": "tidetable read hourly balloon-1 --from -7d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
+    "serve": "tidetable serve --port 8080",
     "dead-letters": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
     "dead-letters list": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
     "dead-letters show": (

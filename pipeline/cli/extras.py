@@ -15,6 +15,9 @@ EXTRAS = {
     "rich": "cli",
     "matplotlib": "charts",
     "plotext": "charts",
+    "fastapi": "serve",
+    "fastapi_offline": "serve",
+    "uvicorn": "serve",
 }
 
 

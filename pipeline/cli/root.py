@@ -45,6 +45,9 @@ COMMANDS = {
     "read": Entry(
         "Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."
     ),
+    "serve": Entry(
+        "Read", "pipeline.serve.command:serve", "Serve a table over HTTP: a page for the browser, and an API."
+    ),
     "dead-letters": Entry(
         "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),

@@ -1,0 +1,171 @@
+"""The answers of the API: their JSON, as its documentation shows it, and the same records for Arrow.
+
+Answers are rendered where they are read, in a thread, and never checked against these models again: a page of ten
+thousand records would take a second.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pipeline.cloud.reader import SensorTable
+from pipeline.core.latest import LatestRecord
+from pipeline.serve.parameters import ARROW
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    error: str = Field(description="What is wrong, and what to do.")
+
+
+class Tier(BaseModel):
+    """The windows of aggregates of one length."""
+
+    window: str = Field(examples=["1h"])
+    zone: str = Field(description="The time zone whose days and months the windows follow.", examples=["UTC"])
+    seconds: float = Field(description="The usual length; days of a time zone may have 23 to 25 hours.")
+
+
+class Schema(BaseModel):
+    """A table and its schema."""
+
+    project: str
+    instance: str
+    table: str
+    tiers: list[Tier] = Field(description="The shortest first.")
+    latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
+    metadata_in_keys: list[str] = Field(description="Metadata that has to be passed to find a sensor's events.")
+    declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
+
+
+class _Page(BaseModel):
+    next: str | None = Field(description="The address of the next page; null if there is none.")
+    rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
+    foreign_rows: int = Field(description="Rows left out because the schema never writes them.")
+
+
+class Sensors(_Page):
+    """Ids of sensors."""
+
+    sensors: list[str]
+
+
+class Newest(BaseModel):
+    """What a sensor says now."""
+
+    sensor_id: str
+    event_time: str = Field(description="Of the newest reading.")
+    age_s: float = Field(description="Seconds since then, by the server's clock.")
+    readings: dict[str, float]
+    times: dict[str, str] = Field(description="The event time of each reading.")
+
+
+class Latest(_Page):
+    """What sensors say now."""
+
+    sensors: list[Newest]
+    more: bool = Field(description="Whether there are more sensors than these.")
+
+
+class Event(BaseModel):
+    """One event."""
+
+    sensor_id: str
+    event_time: str
+    event_id: str | None = Field(default=None, description="Only if the table stores it.")
+    readings: dict[str, float]
+    metadata: dict[str, str]
+
+
+class Events(_Page):
+    """Events, the newest first."""
+
+    events: list[Event]
+
+
+class Aggregate(BaseModel):
+    """One window of one sensor."""
+
+    sensor_id: str
+    window_start: str
+    window: str
+    reading_count: int
+    metrics: dict[str, dict[str, float | str]] = Field(
+        description="Statistics by metric and name; a sum that overflowed is the text inf or -inf."
+    )
+
+
+class Aggregates(_Page):
+    """Windows, the oldest first."""
+
+    aggregates: list[Aggregate]
+
+
+def rendered(
+    request: Request,
+    table: SensorTable,
+    name: str,
+    records: Iterable[Any],
+    arrow: "pyarrow.Table | None",
+    following: Mapping[str, str],
+    **more: Any,
+) -> Response:
+    """Renders a page.
+
+    Args:
+        request: that asks for it.
+        table: that was read.
+        name: of the list in JSON.
+        records: as JSON values.
+        arrow: the same as an Arrow table, if that is the format.
+        following: the parameters of the next page that differ from this one's; empty if there is none.
+        more: fields of the page beside the list.
+    """
+    url = request.url.include_query_params(**following)
+    next_page = f"{url.path}?{url.query}" if following else None
+    link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
+    if arrow is not None:
+        return Response(_ipc(arrow), media_type=ARROW, headers=link)
+    counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
+    content = {name: list(records), **more, "next": next_page, **counts}
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(text, media_type="application/json", headers=link)
+
+
+def latest_arrow(records: Iterable[LatestRecord]) -> "pyarrow.Table":
+    """Returns a row for each reading: ``sensor_id``, ``metric``, ``event_time`` and ``value``."""
+    import pyarrow as arrow
+
+    flat = [(each.sensor_id, metric, at) for each in records for metric, at in each.readings.items()]
+    return arrow.table(
+        {
+            "sensor_id": arrow.array([sensor for sensor, _, _ in flat], arrow.string()),
+            "metric": arrow.array([metric for _, metric, _ in flat], arrow.string()),
+            "event_time": arrow.array([at.time_us for _, _, at in flat], arrow.timestamp("us", tz="UTC")),
+            "value": arrow.array([at.value for _, _, at in flat], arrow.float64()),
+        }
+    )
+
+
+def sensors_arrow(sensors: list[str]) -> "pyarrow.Table":
+    """Returns the column ``sensor_id``."""
+    import pyarrow as arrow
+
+    return arrow.table({"sensor_id": arrow.array(sensors, arrow.string())})
+
+
+def _ipc(table: "pyarrow.Table") -> bytes:
+    import pyarrow as arrow
+
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,213 @@
+"""The HTTP API, version 1: sensors, newest readings, events, aggregates and the schema of one table."""
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from pipeline.cloud.frames import AggregateRecords, RawRecords
+from pipeline.cloud.reader import SensorTable
+from pipeline.core.calendars import parse_window
+from pipeline.core.durations import parse_duration
+from pipeline.core.latest import LatestRecord
+from pipeline.core.record_json import aggregate_json, event_json, latest_json
+from pipeline.core.schema.toml import document_of
+from pipeline.core.times import format_time
+from pipeline.serve import answers
+from pipeline.serve.answers import latest_arrow, rendered, sensors_arrow
+from pipeline.serve.pages import page_by_time, searched_page
+from pipeline.serve.parameters import (
+    Accept,
+    After,
+    AskedFormat,
+    End,
+    Limit,
+    Metadata,
+    Metrics,
+    Prefix,
+    Search,
+    SensorIds,
+    SilentFor,
+    Start,
+    Tier,
+    as_mapping,
+    as_range,
+    is_arrow,
+)
+from pipeline.serve.reads import Reads
+
+_MOST_SEARCHED = 50_000  # sensors that a page looks through; the next page goes on from there
+
+router = APIRouter(
+    prefix="/api/v1",
+    responses={
+        400: {"model": answers.Problem, "description": "A parameter is missing, or has a value without an answer."},
+        503: {"model": answers.Problem, "description": "Bigtable is out of reach or refuses the request."},
+        504: {"model": answers.Problem, "description": "The answer took longer than the server allows."},
+    },
+)
+
+
+def _reads(request: Request) -> Reads:
+    return request.app.state.reads
+
+
+def _wants_arrow(asked: AskedFormat = None, accept: Accept = "") -> bool:
+    return is_arrow(asked, accept)
+
+
+TheReads = Annotated[Reads, Depends(_reads)]
+WantsArrow = Annotated[bool, Depends(_wants_arrow)]
+
+
+@router.get("/schema", tags=["table"])
+async def schema(reads: TheReads) -> answers.Schema:
+    """The table, its tiers and its schema."""
+    found = reads.schema
+    return answers.Schema(
+        project=reads.name.project,
+        instance=reads.name.instance,
+        table=reads.name.table,
+        tiers=[
+            answers.Tier(window=tier.window.text, zone=tier.window.zone, seconds=tier.window.length.total_seconds())
+            for tier in found.tiers
+        ],
+        latest=found.latest is not None,
+        metadata_in_keys=list(found.key.metadata_before_sensor),
+        declared=document_of(found),
+    )
+
+
+@router.get("/sensors", response_model=answers.Sensors, tags=["sensors"])
+async def sensors(
+    request: Request,
+    reads: TheReads,
+    arrow: WantsArrow,
+    prefix: Prefix = "",
+    search: Search = "",
+    after: After = "",
+    limit: Limit = 1000,
+) -> Response:
+    """The ids of sensors, in the table's order: of those with newest readings if the table keeps them."""
+
+    def read(table: SensorTable) -> Response:
+        if table.schema.latest is None:
+            found = table.sensors(prefix, after=after)
+        else:
+            found = (record.sensor_id for record in table.newest(prefix, after=after))
+        page = searched_page(found, limit, str, search, _MOST_SEARCHED)
+        return rendered(
+            request,
+            table,
+            "sensors",
+            page.records,
+            sensors_arrow(page.records) if arrow else None,
+            {} if page.last is None else {"after": page.last},
+        )
+
+    return await reads.answer(request, read)
+
+
+@router.get("/latest", response_model=answers.Latest, tags=["sensors"])
+async def latest(
+    request: Request,
+    reads: TheReads,
+    arrow: WantsArrow,
+    metrics: Metrics,
+    prefix: Prefix = "",
+    search: Search = "",
+    after: After = "",
+    silent_for: SilentFor = "",
+    limit: Limit = 1000,
+) -> Response:
+    """What sensors say now: the newest reading of each metric. With silent_for, the longest silent first, one page."""
+    silence = parse_duration(silent_for) if silent_for else None
+
+    def read(table: SensorTable) -> Response:
+        now_us = time.time_ns() // 1000
+        found = table.newest(prefix, after=after, metrics=metrics or None, silent_for=silence)
+        page = searched_page(found, limit, lambda record: record.sensor_id, search, _MOST_SEARCHED)
+        return rendered(
+            request,
+            table,
+            "sensors",
+            (_newest(record, now_us) for record in page.records),
+            latest_arrow(page.records) if arrow else None,
+            {} if page.last is None or silence is not None else {"after": page.last},
+            more=page.last is not None,
+        )
+
+    return await reads.answer(request, read)
+
+
+@router.get("/range", response_model=answers.Events, tags=["readings"])
+async def events(
+    request: Request,
+    reads: TheReads,
+    arrow: WantsArrow,
+    sensor_ids: SensorIds,
+    metrics: Metrics,
+    metadata: Metadata,
+    start: Start = "",
+    end: End = "now",
+    limit: Limit = 1000,
+) -> Response:
+    """The events of one sensor or several, the newest first."""
+    start_us, end_us = as_range(start, end)
+    fields = as_mapping(metadata)
+
+    def read(table: SensorTable) -> Response:
+        found = table.range(_one_or_many(sensor_ids), start_us, end_us, metrics=metrics or None, metadata=fields)
+        page = page_by_time(found, limit, lambda record: record.event_time_us)
+        return rendered(
+            request,
+            table,
+            "events",
+            map(event_json, page.records),
+            RawRecords(page.records, metrics).to_arrow() if arrow else None,
+            # The next page covers the same range, however far "now" has moved.
+            {} if page.last is None else {"start": format_time(start_us), "end": format_time(page.last)},
+        )
+
+    return await reads.answer(request, read)
+
+
+@router.get("/aggregates", response_model=answers.Aggregates, tags=["readings"])
+async def aggregates(
+    request: Request,
+    reads: TheReads,
+    arrow: WantsArrow,
+    sensor_ids: SensorIds,
+    metrics: Metrics,
+    start: Start = "",
+    end: End = "now",
+    tier: Tier = "",
+    limit: Limit = 1000,
+) -> Response:
+    """The windows of one sensor or several that start in a range, the oldest first."""
+    start_us, end_us = as_range(start, end)
+    window = parse_window(tier) if tier else None
+
+    def read(table: SensorTable) -> Response:
+        found = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=window, metrics=metrics or None)
+        page = page_by_time(found, limit, lambda record: record.start_us)
+        return rendered(
+            request,
+            table,
+            "aggregates",
+            map(aggregate_json, page.records),
+            AggregateRecords(page.records).to_arrow() if arrow else None,
+            {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
+        )
+
+    return await reads.answer(request, read)
+
+
+def _newest(record: LatestRecord, now_us: int) -> dict[str, object]:
+    return latest_json(record) | {"age_s": round((now_us - record.event_time_us) / 1e6, 3)}
+
+
+def _one_or_many(sensor_ids: list[str]) -> str | list[str]:
+    """Returns a single id as a string: the reader then reads it page by page, and nothing ahead."""
+    return sensor_ids[0] if len(sensor_ids) == 1 else sensor_ids

@@ -1,0 +1,98 @@
+"""The ASGI application: the API, its documentation, and the page for the browser."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from pipeline import __version__
+from pipeline.cloud.problems import ServerProblem
+from pipeline.serve import api
+from pipeline.serve.protection import Protection
+from pipeline.serve.reads import ClientLeft, Reads, TookTooLong
+
+_STATIC = Path(__file__).parent / "static"
+_CLOSED = 499  # what servers log for a client that left; nobody receives it
+
+
+def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | None = None) -> FastAPI:
+    """Returns the application. It closes ``reads`` when it shuts down.
+
+    Args:
+        reads: the connection to the table.
+        token: what requests to the API have to present; None if nothing.
+        hosts: the names of the host under which the server answers; None for any.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        reads.close()
+
+    app = FastAPIOffline(
+        docs_url="/api/docs",
+        redoc_url=None,
+        openapi_url="/api/docs/openapi.json",
+        static_url="/api/docs/static",
+        swagger_ui_oauth2_redirect_url="/api/docs/oauth2-redirect",
+        title="Tidetable",
+        version=__version__,
+        description=f"Reads the table {reads.name}. Times are in UTC unless they have an offset.",
+        lifespan=lifespan,
+        license_info={"name": "Apache-2.0"},
+    )
+    app.state.reads = reads
+    app.include_router(api.router)
+    app.add_middleware(Protection, token=token, hosts=hosts)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValueError, _unanswerable)
+    app.add_exception_handler(ServerProblem, _unavailable)
+    app.add_exception_handler(TookTooLong, _too_slow)
+    app.add_exception_handler(ClientLeft, _left)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    app.mount("/static", StaticFiles(directory=_STATIC))
+    return app
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 (what this handler is registered for)
+    return _problem(error.status_code, error.detail)
+
+
+def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 (what this handler is registered for)
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][1:])
+    return _problem(400, f"{name}: {first['msg']}")
+
+
+def _unanswerable(_: Request, error: Exception) -> Response:
+    return _problem(400, str(error))
+
+
+def _unavailable(_: Request, error: Exception) -> Response:
+    return _problem(503, str(error), {"Retry-After": "5"})
+
+
+def _too_slow(request: Request, _: Exception) -> Response:
+    seconds = request.app.state.reads.timeout_s
+    return _problem(504, f"Bigtable took longer than {seconds:g} s; ask for a shorter range, or fewer sensors")
+
+
+def _left(_: Request, __: Exception) -> Response:
+    return Response(status_code=_CLOSED)
+
+
+def _problem(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": text}, status, headers)

@@ -1,0 +1,88 @@
+"""``tidetable serve``: starts the server."""
+
+import socket
+from pathlib import Path
+
+import click
+import uvicorn
+
+from pipeline.cli.options import schema_options, table_options
+from pipeline.cloud.names import TableName
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.serve.app import create_app
+from pipeline.serve.protection import is_loopback, read_token
+from pipeline.serve.reads import Reads
+
+_MOST_CONNECTIONS = 500
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0 for any.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a token that requests to the API have to present. Needed beyond this machine.",
+)
+@click.option(
+    "--behind-proxy",
+    is_flag=True,
+    help="Listen beyond this machine without a token: a proxy before the server authenticates.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, 300),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an answer may take.",
+)
+@table_options
+@schema_options
+def serve(
+    host: str,
+    port: int,
+    token_file: Path | None,
+    behind_proxy: bool,
+    timeout: float,
+    table: TableName,
+    declared: DeclaredSchema,
+) -> None:
+    """Serve a table over HTTP: a page for the browser, and an API.
+
+    The server only reads. It listens on this machine alone; beyond it, it needs --token-file, or --behind-proxy for a
+    proxy that authenticates. The page is at /, the API at /api/v1, its documentation at /api/docs.
+    """
+    if not is_loopback(host) and token_file is None and not behind_proxy:
+        raise click.UsageError(
+            f"{host} is reached from other machines: pass --token-file, or --behind-proxy if a proxy authenticates"
+        )
+    try:
+        token = read_token(token_file) if token_file else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--token-file") from error
+    reads = Reads.open(table, declared, timeout)
+    listening = _listen(host, port)
+    app = create_app(reads, token, None if behind_proxy or not is_loopback(host) else (*_LOOPBACK_NAMES, host))
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=3,
+        proxy_headers=False,
+    )
+    address = f"[{host}]" if ":" in host else host
+    click.echo(f"Serving {table} at http://{address}:{listening.getsockname()[1]}/ until Ctrl-C", err=True)
+    uvicorn.Server(config).run([listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
+    except OSError as error:
+        raise click.ClickException(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
+    listening.set_inheritable(False)
+    return listening

@@ -1,0 +1,94 @@
+"""The query parameters of the API, with their bounds, as FastAPI checks and documents them."""
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Header, Query
+
+from pipeline.core.times import parse_moment
+
+MAX_SENSORS = 50
+MAX_RECORDS = 10_000
+_MAX_NAMES = 100
+_DAY_US = 86_400_000_000
+_MAX_TEXT = 300  # longer than any sensor id
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class Format(StrEnum):
+    """The format of an answer."""
+
+    JSON = "json"
+    ARROW = "arrow"
+
+
+Text = Annotated[str, Query(max_length=_MAX_TEXT)]
+SensorId = Annotated[str, Query(alias="sensor", max_length=_MAX_TEXT, description="The sensor's id.")]
+SensorIds = Annotated[
+    list[Text], Query(alias="sensor", min_length=1, max_length=MAX_SENSORS, description="A sensor's id. Repeatable.")
+]
+Metric = Annotated[str, Query(max_length=_MAX_TEXT, description="The metric's name.")]
+Metrics = Annotated[
+    list[Text],
+    Query(
+        alias="metric",
+        default_factory=list,
+        max_length=_MAX_NAMES,
+        description="Return only this metric. Repeatable.",
+    ),
+]
+Metadata = Annotated[
+    list[Text],
+    Query(
+        default_factory=list,
+        max_length=_MAX_NAMES,
+        description="Metadata that locates sensors, such as location=us-west2, if row keys contain it. Repeatable.",
+    ),
+]
+_TIME = "ISO 8601, in UTC unless it has an offset; now, today or yesterday; or a duration before now, like -2h."
+Start = Annotated[
+    str, Query(max_length=_MAX_TEXT, description=f"The start of the range, inclusive: {_TIME} By default, a day long.")
+]
+End = Annotated[str, Query(max_length=_MAX_TEXT, description=f"The end of the range, exclusive: {_TIME}")]
+Tier = Annotated[
+    str,
+    Query(
+        max_length=_MAX_TEXT,
+        description="The length of the windows, like 15m, 1d or 1d@Europe/Berlin. By default the table's shortest.",
+    ),
+]
+SilentFor = Annotated[
+    str, Query(max_length=_MAX_TEXT, description="Only sensors that have sent nothing for so long, such as 1h.")
+]
+Prefix = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids begin with this.")]
+Search = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids contain this, in any case.")]
+After = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors behind this one, in the table's order.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="The number of records on a page.")]
+AskedFormat = Annotated[
+    Format | None, Query(alias="format", description=f"By default, arrow if Accept asks for {ARROW}, else json.")
+]
+Accept = Annotated[str, Header(include_in_schema=False)]
+
+
+def is_arrow(asked: Format | None, accept: str) -> bool:
+    """Whether the parameter, or else the header, asks for Arrow."""
+    return asked == Format.ARROW if asked else ARROW in accept
+
+
+def as_mapping(metadata: list[str]) -> dict[str, str]:
+    """Returns the fields ``name=value`` as a mapping. Raises ValueError for others."""
+    fields = {}
+    for field in metadata:
+        name, _, value = field.partition("=")
+        if not (name and value):
+            raise ValueError(f"metadata: {field!r} is not NAME=VALUE, such as location=us-west2")
+        fields[name] = value
+    return fields
+
+
+def as_range(start: str, end: str) -> tuple[int, int]:
+    """Returns a range of time in microseconds; without a start, it is a day long. Raises ValueError."""
+    now_us = time.time_ns() // 1000
+    end_us = parse_moment(end, now_us)
+    return parse_moment(start, now_us) if start else end_us - _DAY_US, end_us
