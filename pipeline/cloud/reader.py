@@ -5,6 +5,7 @@ end to end.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from heapq import merge
 from itertools import islice
 from typing import Self, TypeVar, overload
 
+from pipeline.cloud.bounded import bounded
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
@@ -24,7 +26,7 @@ from pipeline.core import aggregates
 from pipeline.core.calendars import parse_window
 from pipeline.core.events import checked_sensor_id
 from pipeline.core.latest import LatestRecord
-from pipeline.core.questions import listed_sensors, named_metrics, within_keys
+from pipeline.core.questions import OPEN_FOR, listed_sensors, named_metrics, within_keys
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
@@ -33,7 +35,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.queries import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.window_queries import tier_of, windows_of
 from pipeline.core.times import Time
 from pipeline.core.windows import Window
@@ -44,6 +46,7 @@ _log = logging.getLogger(__name__)
 
 _THREADS = 8  # that read several sensors in parallel
 _READ_AHEAD = 8000  # records, over all sensors
+MAX_FRESH_ROWS = 200_000  # a day at 1 Hz of two sensors
 
 NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
@@ -292,10 +295,14 @@ class SensorTable:
         *,
         tier: Window | str | None = None,
         metrics: Iterable[str] | None = None,
+        fresh: bool = False,
+        open_for: timedelta = OPEN_FOR,
+        max_rows: int = MAX_FRESH_ROWS,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
-        Reads several sensors in parallel and merges their windows by time.
+        Reads several sensors in parallel and merges their windows by time. With ``fresh``, windows that are still open
+        are computed from their raw rows, as their final panes will count the readings that there are.
 
         Args:
             sensors: one sensor id, or several.
@@ -303,26 +310,33 @@ class SensorTable:
             end: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
+            fresh: whether to compute open windows from raw rows.
+            open_for: how long after its end a window counts as open: the job's allowed lateness, and time for its
+                panes.
+            max_rows: the number of rows that a fresh answer may read. The iterator raises TooManyRows beyond it.
         """
         names = named_metrics(metrics)
         of_tier = tier_of(self.schema, parse_window(tier) if isinstance(tier, str) else tier)
         start_us, end_us = within_keys(start, end)
+        if fresh:
+            from pipeline.core.fresh import FreshWindows  # slow to import, and used for nothing else here
+
+            read = bounded(self.rows.read_selection, max_rows, self.rows.name)
+            windows = FreshWindows(self.schema, read, time.time_ns() // 1000, open_for, self._leave_out)
+
+        def of(sensor_id: str, page: int | None) -> Iterator[AggregateRecord]:
+            checked_sensor_id(sensor_id)
+            if fresh:
+                return windows.of(of_tier, sensor_id, start_us, end_us, names)
+            read = self.rows.read_selection
+            return windows_of(of_tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
+
         if isinstance(sensors, str):
-            return AggregateRecords(self._aggregates(of_tier, sensors, start_us, end_us, names, None))
+            return AggregateRecords(of(sensors, None))
         listed = listed_sensors(sensors)
         size = max(_READ_AHEAD // max(len(listed), 1), 10)
-        each = [
-            self._read_ahead(self._aggregates(of_tier, sensor, start_us, end_us, names, size), size)
-            for sensor in listed
-        ]
+        each = [self._read_ahead(of(sensor, size), size) for sensor in listed]
         return AggregateRecords(merge(*each, key=lambda record: record.start_us))
-
-    def _aggregates(
-        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, names: tuple[str, ...] | None, page: int | None
-    ) -> Iterator[AggregateRecord]:
-        checked_sensor_id(sensor_id)
-        read = self.rows.read_selection
-        return windows_of(tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
 
     def _aggregated_sensors(self, prefix: str, after: str) -> Iterator[str]:
         window = self.schema.tiers[0].window

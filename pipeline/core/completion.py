@@ -107,7 +107,7 @@ class Completion:
         row, counted = self._row(tier, sensor_id, start_us), self._retention.counts(tier, start_us)
         if not self._can_read_readings:
             return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
-        found = self._readings(sensor_id, start_us, end_us, tier.window)
+        found = self.readings(sensor_id, start_us, end_us, tier.window)
         complete, repeats = self.keeps_readings(start_us, now_us), self._retention.may_repeat(start_us, end_us)
         return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
 
@@ -241,8 +241,8 @@ class Completion:
     def _can_read_readings(self) -> bool:
         return self._locator is not None or self._schema.finds_sensors
 
-    def _readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
-        """Reads the readings of raw rows, by the start of their window."""
+    def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
+        """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
         identity_of = self._schema.identity.of_record
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
@@ -255,7 +255,7 @@ class Completion:
     def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
         panes = {
             each_us: readings.pane(self._schema.statistics)
-            for each_us, readings in self._readings(sensor_id, start_us, end_us, window).items()
+            for each_us, readings in self.readings(sensor_id, start_us, end_us, window).items()
         }
         if any(pane.too_wide for pane in panes.values()):
             raise _TooWide

@@ -1,9 +1,13 @@
 """What a reader is asked for, checked: sensors, metrics and a range of time."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.times import Time, format_time, to_us
+
+OPEN_FOR = timedelta(minutes=15)
+"""How long after its end a window counts as open by default: the job's allowed lateness, and time for its panes."""
 
 
 def named_metrics(metrics: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -48,8 +48,14 @@ def windows_of(
         except ValueError as error:
             on_foreign(ForeignRow(row, error))
             continue
-        if metrics is None:
-            yield record
         # If the names are too long for a filter, the server sends all columns.
-        elif requested := {metric: of_metric for metric, of_metric in record.metrics.items() if metric in metrics}:
-            yield replace(record, metrics=requested)
+        if (requested := selected(record, metrics)) is not None:
+            yield requested
+
+
+def selected(record: AggregateRecord, metrics: tuple[str, ...] | None) -> AggregateRecord | None:
+    """Returns the window with only these metrics, or with all for None; None if it has none of them."""
+    if metrics is None:
+        return record
+    requested = {metric: of_metric for metric, of_metric in record.metrics.items() if metric in metrics}
+    return replace(record, metrics=requested) if requested else None
