@@ -90,7 +90,7 @@ class AggregateRecords(_Records[AggregateRecord]):
 
     Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
     window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
-    sum that overflowed is infinite.
+    sum that overflowed is infinite. If gaps were filled, ``filled`` tells which windows have no row.
     """
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
@@ -101,6 +101,8 @@ class AggregateRecords(_Records[AggregateRecord]):
             "window": arrow.array([record.window.text for record in records], arrow.string()),
             "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
         }
+        if any(record.filled for record in records):
+            columns["filled"] = arrow.array([record.filled for record in records], arrow.bool_())
         kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
         for metric in _names(record.metrics for record in records):
             summaries = [record.metrics.get(metric) for record in records]

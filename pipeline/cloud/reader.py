@@ -25,6 +25,7 @@ from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.calendars import parse_window
 from pipeline.core.events import checked_sensor_id
+from pipeline.core.gaps import Fill, check_fill, filled
 from pipeline.core.latest import LatestRecord
 from pipeline.core.questions import OPEN_FOR, listed_sensors, named_metrics, within_keys
 from pipeline.core.records import AggregateRecord, RawRecord, newest_first
@@ -295,6 +296,7 @@ class SensorTable:
         *,
         tier: Window | str | None = None,
         metrics: Iterable[str] | None = None,
+        fill: Fill | str = Fill.NONE,
         fresh: bool = False,
         open_for: timedelta = OPEN_FOR,
         max_rows: int = MAX_FRESH_ROWS,
@@ -310,6 +312,9 @@ class SensorTable:
             end: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
             metrics: returns only these metrics, and only windows that have one of them; by default everything.
+            fill: what to return for windows of the range that have no row: nothing (``"none"``), records without
+                statistics (``"null"``), with the averages, extremes and the like of the window before (``"previous"``),
+                or between those around (``"linear"``). Counts and sums are not filled.
             fresh: whether to compute open windows from raw rows.
             open_for: how long after its end a window counts as open: the job's allowed lateness, and time for its
                 panes.
@@ -318,6 +323,9 @@ class SensorTable:
         names = named_metrics(metrics)
         of_tier = tier_of(self.schema, parse_window(tier) if isinstance(tier, str) else tier)
         start_us, end_us = within_keys(start, end)
+        filling = Fill(fill)
+        if filling != Fill.NONE:
+            check_fill(of_tier.window, start_us, end_us)
         if fresh:
             from pipeline.core.fresh import FreshWindows  # slow to import, and used for nothing else here
 
@@ -327,9 +335,13 @@ class SensorTable:
         def of(sensor_id: str, page: int | None) -> Iterator[AggregateRecord]:
             checked_sensor_id(sensor_id)
             if fresh:
-                return windows.of(of_tier, sensor_id, start_us, end_us, names)
-            read = self.rows.read_selection
-            return windows_of(of_tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
+                found = windows.of(of_tier, sensor_id, start_us, end_us, names)
+            else:
+                read = self.rows.read_selection
+                found = windows_of(of_tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
+            if filling == Fill.NONE:
+                return found
+            return filled(found, of_tier.window, sensor_id, start_us, end_us, filling)
 
         if isinstance(sensors, str):
             return AggregateRecords(of(sensors, None))

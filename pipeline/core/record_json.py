@@ -30,12 +30,16 @@ def latest_json(record: LatestRecord) -> dict[str, Any]:
 
 
 def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
-    """Returns a window with the statistics of each metric. An infinite sum is the text of its cell."""
+    """Returns a window with the statistics of each metric. An infinite sum is the text of its cell.
+
+    A window without a row that was filled has ``filled``.
+    """
     return {
         "sensor_id": record.sensor_id,
         "window_start": record.window.shown(record.start_us),
         "window": record.window.text,
         "reading_count": record.reading_count,
+        **({"filled": True} if record.filled else {}),
         "metrics": {
             metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
             for metric, summary in record.metrics.items()

@@ -116,10 +116,14 @@ def summary_of(found: Mapping[str, Any]) -> MetricSummary:
 
 @dataclass(frozen=True, slots=True)
 class AggregateRecord:
-    """One window of one sensor, as stored in its aggregate row. Metrics are sorted by name."""
+    """One window of one sensor, as stored in its aggregate row. Metrics are sorted by name.
+
+    A filled record is of a window without a row: it counts nothing.
+    """
 
     sensor_id: str
     start_us: int
     window: Window
     reading_count: int
     metrics: dict[str, MetricSummary]
+    filled: bool = False

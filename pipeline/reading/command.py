@@ -21,6 +21,8 @@ from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
+    fill_option,
+    fresh_option,
     limit_of_many_option,
     limit_option,
     metadata_of_many,
@@ -209,13 +211,16 @@ def prefix(
 @range_options
 @window_option()
 @metrics_option
+@fresh_option
+@fill_option
 @no_metadata_option
 @reading_options
 @output_option
 def aggregates(**options: Any) -> None:
     """Print the aggregates of each SENSOR for windows that start in a time range, oldest first.
 
-    Scans only the rows of that range. JSON is printed as it is read, all else once it is complete.
+    Scans only the rows of that range. With --fresh, computes windows that are still open from their raw rows. JSON is
+    printed as it is read, all else once it is complete.
     """
     _print_aggregates(**options)
 
@@ -225,6 +230,8 @@ def aggregates(**options: Any) -> None:
 @range_options
 @window_option(HOURLY)
 @metrics_option
+@fresh_option
+@fill_option
 @no_metadata_option
 @reading_options
 @output_option
@@ -265,13 +272,17 @@ def _print_aggregates(
     end_us: int,
     tier: Window | None,
     metrics: tuple[str, ...],
+    fresh: bool,
+    fill: str,
     open_table: OpenTable,
     output: Output,
 ) -> None:
     sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         with usage_errors():
-            records = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=tier, metrics=metrics or None)
+            records = table.aggregates(
+                _one_or_many(sensor_ids), start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
+            )
         seen = _Seen()
         print_records(seen.through(records), AGGREGATES, output, several=len(sensor_ids) > 1)
         window = tier or table.schema.tiers[0].window
@@ -291,6 +302,9 @@ class _Seen:
 
     def through(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
+            if isinstance(record, AggregateRecord) and record.filled:
+                yield record
+                continue
             self.count += 1
             self.sensors.add(record.sensor_id)
             self.metrics.update(record.metrics if isinstance(record, AggregateRecord) else record.readings)

@@ -14,6 +14,7 @@ from pipeline.cli.entry import Importing
 from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.names import TableName
 from pipeline.core.calendars import parse_window
+from pipeline.core.gaps import Fill
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
@@ -53,6 +54,19 @@ limit_option = _limit_option("Print at most this many events, the newest.")
 limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 metrics_option = click.option(
     "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this reading. Repeatable."
+)
+fresh_option = click.option(
+    "--fresh",
+    is_flag=True,
+    help="Compute windows that are still open from their raw rows, as their final panes will count them.",
+)
+fill_option = click.option(
+    "--fill",
+    type=click.Choice([fill.value for fill in Fill]),
+    default=Fill.NONE.value,
+    show_default=True,
+    help="Print windows without a row too: empty (null), with the averages and extremes of the window before "
+    "(previous), or between those around (linear).",
 )
 metadata_option = click.option(
     "--metadata",

@@ -16,7 +16,7 @@ from pipeline.cli.output import Output, print_arrow
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.core.latest import LatestRecord
 from pipeline.core.record_json import aggregate_json, event_json, latest_json
-from pipeline.core.records import AggregateRecord, RawRecord, statistic_names
+from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
 from pipeline.core.text import joined, plain
 from pipeline.core.times import format_time
 from pipeline.core.values import rounded
@@ -123,6 +123,9 @@ def _as_event(record: LatestRecord) -> RawRecord:
     return RawRecord(record.sensor_id, record.event_time_us, readings)
 
 
+_NO_METRIC = (("", MetricSummary(0)),)  # of a gap
+
+
 def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table:
     names = statistic_names(record.metrics.values() for record in records)
     table = _table(
@@ -133,7 +136,7 @@ def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table
         *map(_number, names),
     )
     for record in records:
-        for metric, summary in record.metrics.items():
+        for metric, summary in record.metrics.items() or _NO_METRIC:
             found = summary.statistics()
             table.add_row(
                 *([Text(plain(record.sensor_id))] if several else []),
