@@ -53,6 +53,7 @@ OPTION_NAMES = frozenset(
         "max",
         "max-future",
         "max-num-workers",
+        "max-points",
         "max-record-bytes",
         "message",
         "message-decoder",

@@ -5,30 +5,27 @@ end to end.
 """
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from heapq import merge
 from itertools import islice
-from typing import Self, TypeVar, overload
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
-from pipeline.cloud.bounded import bounded
 from pipeline.cloud.errors import ServerProblem
 from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.names import TableName
 from pipeline.cloud.newest import newest_of
+from pipeline.cloud.read_ahead import ReadAhead
 from pipeline.cloud.row_reader import RowReader
 from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core import aggregates
 from pipeline.core.calendars import parse_window
 from pipeline.core.events import checked_sensor_id
-from pipeline.core.gaps import Fill, check_fill, filled
+from pipeline.core.gaps import Fill
 from pipeline.core.latest import LatestRecord
 from pipeline.core.questions import OPEN_FOR, listed_sensors, named_metrics, within_keys
-from pipeline.core.records import AggregateRecord, RawRecord, newest_first
+from pipeline.core.records import RawRecord, newest_first
 from pipeline.core.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows, OnForeign
@@ -37,17 +34,18 @@ from pipeline.core.schema.queries import Query, events_of, events_of_all, events
 from pipeline.core.schema.seeks import skip_scan
 from pipeline.core.schema.sweeps import sensor_prefix
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.window_queries import tier_of, windows_of
 from pipeline.core.times import Time
+from pipeline.core.window_answers import WindowQuery, answers
 from pipeline.core.windows import Window
+
+if TYPE_CHECKING:
+    from pipeline.core.points import Points
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 8  # that read several sensors in parallel
-_READ_AHEAD = 8000  # records, over all sensors
-MAX_FRESH_ROWS = 200_000  # a day at 1 Hz of two sensors
+MAX_ROWS = 200_000  # of an answer that is computed from raw rows: a day at 1 Hz of two sensors
 
 NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
@@ -92,9 +90,7 @@ class SensorTable:
         self.schema = schema
         self.foreign = ForeignRows()
         self._connection = connection
-        self._threads = ThreadPoolExecutor(_THREADS)
-        # Drops reads ahead that nobody needs any more.
-        connection.callback(self._threads.shutdown, cancel_futures=True)
+        self._ahead = ReadAhead(connection)
         self._strict = strict
         self._on_foreign = on_foreign or self._log
 
@@ -173,7 +169,7 @@ class SensorTable:
         query = Query(metrics=named_metrics(metrics), limit=1, metadata=metadata)
         if isinstance(sensors, str):
             return next(self._events(sensors, query), None)
-        each = [self._read_ahead(self._events(sensor, query), 1) for sensor in listed_sensors(sensors)]
+        each = self._ahead.each((self._events(sensor, query) for sensor in listed_sensors(sensors)), 1)
         return RawRecords((record for records in each for record in records), query.metrics or ())
 
     def newest(
@@ -223,10 +219,10 @@ class SensorTable:
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
         if isinstance(sensors, str):
             return RawRecords(self._events(sensors, query), query.metrics or ())
-        listed = listed_sensors(sensors)
-        size = max(_READ_AHEAD // max(len(listed), 1), 10)
-        each = [self._read_ahead(self._events(sensor, query, size), size) for sensor in listed]
-        return RawRecords(islice(merge(*each, key=newest_first), limit), query.metrics or ())
+        found = self._ahead.merged(
+            listed_sensors(sensors), lambda sensor, size: self._events(sensor, query, size), newest_first
+        )
+        return RawRecords(islice(found, limit), query.metrics or ())
 
     def prefix(
         self,
@@ -299,7 +295,7 @@ class SensorTable:
         fill: Fill | str = Fill.NONE,
         fresh: bool = False,
         open_for: timedelta = OPEN_FOR,
-        max_rows: int = MAX_FRESH_ROWS,
+        max_rows: int = MAX_ROWS,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
@@ -316,39 +312,56 @@ class SensorTable:
                 statistics (``"null"``), with the averages, extremes and the like of the window before (``"previous"``),
                 or between those around (``"linear"``). Counts and sums are not filled.
             fresh: whether to compute open windows from raw rows.
-            open_for: how long after its end a window counts as open: the job's allowed lateness, and time for its
-                panes.
-            max_rows: the number of rows that a fresh answer may read. The iterator raises TooManyRows beyond it.
+            open_for: how long after its end a window counts as open: the job's allowed lateness, and time for panes.
+            max_rows: the most rows that a fresh answer reads; the iterator raises TooManyRows, a ValueError, beyond it.
         """
-        names = named_metrics(metrics)
-        of_tier = tier_of(self.schema, parse_window(tier) if isinstance(tier, str) else tier)
-        start_us, end_us = within_keys(start, end)
-        filling = Fill(fill)
-        if filling != Fill.NONE:
-            check_fill(of_tier.window, start_us, end_us)
-        if fresh:
-            from pipeline.core.fresh import FreshWindows  # slow to import, and used for nothing else here
-
-            read = bounded(self.rows.read_selection, max_rows, self.rows.name)
-            windows = FreshWindows(self.schema, read, time.time_ns() // 1000, open_for, self._leave_out)
-
-        def of(sensor_id: str, page: int | None) -> Iterator[AggregateRecord]:
-            checked_sensor_id(sensor_id)
-            if fresh:
-                found = windows.of(of_tier, sensor_id, start_us, end_us, names)
-            else:
-                read = self.rows.read_selection
-                found = windows_of(of_tier, read, sensor_id, start_us, end_us, names, page, self._leave_out)
-            if filling == Fill.NONE:
-                return found
-            return filled(found, of_tier.window, sensor_id, start_us, end_us, filling)
-
+        window = parse_window(tier) if isinstance(tier, str) else tier
+        of_sensor = answers(
+            self.schema,
+            self.rows.read_selection,
+            WindowQuery(
+                window, *within_keys(start, end), named_metrics(metrics), Fill(fill), fresh, open_for, max_rows
+            ),
+            self._leave_out,
+        )
         if isinstance(sensors, str):
-            return AggregateRecords(of(sensors, None))
-        listed = listed_sensors(sensors)
-        size = max(_READ_AHEAD // max(len(listed), 1), 10)
-        each = [self._read_ahead(of(sensor, size), size) for sensor in listed]
-        return AggregateRecords(merge(*each, key=lambda record: record.start_us))
+            return AggregateRecords(of_sensor(sensors, None))
+        return AggregateRecords(self._ahead.merged(listed_sensors(sensors), of_sensor, lambda record: record.start_us))
+
+    def points(
+        self,
+        sensor: str,
+        metric: str,
+        start: Time,
+        end: Time,
+        max_points: int = 4000,
+        *,
+        metadata: Mapping[str, str] = _NO_METADATA,
+        open_for: timedelta = OPEN_FOR,
+        max_rows: int = MAX_ROWS,
+    ) -> "Points":
+        """Returns the points that a line chart of a metric needs, oldest first: at most four for each column of pixels.
+
+        Reads aggregate rows if they have the first, last, least and greatest value of windows that are narrow enough,
+        and otherwise raw rows. If either would take more than ``max_rows`` rows, answers nearly, from aggregates; see
+        :class:`pipeline.core.points.Points`. Raises ValueError if nothing can answer.
+
+        Args:
+            sensor: the sensor's id.
+            metric: the metric.
+            start: the earliest event time.
+            end: the end of the range.
+            max_points: the most points; a quarter of it is the number of columns.
+            metadata: of the sensor, if row keys contain it.
+            open_for: how long after its end a window counts as open: raw rows answer for it.
+            max_rows: the most rows to read.
+        """
+        from pipeline.core.points import PointQuery, points_of
+
+        checked_sensor_id(sensor)
+        start_us, end_us = within_keys(start, end)
+        query = PointQuery(sensor, metric, start_us, end_us, max_points, metadata, open_for, max_rows)
+        return points_of(self.schema, self.rows.read_selection, query, self._leave_out)
 
     def _aggregated_sensors(self, prefix: str, after: str) -> Iterator[str]:
         window = self.schema.tiers[0].window
@@ -385,15 +398,3 @@ class SensorTable:
     def _log(self, problem: ForeignRow) -> None:
         if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
-
-    def _read_ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
-        """Returns the same records while another thread reads the next ``size`` of them."""
-        batch = self._threads.submit(list, islice(records, size))
-
-        def batches() -> Iterator[_T]:
-            nonlocal batch
-            while ready := batch.result():
-                batch = self._threads.submit(list, islice(records, size))
-                yield from ready
-
-        return batches()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pipeline.core.latest import LatestRecord
+from pipeline.core.points import Points
 from pipeline.core.records import AggregateRecord, RawRecord
 from pipeline.core.text import json_number
 from pipeline.core.times import format_time
@@ -44,4 +45,17 @@ def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
             metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
             for metric, summary in record.metrics.items()
         },
+    }
+
+
+def points_json(points: Points) -> dict[str, Any]:
+    """Returns the points of a line, and where they come from."""
+    return {
+        "sensor_id": points.sensor_id,
+        "metric": points.metric,
+        "source": points.source,
+        "exact": points.exact,
+        "start": format_time(points.start_us),
+        "column_s": points.column_us / 1e6,
+        "points": [{"time": format_time(point.time_us), "value": point.value} for point in points.points],
     }

@@ -12,10 +12,11 @@ import click
 from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import Parsed
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.durations import parse_duration
+from pipeline.core.durations import format_interval, parse_duration
 from pipeline.core.event_columns import SENSOR_ID
-from pipeline.core.records import AggregateRecord
-from pipeline.core.text import plain
+from pipeline.core.points import FROM_READINGS, Points
+from pipeline.core.records import AggregateRecord, RawRecord
+from pipeline.core.text import counted, plain
 from pipeline.core.windows import HOURLY, Window
 from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
 from pipeline.reading.options import (
@@ -238,6 +239,51 @@ def aggregates(**options: Any) -> None:
 def hourly(**options: Any) -> None:
     """Print hourly aggregates: an alias of `read aggregates --window 1h`."""
     _print_aggregates(**options)
+
+
+@read.command()
+@click.argument("sensor")
+@click.option("--metric", required=True, metavar="METRIC", help="The metric.")
+@range_options
+@click.option(
+    "--max-points",
+    type=click.IntRange(4, 1_000_000),
+    default=4000,
+    show_default=True,
+    help="Print at most this many points: four for each column of pixels.",
+)
+@metadata_option
+@reading_options
+@output_option
+def points(
+    sensor: str,
+    metric: str,
+    start_us: int,
+    end_us: int,
+    max_points: int,
+    metadata: Metadata,
+    open_table: OpenTable,
+    output: Output,
+) -> None:
+    """Print the points that a line chart of a metric needs, oldest first.
+
+    They are the first, the last, the least and the greatest reading of each column: a line through them looks like one
+    through all readings. Reads aggregate rows if they can tell, and raw rows otherwise. Standard error says which.
+    """
+    with open_table() as table, usage_errors():
+        fields = metadata_of_one(table.schema.key, metadata)
+        found = table.points(sensor, metric, start_us, end_us, max_points, metadata=fields)
+        print_records((RawRecord(sensor, time_us, {metric: value}) for time_us, value in found.points), RAW, output)
+        click.echo(_about(found), err=True)
+
+
+def _about(found: Points) -> str:
+    if not found.points:
+        return f"{found.sensor_id} has no {found.metric} in this range"
+    source = "raw rows" if found.source == FROM_READINGS else f"windows of {found.source}"
+    nature = "the picture of all readings" if found.exact else "only nearly the picture of all readings"
+    rows, columns = counted(found.rows_read, "row"), format_interval(found.column_us)
+    return f"{counted(len(found.points), 'point')} from {source}, {rows} read: {nature} in columns of {columns}"
 
 
 @read.command()

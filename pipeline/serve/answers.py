@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.latest import LatestRecord
+from pipeline.core.points import Points as PointsOfLine
+from pipeline.core.record_json import points_json
 from pipeline.serve.parameters import ARROW
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class Aggregate(BaseModel):
     window_start: str
     window: str
     reading_count: int
+    filled: bool = Field(default=False, description="Only in windows without a row, if gaps are filled.")
     metrics: dict[str, dict[str, float | str]] = Field(
         description="Statistics by metric and name; a sum that overflowed is the text inf or -inf."
     )
@@ -107,6 +110,26 @@ class Aggregates(_Page):
     """Windows, the oldest first."""
 
     aggregates: list[Aggregate]
+
+
+class Point(BaseModel):
+    """One point of a line."""
+
+    time: str
+    value: float
+
+
+class Points(BaseModel):
+    """The points of a line."""
+
+    sensor_id: str
+    metric: str
+    source: str = Field(description="raw, or the tier whose windows answer.", examples=["raw", "1m"])
+    exact: bool = Field(description="Whether the line looks like one through all readings, in columns so wide.")
+    start: str = Field(description="The start of the first column.")
+    column_s: float = Field(description="The width of a column in seconds.")
+    points: list[Point]
+    rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
 
 
 def rendered(
@@ -136,8 +159,18 @@ def rendered(
         return Response(_ipc(arrow), media_type=ARROW, headers=link)
     counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
     content = {name: list(records), **more, "next": next_page, **counts}
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text, media_type="application/json", headers=link)
+    return Response(_json(content), media_type="application/json", headers=link)
+
+
+def rendered_points(points: PointsOfLine, *, arrow: bool) -> Response:
+    """Renders the points of a line."""
+    if not arrow:
+        return Response(_json(points_json(points) | {"rows_read": points.rows_read}), media_type="application/json")
+    import pyarrow
+
+    times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
+    values = pyarrow.array([point.value for point in points.points], pyarrow.float64())
+    return Response(_ipc(pyarrow.table({"time": times, "value": values})), media_type=ARROW)
 
 
 def latest_arrow(records: Iterable[LatestRecord]) -> "pyarrow.Table":
@@ -160,6 +193,10 @@ def sensors_arrow(sensors: list[str]) -> "pyarrow.Table":
     import pyarrow as arrow
 
     return arrow.table({"sensor_id": arrow.array(sensors, arrow.string())})
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _ipc(table: "pyarrow.Table") -> bytes:

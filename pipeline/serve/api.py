@@ -10,23 +10,30 @@ from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.calendars import parse_window
 from pipeline.core.durations import parse_duration
+from pipeline.core.gaps import Fill
 from pipeline.core.latest import LatestRecord
 from pipeline.core.record_json import aggregate_json, event_json, latest_json
 from pipeline.core.schema.toml import document_of
+from pipeline.core.schema.window_queries import tier_of
 from pipeline.core.times import format_time
 from pipeline.serve import answers
-from pipeline.serve.answers import latest_arrow, rendered, sensors_arrow
+from pipeline.serve.answers import latest_arrow, rendered, rendered_points, sensors_arrow
 from pipeline.serve.pages import page_by_time, searched_page
 from pipeline.serve.parameters import (
     Accept,
     After,
     AskedFormat,
     End,
+    Filling,
+    Fresh,
     Limit,
+    MaxPoints,
     Metadata,
+    Metric,
     Metrics,
     Prefix,
     Search,
+    SensorId,
     SensorIds,
     SilentFor,
     Start,
@@ -37,6 +44,7 @@ from pipeline.serve.parameters import (
 )
 from pipeline.serve.reads import Reads
 
+_MOST_ROWS = 100_000  # that an answer from raw rows reads
 _MOST_SEARCHED = 50_000  # sensors that a page looks through; the next page goes on from there
 
 router = APIRouter(
@@ -183,14 +191,28 @@ async def aggregates(
     start: Start = "",
     end: End = "now",
     tier: Tier = "",
+    fill: Filling = Fill.NONE,
+    fresh: Fresh = False,
     limit: Limit = 1000,
 ) -> Response:
     """The windows of one sensor or several that start in a range, the oldest first."""
     start_us, end_us = as_range(start, end)
-    window = parse_window(tier) if tier else None
+    window = tier_of(reads.schema, parse_window(tier) if tier else None).window
+    windows = window.count(window.first_start(start_us), window.first_start(end_us)) * len(sensor_ids)
+    if fill != Fill.NONE and windows > limit:
+        raise ValueError(f"gaps are filled on one page only: set limit to {windows:,} or more, or ask for less")
 
     def read(table: SensorTable) -> Response:
-        found = table.aggregates(_one_or_many(sensor_ids), start_us, end_us, tier=window, metrics=metrics or None)
+        found = table.aggregates(
+            _one_or_many(sensor_ids),
+            start_us,
+            end_us,
+            tier=window,
+            metrics=metrics or None,
+            fill=fill,
+            fresh=fresh,
+            max_rows=_MOST_ROWS,
+        )
         page = page_by_time(found, limit, lambda record: record.start_us)
         return rendered(
             request,
@@ -200,6 +222,29 @@ async def aggregates(
             AggregateRecords(page.records).to_arrow() if arrow else None,
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
         )
+
+    return await reads.answer(request, read)
+
+
+@router.get("/points", response_model=answers.Points, tags=["readings"])
+async def points(
+    request: Request,
+    reads: TheReads,
+    arrow: WantsArrow,
+    sensor_id: SensorId,
+    metric: Metric,
+    metadata: Metadata,
+    start: Start = "",
+    end: End = "now",
+    max_points: MaxPoints = 4000,
+) -> Response:
+    """The points that a line chart of a metric needs: at most four for each column of pixels, the oldest first."""
+    start_us, end_us = as_range(start, end)
+    fields = as_mapping(metadata)
+
+    def read(table: SensorTable) -> Response:
+        found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=_MOST_ROWS)
+        return rendered_points(found, arrow=arrow)
 
     return await reads.answer(request, read)
 

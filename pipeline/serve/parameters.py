@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Header, Query
 
+from pipeline.core.gaps import Fill
 from pipeline.core.times import parse_moment
 
 MAX_SENSORS = 50
@@ -65,6 +66,17 @@ Prefix = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors wh
 Search = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids contain this, in any case.")]
 After = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors behind this one, in the table's order.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="The number of records on a page.")]
+MaxPoints = Annotated[
+    int, Query(ge=4, le=20_000, description="At most so many points: four for each column of pixels.")
+]
+Filling = Annotated[
+    Fill,
+    Query(
+        description="What to return for windows without a row: nothing, no statistics (null), averages and extremes of "
+        "the window before (previous), or between those around (linear)."
+    ),
+]
+Fresh = Annotated[bool, Query(description="Whether to compute windows that are still open from their raw rows.")]
 AskedFormat = Annotated[
     Format | None, Query(alias="format", description=f"By default, arrow if Accept asks for {ARROW}, else json.")
 ]
