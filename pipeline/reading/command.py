@@ -12,7 +12,7 @@ import click
 from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import Parsed
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.durations import format_interval, parse_duration
+from pipeline.core.durations import parse_duration
 from pipeline.core.event_columns import SENSOR_ID
 from pipeline.core.points import FROM_READINGS, Points
 from pipeline.core.records import AggregateRecord, RawRecord
@@ -282,7 +282,7 @@ def _about(found: Points) -> str:
         return f"{found.sensor_id} has no {found.metric} in this range"
     source = "raw rows" if found.source == FROM_READINGS else f"windows of {found.source}"
     nature = "the picture of all readings" if found.exact else "only nearly the picture of all readings"
-    rows, columns = counted(found.rows_read, "row"), format_interval(found.column_us)
+    rows, columns = counted(found.rows_read, "row"), f"{found.column_us / 1e6:,.6g} s"
     return f"{counted(len(found.points), 'point')} from {source}, {rows} read: {nature} in columns of {columns}"
 
 

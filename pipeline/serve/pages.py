@@ -1,6 +1,7 @@
 """The pages of a long answer."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 _MAX_TIES = 10_000  # records that share the time of a page's last one, beyond the page
@@ -23,18 +24,30 @@ class Page(NamedTuple, Generic[T, Last]):
     last: Last | None
 
 
-def page_by_time(records: Iterable[T], limit: int, time_us: Callable[[T], int]) -> Page[T, int]:
+def page_by_time(read: Callable[..., Iterable[T]], limit: int, time_us: Callable[[T], int]) -> Page[T, int]:
     """Returns the first records, with all those that share the time of the last one: the next page begins behind it.
 
-    Raises ValueError if more than 10,000 records beyond the limit share it.
+    Args:
+        read: returns the records; its argument ``limit`` is the most that will be taken, None if that is not known.
+        limit: of the page.
+        time_us: returns the time of a record.
+
+    Raises:
+        ValueError: more than 10,000 records beyond the limit share a time.
     """
-    found: list[T] = []
-    for record in records:
-        if len(found) >= limit and time_us(record) != time_us(found[-1]):
-            return Page(found, time_us(found[-1]))
-        if len(found) >= limit + _MAX_TIES:
+    found: list[T] = list(islice(read(limit=limit + 1), limit + 1))
+    if len(found) <= limit:
+        return Page(found, None)
+    last_us = time_us(found[limit - 1])
+    if time_us(found[limit]) != last_us:
+        return Page(found[:limit], last_us)
+    for count, record in enumerate(read(limit=None)):
+        if count == limit + _MAX_TIES:
             raise ValueError("more records share a time than an answer can contain; ask for fewer sensors")
-        found.append(record)
+        if count >= limit and time_us(record) != last_us:
+            return Page(found, last_us)
+        if count > limit:
+            found.append(record)
     return Page(found, None)
 
 

@@ -1,0 +1,48 @@
+// Requests to the API. A token, if the server needs one, is kept until the tab is closed.
+
+export class Problem extends Error {}
+
+const TOKEN = "tidetable-token";
+let asking = null;
+
+export async function get(path, parameters, signal) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== "" && each !== undefined && each !== null) query.append(name, each);
+    }
+  }
+  return follow(`/api/v1/${path}?${query}`, signal);
+}
+
+export async function follow(address, signal) {
+  const token = sessionStorage.getItem(TOKEN);
+  let answer;
+  try {
+    answer = await fetch(address, { headers: token ? { Authorization: `Bearer ${token}` } : {}, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem("The server does not answer. This page tries again.");
+  }
+  if (answer.status === 401) {
+    await signIn();
+    return follow(address, signal);
+  }
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Problem(content.error ?? `The server answered with ${answer.status}.`);
+  return content;
+}
+
+function signIn() {
+  asking ??= new Promise((resolve) => {
+    const dialog = document.getElementById("sign-in");
+    dialog.addEventListener("close", () => {
+      sessionStorage.setItem(TOKEN, dialog.querySelector("input").value);
+      dialog.querySelector("input").value = "";
+      asking = null;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}

@@ -1,0 +1,107 @@
+// Draws lines and a band with uPlot, which is loaded as a global.
+
+import { formatter, number } from "./times.js";
+
+const HEIGHT = 380;
+const DATE = "\n{YYYY}-{MM}-{DD}";
+// The unit from which a format serves, the format, and what is added where a year, a day or a minute begins.
+const TIMES = [
+  [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", DATE, null, DATE, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", DATE, null, DATE, null, null, null, 1],
+  [0.001, ":{ss}.{fff}", DATE, null, DATE, null, "\n{HH}:{mm}", null, 1],
+];
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 5]];
+
+export function drawPlot(main, zoom) {
+  const place = main.querySelector("[data-chart]");
+  const legend = main.querySelector("[data-legend]");
+  let plot = null;
+
+  const width = () => Math.max(place.clientWidth, 200);
+  new ResizeObserver(() => {
+    if (plot && Math.abs(plot.width - width()) > 1) plot.setSize({ width: width(), height: HEIGHT });
+  }).observe(place);
+
+  function clear() {
+    plot?.destroy();
+    plot = null;
+    legend.replaceChildren();
+  }
+
+  function draw(chart) {
+    clear();
+    const style = getComputedStyle(document.documentElement);
+    const colour = (index) => style.getPropertyValue(`--line-${index % 6}`).trim();
+    const flat = chart.series.flatMap((each) => (each.band
+      ? each.band.map((values) => ({ ...each, values, edge: true }))
+      : [each]));
+    const data = uPlot.join(flat.length ? flat.map((each) => [each.times, each.values]) : [[[], []]], flat.map(() => [2]));
+    const edges = flat.flatMap((each, index) => (each.edge ? [index + 1] : []));
+    const axis = { stroke: style.getPropertyValue("--faint").trim(), grid: { stroke: style.getPropertyValue("--edge").trim(), width: 1 }, ticks: { show: false } };
+    plot = new uPlot({
+      width: width(),
+      height: HEIGHT,
+      tzDate: (time) => uPlot.tzDate(new Date(time * 1000), chart.zone),
+      scales: { x: { time: true, range: chart.range } },
+      axes: [{ ...axis, values: TIMES }, { ...axis, size: 70, values: (_, values) => values.map(number) }],
+      cursor: { drag: { x: true, y: false, setScale: false } },
+      legend: { show: false },
+      series: [{}, ...flat.map((each) => ({
+        label: each.label,
+        stroke: each.edge ? "transparent" : colour(each.colour),
+        width: 1.5,
+        dash: dashOf(each),
+        paths: each.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
+        points: { show: !each.steps && each.values.length < width(), size: 4 },
+      }))],
+      bands: edges.length ? [{ series: [edges[1], edges[0]], fill: style.getPropertyValue("--band").trim() }] : [],
+      hooks: { setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
+    }, data, place);
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", spoken(chart, flat));
+    legend.replaceChildren(...chart.series.map((each) => {
+      const item = document.createElement("li");
+      const sample = document.createElement("span");
+      sample.style.borderTopColor = colour(each.colour);
+      sample.className = "line";
+      sample.style.borderTopStyle = each.band ? "double" : dashOf(each).length ? "dashed" : "solid";
+      const value = document.createElement("b");
+      item.append(sample, `${each.label} `, value);
+      return item;
+    }));
+  }
+
+  // Shows the values at the cursor beside the names of the lines.
+  function point(drawn, chart, flat) {
+    const at = drawn.cursor.left >= 0 ? drawn.posToVal(drawn.cursor.left, "x") : null;
+    [...legend.children].forEach((item, index) => {
+      const of = flat.filter((each) => each.label === chart.series[index].label);
+      item.lastChild.textContent = at === null ? "" : of.map((each) => number(valueAt(each, at))).join(" to ");
+    });
+  }
+
+  function select(drawn) {
+    const { left, width: selected } = drawn.select;
+    if (selected < 5) return;
+    zoom(Math.round(drawn.posToVal(left, "x")), Math.round(drawn.posToVal(left + selected, "x")));
+  }
+
+  function spoken(chart, flat) {
+    const time = formatter(chart.zone);
+    const values = flat.flatMap((each) => each.values).filter((value) => value !== null);
+    const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${number(Math.max(...values.slice(0, 1e5)))}` : "no values";
+    return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}. A table of the values follows.`;
+  }
+
+  return { draw, clear, width };
+}
+
+const dashOf = (each) => (each.solid ? [] : DASHES[each.colour % DASHES.length]);
+
+// The value of a step, or of the reading next to the time.
+function valueAt({ times, values, steps }, time) {
+  let index = times.findLastIndex((each) => each <= time);
+  if (!steps && index + 1 < times.length && (index < 0 || times[index + 1] - time < time - times[index])) index += 1;
+  return values[index];
+}

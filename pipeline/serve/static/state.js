@@ -1,0 +1,28 @@
+// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them.
+
+export function read() {
+  const [path, query = ""] = location.hash.replace(/^#/, "").split("?", 2);
+  return { view: path === "/chart" ? "chart" : "list", parameters: new URLSearchParams(query) };
+}
+
+export function address(view, parameters) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== "" && each !== undefined && each !== null && each !== false) query.append(name, each);
+    }
+  }
+  const text = query.toString();
+  return `#/${view === "chart" ? "chart" : ""}${text ? `?${text}` : ""}`;
+}
+
+export function go(view, parameters, { replace = false } = {}) {
+  const next = address(view, parameters);
+  if (next === location.hash) return;
+  if (replace) {
+    history.replaceState(null, "", next);
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  } else {
+    location.hash = next;
+  }
+}
