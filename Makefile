@@ -1,4 +1,4 @@
-# make setup | demo | check | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
+# make setup | demo | check | browser | test | test-faults | bench | bench-check | format | quotes | requirements | protos | template
 #      launch | wheel | clean
 #
 # `setup` needs Python 3.11 to 3.13. It uses uv if installed, otherwise venv and pip.
@@ -11,7 +11,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo check test test-faults bench bench-check format quotes requirements protos template launch wheel clean
+.PHONY: setup demo check browser test test-faults bench bench-check format quotes requirements protos template launch wheel clean
 .DEFAULT_GOAL := setup
 
 PURE_TESTS := tests/core tests/formats tests/charts tests/test_docs.py
@@ -45,8 +45,14 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not exhaustive' $(PURE_TESTS)
 
+# Chromium, in which the page of tidetable serve is tested: Debian's package, if no browser is there yet.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		{ apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium; } || \
+		{ echo "make: the tests need Chromium; install your system's package chromium" >&2; exit 1; }
+
 # Three processes on two cores: tests wait for servers a third of the time.
-test: setup
+test: setup browser
 	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/faults
 
 # The longest tests first, so that both processes finish at about the same time.

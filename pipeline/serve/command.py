@@ -1,5 +1,6 @@
 """``tidetable serve``: starts the server."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
     except OSError as error:
-        raise click.ClickException(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise click.ClickException(f"can't listen on {host}, port {port}: {reason}") from error
     listening.set_inheritable(False)
     return listening

@@ -160,7 +160,8 @@ export function showChart(main, schema) {
   function offerLines(found) {
     const names = new Set(found.flat().flatMap((record) => Object.keys(record.metrics[shown.metric] ?? {})));
     const levels = [...names].filter((name) => LEVELS.includes(name) || /^p[0-9.]+$/.test(name) || name === "increase" || name === "rate");
-    const offered = names.size ? [...(names.has("min") && names.has("max") ? ["band"] : []), ...levels] : [];
+    const band = shown.sensor.length === 1 && names.has("min") && names.has("max");
+    const offered = [...(band ? ["band"] : []), ...levels];
     if (lines.dataset.offered === offered.join() + shown.line.join()) return;
     lines.dataset.offered = offered.join() + shown.line.join();
     const labels = offered.map((name) => {

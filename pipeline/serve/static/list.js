@@ -20,11 +20,14 @@ export function showList(main) {
   let pages = 1;
   let typing = null;
 
-  const change = (changes, options) => go("list", { ...shown, ...changes }, options);
+  const change = (changes, options) => {
+    clearTimeout(typing); // what is typed counts now
+    go("list", { ...shown, search: form.search.value, ...changes }, options);
+  };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.search.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => change({ search: form.search.value }, { replace: true }), 150);
+    typing = setTimeout(() => change({}, { replace: true }), 150);
   });
   form.silent.addEventListener("change", () => change({ silent: form.silent.value }));
   form.only.addEventListener("change", () => change({ only: form.only.checked ? "1" : "" }));
@@ -86,13 +89,12 @@ export function showList(main) {
   // Changes the rows in place, so that a refresh keeps the focus.
   function draw(sensors) {
     const rows = new Map([...body.rows].map((row) => [row.dataset.sensor, row]));
-    const wanted = sensors.map((sensor) => {
+    sensors.forEach((sensor, index) => {
       const row = rows.get(sensor.sensor_id) ?? rowOf(sensor.sensor_id, chosen);
       fill(row, sensor, sensor.age_s > seconds(shown.silent));
-      return row;
+      if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     });
-    const same = wanted.length === body.rows.length && wanted.every((row, index) => row === body.rows[index]);
-    if (!same) body.replaceChildren(...wanted);
+    while (body.rows.length > sensors.length) body.rows[sensors.length].remove();
   }
 
   return { update, refresh };

@@ -36,7 +36,7 @@ export function drawPlot(main, zoom) {
     const flat = chart.series.flatMap((each) => (each.band
       ? each.band.map((values) => ({ ...each, values, edge: true }))
       : [each]));
-    const data = uPlot.join(flat.length ? flat.map((each) => [each.times, each.values]) : [[[], []]], flat.map(() => [2]));
+    const data = flat.length ? joined(flat) : [[]];
     const edges = flat.flatMap((each, index) => (each.edge ? [index + 1] : []));
     const axis = { stroke: style.getPropertyValue("--faint").trim(), grid: { stroke: style.getPropertyValue("--edge").trim(), width: 1 }, ticks: { show: false } };
     plot = new uPlot({
@@ -95,6 +95,19 @@ export function drawPlot(main, zoom) {
   }
 
   return { draw, clear, width };
+}
+
+// One column of times for all lines. A gap of one line stays a gap at the times of the others.
+function joined(flat) {
+  const [times, ...lines] = uPlot.join(flat.map((each) => [each.times, each.values]), flat.map(() => [0, 1]));
+  for (const values of lines) {
+    let gap = false;
+    values.forEach((value, index) => {
+      if (value !== undefined) gap = value === null;
+      else if (gap) values[index] = null;
+    });
+  }
+  return [times, ...lines];
 }
 
 const dashOf = (each) => (each.solid ? [] : DASHES[each.colour % DASHES.length]);

@@ -1,0 +1,18 @@
+"""Headless Chromium, which Debian packages; make test installs it."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert executable, "Chromium is not installed: run make browser, or install your system's package chromium"
+    with sync_playwright() as playwright:
+        # These tests load pages of ours alone; without a user namespace, as root, Chromium has no sandbox.
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,0 +1,88 @@
+"""A table with readings, and the server in a process of its own, as people start it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import requests
+
+from pipeline.cloud.names import TableName
+from pipeline.core.accumulator import WindowReadings
+from pipeline.core.aggregates import aggregate_row
+from pipeline.core.events import Event
+from pipeline.core.latest import NewestReadings
+from pipeline.core.schema.toml import parse_schema
+from tests.cloud.test_reader import created, write
+from tests.rows import decoded
+
+SCHEMA = 'latest = "latest"\n'
+
+
+def table_of(events: Iterable[Event], text: str = SCHEMA) -> TableName:
+    """Returns a table with all rows of these events."""
+    schema = parse_schema(text)
+    name, events = created(schema), list(events)
+    newest, windows, rows = NewestReadings(), {}, []
+    for event in events:
+        newest.add(event.sensor_id, event.event_time_us, event.readings.items())
+        rows += schema.rows(event)
+        for tier in schema.tiers:
+            key = tier, event.sensor_id, tier.window.start_of(event.event_time_us)
+            windows.setdefault(key, WindowReadings()).add(event.event_time_us, event.readings)
+    for (tier, sensor_id, start_us), readings in windows.items():
+        stats = readings.pane(tier.statistics).stats
+        rows.append(aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics))
+    if schema.latest:
+        rows += map(decoded, newest.rows(schema.latest))
+    if rows:
+        write(name, rows)
+    return name
+
+
+@contextmanager
+def serving(name: TableName, *options: str, port: int = 0, environment: dict[str, str] | None = None) -> Iterator[str]:
+    """Runs ``tidetable serve`` until the block ends, and yields its address without a slash at the end."""
+    command = [sys.executable, "-c", "from pipeline.cli.extras import main; main()", "serve", f"--port={port}"]
+    table = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}"]
+    process = subprocess.Popen(
+        [*command, *table, *options], stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"at (http://\S+)/ until Ctrl-C", line)
+        assert found, line + process.stderr.read()
+        yield found[1]
+    finally:
+        process.terminate()
+        printed = process.stderr.read() if process.stderr else ""
+        assert process.wait(20) in (0, -15), printed
+        assert printed == ""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]  # in any case
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def get(address: str, method: str = "GET", **headers: str) -> Answer:
+    """Sends a request."""
+    answer = requests.request(method, address, headers=headers, timeout=30)
+    return Answer(answer.status_code, answer.headers, answer.content)
+
+
+def token_file(folder: Path) -> tuple[Path, str]:
+    path, token = folder / "token", "0123456789abcdef0123"
+    path.write_text(token + "\n")
+    return path, token

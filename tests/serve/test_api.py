@@ -1,0 +1,212 @@
+"""The API, asked over HTTP."""
+
+import io
+import time
+from urllib.parse import quote
+
+import pyarrow
+import pytest
+
+from pipeline.cloud.reader import SensorTable
+from pipeline.core.events import Event
+from pipeline.core.times import format_time
+from tests.serve.serving import get, serving, table_of
+
+MINUTE, HOUR = 60_000_000, 3_600_000_000
+NOW = time.time_ns() // 1000
+START = NOW - NOW % HOUR - 5 * HOUR
+ARROW = "application/vnd.apache.arrow.stream"
+
+EVENTS = [
+    Event(sensor_id, START + n * 10 * MINUTE, {"t": float(n), "u": -1.0}, {"site": "<b>north</b>"})
+    for sensor_id in ("hall-1", "hall-2", "Roof&e=1")
+    for n in range(24)
+] + [Event("old", START - 100 * HOUR, {"t": 7.0}, {})]
+RANGE = f"start={format_time(START)}&end={format_time(START + 4 * HOUR)}"
+
+
+@pytest.fixture(scope="module")
+def table(bigtable):
+    return table_of(EVENTS)
+
+
+@pytest.fixture(scope="module")
+def api(table):
+    with serving(table) as address:
+        yield f"{address}/api/v1"
+
+
+def pages(address, name, root):
+    """Returns all records of a list, and the number of pages."""
+    found, count = [], 0
+    while address:
+        answer = get(address)
+        assert answer.status == 200, answer.body
+        found += answer.json[name]
+        count += 1
+        assert ("link" in answer.headers) == bool(answer.json["next"])
+        address = answer.json["next"] and root.removesuffix("/api/v1") + answer.json["next"]
+    return found, count
+
+
+def test_schema(api, table):
+    found = get(f"{api}/schema").json
+    assert (found["table"], found["latest"], found["metadata_in_keys"]) == (table.table, True, [])
+    assert found["tiers"] == [{"window": "1h", "zone": "UTC", "seconds": 3600.0}]
+    assert found["declared"]["key"] == "{sensor_id}#{reverse_us}"
+
+
+def test_sensors(api):
+    everything = sorted({event.sensor_id for event in EVENTS})
+    assert pages(f"{api}/sensors", "sensors", api) == (everything, 1)
+    assert pages(f"{api}/sensors?limit=1", "sensors", api) == (everything, 4)
+    assert get(f"{api}/sensors?prefix=hall").json["sensors"] == ["hall-1", "hall-2"]
+    assert get(f"{api}/sensors?search=OO").json["sensors"] == ["Roof&e=1"]
+
+
+def test_latest(api):
+    found, count = pages(f"{api}/latest?limit=2", "sensors", api)
+    assert count == 2
+    assert [each["sensor_id"] for each in found] == sorted({event.sensor_id for event in EVENTS})
+    roof = found[0]
+    assert (roof["readings"], roof["event_time"]) == ({"t": 23.0, "u": -1.0}, format_time(START + 230 * MINUTE))
+    assert roof["age_s"] == pytest.approx((time.time_ns() // 1000 - START - 230 * MINUTE) / 1e6, abs=60)
+    assert [each["sensor_id"] for each in get(f"{api}/latest?silent_for=1d").json["sensors"]] == ["old"]
+    assert "old" not in [each["sensor_id"] for each in get(f"{api}/latest?metric=u").json["sensors"]]
+
+
+def test_range(api):
+    found, count = pages(f"{api}/range?sensor=hall-1&{RANGE}&limit=7", "events", api)
+    assert count == 4
+    assert [each["readings"]["t"] for each in found] == [float(n) for n in range(23, -1, -1)]
+    assert found[0]["metadata"] == {"site": "<b>north</b>"}
+    one = get(f"{api}/range?sensor=hall-1&{RANGE}&limit=1").json
+    assert one["rows_read"] == 2  # not a page of a thousand
+    odd = get(f"{api}/range?sensor={quote('Roof&e=1')}&{RANGE}&metric=u").json["events"]
+    assert len(odd) == 24
+    assert odd[0] == {
+        "sensor_id": "Roof&e=1",
+        "event_time": format_time(START + 230 * MINUTE),
+        "readings": {"u": -1.0},
+        "metadata": {},
+    }
+
+
+def test_events_of_the_same_time_are_not_torn_apart(api):
+    """A page ends with all events of its last moment, so that none is lost between two pages."""
+    found, count = pages(f"{api}/range?sensor=hall-1&sensor=hall-2&{RANGE}&limit=5", "events", api)
+    assert (len(found), count) == (48, 8)
+
+
+def test_aggregates(api):
+    found, count = pages(f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=3&metric=t", "aggregates", api)
+    assert (count, [each["window_start"] for each in found]) == (2, [format_time(START + n * HOUR) for n in range(4)])
+    assert found[0]["metrics"] == {
+        "t": {"count": 6, "sum": 15.0, "min": 0.0, "max": 5.0, "avg": 2.5, "stddev": pytest.approx(1.7078, abs=1e-4)}
+    }
+
+
+def test_gaps_and_open_windows(api):
+    gaps = f"{api}/aggregates?sensor=hall-1&start={format_time(START - 2 * HOUR)}&end={format_time(START + 2 * HOUR)}"
+    found = get(f"{gaps}&fill=null").json["aggregates"]
+    assert [(each["reading_count"], each.get("filled")) for each in found] == [(0, True)] * 2 + [(6, None)] * 2
+    refused = get(f"{gaps}&fill=null&limit=3")
+    assert refused.status == 400
+    assert "set limit to 4 or more" in refused.json["error"]
+    assert get(f"{gaps}&fill=linear&fresh=true").status == 200
+
+
+def test_points(api):
+    found = get(f"{api}/points?sensor=hall-1&metric=t&{RANGE}").json
+    assert (found["source"], found["exact"], len(found["points"])) == ("raw", True, 24)
+    assert found["points"][0] == {"time": format_time(START), "value": 0.0}
+    assert len(get(f"{api}/points?sensor=hall-1&metric=t&{RANGE}&max_points=8").json["points"]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("query", "columns", "rows"),
+    [
+        ("sensors?prefix=hall", ["sensor_id"], 2),
+        ("latest?prefix=hall", ["sensor_id", "metric", "event_time", "value"], 4),
+        (f"range?sensor=hall-1&metric=t&{RANGE}", ["sensor_id", "event_time", "t"], 24),
+        (f"points?sensor=hall-1&metric=t&{RANGE}", ["time", "value"], 24),
+    ],
+)
+def test_arrow(api, query, columns, rows):
+    """By the header, or by a parameter."""
+    for answer in (get(f"{api}/{query}", accept=ARROW), get(f"{api}/{query}&format=arrow")):
+        assert answer.headers["content-type"] == ARROW
+        table = pyarrow.ipc.open_stream(io.BytesIO(answer.body)).read_all()
+        assert (table.column_names, table.num_rows) == (columns, rows)
+
+
+def test_arrow_pages(api):
+    answer = get(f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=3&format=arrow")
+    assert pyarrow.ipc.open_stream(io.BytesIO(answer.body)).read_all().num_rows == 3
+    assert 'rel="next"' in answer.headers["link"]
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("range", "sensor: Field required"),
+        ("range?sensor=a%23b", "'a#b' can't be a sensor's id"),
+        ("range?" + "&".join(f"sensor=s{n}" for n in range(51)), "sensor: List should have at most 50 items"),
+        ("range?sensor=a&start=tomorrow", "'tomorrow' is not a time"),
+        ("range?sensor=a&start=now&end=-1d", "the range is empty"),
+        ("range?sensor=a&limit=10001", "limit: Input should be less than or equal to 10000"),
+        ("range?sensor=a&metadata=north", "metadata: 'north' is not NAME=VALUE"),
+        ("aggregates?sensor=a&tier=5m", "the table has no aggregates of 5m; its tiers: 1h"),
+        ("aggregates?sensor=a&fill=spline", "fill: Input should be 'none', 'null', 'previous' or 'linear'"),
+        ("latest?silent_for=long", "'long' is not a duration"),
+        ("points?sensor=a", "metric: Field required"),
+        ("points?sensor=a&metric=t&max_points=3", "max_points: Input should be greater than or equal to 4"),
+        ("latest?search=" + "x" * 301, "search: String should have at most 300 characters"),
+    ],
+)
+def test_what_has_no_answer(api, query, error):
+    answer = get(f"{api}/{query}")
+    assert answer.status == 400
+    assert error in answer.json["error"]
+    assert "\n" not in answer.json["error"]
+
+
+def test_other_paths(api):
+    assert (get(f"{api}/nothing").status, get(f"{api}/nothing").json) == (404, {"error": "Not Found"})
+
+
+def test_the_documentation_page_works_without_a_network(api):
+    root = api.removesuffix("/v1")
+    page = get(f"{root}/docs").body.decode()
+    assert "http://" not in page
+    assert "https://" not in page
+    for address in ("docs/static/swagger-ui-bundle.js", "docs/static/swagger-ui.css", "docs/openapi.json"):
+        assert address in page or "openapi" in address
+        assert get(f"{root}/{address}").status == 200
+    paths = get(f"{root}/docs/openapi.json").json["paths"]
+    assert sorted(paths) == [
+        f"/api/v1/{name}" for name in ("aggregates", "latest", "points", "range", "schema", "sensors")
+    ]
+    assert all(list(methods) == ["get"] for methods in paths.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'key = "{salt:4}#{sensor_id}#{reverse_us}"',
+        'key = "{salt:4}#{sensor_id}#{reverse_us}"\ntiers = {}',
+        'key = "{iso_us}#{sensor_id}"',
+        'key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"',
+    ],
+)
+def test_sensors_behind_another(bigtable, text):
+    """Without rows of newest readings, in every order of keys."""
+    sensors = ["a", "a!", "a-1", "ab", "b"]
+    name = table_of([Event(sensor, START + n * MINUTE, {"t": 1.0}, {}) for sensor in sensors for n in range(3)], text)
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        every = list(table.sensors())
+        assert sorted(every) == sorted(sensors)
+        for place, sensor in enumerate(every):
+            assert list(table.sensors(after=sensor)) == every[place + 1 :]
+            assert [each.sensor_id for each in table.newest(after=sensor)] == every[place + 1 :]

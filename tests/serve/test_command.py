@@ -1,0 +1,54 @@
+"""``tidetable serve`` refuses to start, in one line."""
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.root import main
+from pipeline.local.emulators import BIGTABLE
+from tests.serve.serving import serving, table_of, token_file
+
+
+def refused(*arguments, table="sensors"):
+    options = ["--project=test-project", "--instance=test-instance", f"--table={table}"]
+    result = CliRunner().invoke(main, ["serve", *options, *arguments])
+    assert result.exit_code in (1, 2)
+    return result.exit_code, result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "::", "sensors.example"])
+def test_beyond_this_machine_without_protection(host):
+    code, line = refused(f"--host={host}")
+    assert (code, "pass --token-file, or --behind-proxy" in line) == (2, True)
+
+
+def test_a_token_file_without_a_token(tmp_path):
+    path, _ = token_file(tmp_path)
+    path.write_text("short")
+    assert refused(f"--token-file={path}") == (
+        2,
+        f"Error: Invalid value for --token-file: {path} does not contain one token of 16 to 1000 characters; "
+        "make one with: openssl rand -hex 32",
+    )
+
+
+def test_a_table_that_does_not_exist(bigtable):
+    code, line = refused()
+    assert (code, "does not exist" in line) == (1, True)
+
+
+def test_bigtable_out_of_reach(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv(BIGTABLE.variable, address)
+    code, line = refused()
+    assert (code, address in line) == (1, True)
+
+
+def test_a_port_in_use(bigtable):
+    name = table_of([])
+    with serving(name) as address:
+        port = address.rpartition(":")[2]
+        code, line = refused(f"--port={port}", table=name.table)
+    assert (code, line) == (1, f"Error: can't listen on 127.0.0.1, port {port}: Address already in use")

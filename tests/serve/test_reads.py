@@ -1,0 +1,117 @@
+"""Reads for requests: they end with the time, and with the client."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pipeline.cloud import tables
+from pipeline.cloud.row_reader import ReadStopped
+from pipeline.core.events import Event
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.local.emulators import BIGTABLE
+from pipeline.serve.reads import ClientLeft, Reads, TookTooLong
+from tests.faults.tcp_proxy import TcpProxy
+from tests.serve.serving import get, serving, table_of
+from tests.waiting import eventually
+
+T = time.time_ns() // 1000
+EVENTS = [Event("a", T - n * 1_000_000, {"t": 1.0}, {}) for n in range(3000)]
+
+
+class Client:
+    """A client that leaves when ``gone`` is set."""
+
+    def __init__(self):
+        self.gone = asyncio.Event()
+
+    async def receive(self):
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+def run(coroutine):
+    """Runs it in a thread of its own: a browser's driver may have a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
+@pytest.fixture
+def reads(bigtable):
+    opened = Reads.open(table_of(EVENTS), DeclaredSchema(), 30)
+    yield opened
+    opened.close()
+
+
+def test_a_result_and_an_error(reads):
+    assert run(reads.answer(Client(), lambda table: len(list(table.range("a", 0, T + 1))))) == 3000
+    with pytest.raises(ValueError, match="the range is empty"):
+        run(reads.answer(Client(), lambda table: table.range("a", 1, 0)))
+
+
+def test_a_client_that_leaves_ends_the_read(reads):
+    started, ended = threading.Event(), []
+
+    def read(table):
+        try:
+            for _ in table.range("a", 0, T + 1):
+                started.set()
+                time.sleep(0.01)  # three pages would take half a minute
+        except ReadStopped:
+            ended.append(table.rows.rows_read)
+
+    async def leave():
+        client = Client()
+        answer = asyncio.ensure_future(reads.answer(client, read))
+        await asyncio.to_thread(started.wait)
+        client.gone.set()
+        await answer
+
+    with pytest.raises(ClientLeft):
+        run(leave())
+    assert eventually(lambda: ended)[0] <= 1000  # the page that it had begun
+
+
+def test_a_read_that_takes_too_long(reads):
+    reads.timeout_s = 0.2
+    stopped = threading.Event()
+
+    def read(table):
+        while not table.rows._stopped.is_set():  # as a server that sends nothing
+            time.sleep(0.01)
+        stopped.set()
+
+    with pytest.raises(TookTooLong):
+        run(reads.answer(Client(), read))
+    assert stopped.wait(10)
+
+
+def test_bigtable_out_of_reach_slow_and_back(bigtable):
+    """503 while nothing listens, and 503 or 504 while nothing answers; then it serves on."""
+    name = table_of(EVENTS[:1])
+    with (
+        TcpProxy(bigtable) as line,
+        serving(name, "--timeout=2", environment={BIGTABLE.variable: line.address}) as address,
+    ):
+        asked = f"{address}/api/v1/latest"
+        assert get(asked).status == 200
+        line.cut()
+        away = get(asked)
+        assert (away.status, away.headers["retry-after"]) == (503, "5")
+        assert f"table {name}: the server cannot be reached" in away.json["error"]
+        line.heal()
+        eventually(lambda: get(asked).status == 200)
+        line.hold()
+        assert get(asked).status in (503, 504)
+        line.heal()
+        assert eventually(lambda: get(asked).status == 200)
+
+
+def test_a_table_that_is_gone(bigtable):
+    name = table_of([])
+    with serving(name) as address:
+        tables.delete(name)
+        answer = get(f"{address}/api/v1/latest")
+        assert (answer.status, "does not exist" in answer.json["error"]) == (503, True)
