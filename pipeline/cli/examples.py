@@ -40,6 +40,7 @@ EXAMPLES = {
     "read hourly": "tidetable read hourly balloon-1 --from -7d",
     "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
+    "forget": "tidetable forget balloon-1 --dry-run",
     "serve": "tidetable serve --port 8080",
     "dead-letters": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
     "dead-letters list": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",

@@ -51,6 +51,7 @@ COMMANDS = {
     "dead-letters": Entry(
         "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
+    "forget": Entry("Keep right", "pipeline.forget.command:forget", "Remove every row of a sensor."),
     "repair": Entry("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 

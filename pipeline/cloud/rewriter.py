@@ -8,6 +8,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.bigtable.data import (
     BigtableDataClient,
     DeleteAllFromFamily,
+    DeleteAllFromRow,
     DeleteRangeFromColumn,
     RowMutationEntry,
     SetCell,
@@ -58,6 +59,10 @@ class Rewriter:
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:
         """Deletes a column of these rows."""
         self._apply(RowMutationEntry(key, DeleteRangeFromColumn(family, qualifier)) for key in keys)
+
+    def delete_rows(self, keys: Iterable[bytes]) -> None:
+        """Deletes rows with all that they contain."""
+        self._apply(RowMutationEntry(key, DeleteAllFromRow()) for key in keys)
 
     def _apply(self, entries: Iterable[RowMutationEntry]) -> None:
         for batch in _batches(entries):

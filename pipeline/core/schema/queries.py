@@ -105,7 +105,7 @@ def events_of_all(
     if schema.key.time_first:
         found = _events_of_span(schema, read, query, on_foreign)
     elif schema.key.supports_prefix_scan:
-        found = _events_of_keys(schema, read, _raw_keys(), KeyBindings(), query, on_foreign)
+        found = _events_of_keys(schema, read, raw_keys(), KeyBindings(), query, on_foreign)
     else:
         found = (
             event
@@ -173,7 +173,7 @@ def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreig
         return  # as in _events_of
     first, matches = schema.key.times[0], _matcher(query)
     everywhere = schema.keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
-    ranges = _raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
+    ranges = raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
     for key_range in ranges:
         rows = read(key_range, selection, None, None, reverse=not first.newest_first)
         # The parts of an event share the first time in their keys, but need not be next to each other.
@@ -182,7 +182,7 @@ def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreig
             yield from filter(matches, events)
 
 
-def _raw_keys() -> list[KeyRange]:
+def raw_keys() -> list[KeyRange]:
     """Returns the ranges between the table's own rows, which begin with a reserved segment."""
     reserved = [prefix_range(f"{segment}#".encode()) for segment in sorted(RESERVED_SENSOR_IDS)]
     ends = [*(each.start for each in reserved), b""]

@@ -135,8 +135,15 @@ class KeySpace:
             for part in self.template.parts[self.template.index_of_last_time :]
             if isinstance(part, SensorToken | MetricToken) and (pattern := _known_pattern(part, known)) is not None
         }
-        if not patterns:
-            return None
+        return self._pattern(patterns) if patterns else None
+
+    def pattern_of_sensor(self, sensor_id: str) -> str:
+        """Returns the pattern of all keys of a sensor, wherever they contain it."""
+        known = KeyBindings(sensor_id)
+        tokens = (part for part in self.template.parts if not isinstance(part, str))
+        return self._pattern({part: text for part in tokens if (text := _known_pattern(part, known)) is not None})
+
+    def _pattern(self, patterns: Mapping[Token, str]) -> str:
         return "".join(
             re.escape(part) if isinstance(part, str) else patterns.get(part, part.pattern)
             for part in self.template.parts

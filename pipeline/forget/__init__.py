@@ -1,0 +1,1 @@
+"""``tidetable forget``: removes every row of a sensor."""

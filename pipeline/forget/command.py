@@ -1,0 +1,149 @@
+"""``tidetable forget``: removes every row of sensors, and proves by reading that nothing is left."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
+from pipeline.cli.options import schema_options, table_options
+from pipeline.cloud.names import TableName
+from pipeline.core.events import checked_sensor_id
+from pipeline.core.forgetting import KINDS, rows_of_sensor
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.foreign import ForeignRows
+from pipeline.core.text import plain
+
+if TYPE_CHECKING:
+    from pipeline.cloud.rewriter import Rewriter
+    from pipeline.cloud.row_reader import RowReader
+    from pipeline.core.schema.table_schema import TableSchema
+
+_BATCH = 1000  # rows of a request
+_MOST_SENSORS = 1000
+
+_COMES_BACK = """\
+What can bring rows back: a running job that has windows of these sensors open, and messages,
+dead letters or files of theirs that are still to be written. Stop their publisher, wait until
+the job's allowed lateness has passed, or drain the job, and forget them again.
+Backups of the table still contain them."""
+
+
+@click.command()
+@click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
+@click.option("--dry-run", is_flag=True, help="Only count the rows that would be removed.")
+@click.option("--yes", is_flag=True, help="Remove them without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each sensor.")
+@table_options
+@schema_options
+def forget(
+    sensors: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    table: TableName,
+    declared: DeclaredSchema,
+) -> None:
+    """Remove every row of each SENSOR, and prove by reading that nothing is left.
+
+    Removes raw rows, aggregate rows of all tiers, rows of newest readings and listed windows, in every layout. Asks
+    first on a terminal; otherwise it needs --yes. What was interrupted can be run again.
+
+    If row keys begin with the time or with metadata, the server searches all raw rows for those of the sensor.
+
+    \b
+    Exit codes:
+      0  nothing is left of the sensors, also if there was nothing
+      1  rows are left, because a job wrote them meanwhile; or the table can't be read or written
+      2  wrong usage
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+    names = list(dict.fromkeys(sensors))
+    if len(names) > _MOST_SENSORS:
+        raise click.UsageError(f"{len(names):,} sensors are more than {_MOST_SENSORS:,}; forget them in several calls")
+    for name in names:
+        try:
+            checked_sensor_id(name)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    if not (dry_run or yes or (sys.stdin is not None and sys.stdin.isatty())):
+        raise click.UsageError("nobody can confirm here that the sensors are to be forgotten; pass --yes, or --dry-run")
+    from pipeline.cloud.rewriter import Rewriter  # slow to import, and --help does not need them
+    from pipeline.cloud.row_reader import RowReader
+    from pipeline.cloud.schema_store import agreed_schema
+
+    with ExitStack() as connections:
+        rows = connections.enter_context(RowReader.open(table))
+        rows_of = _Rows(rows, agreed_schema(rows, declared))
+        found = {name: rows_of.count(name) for name in names}
+        if dry_run or not any(map(Counter.total, found.values())):
+            _print(found, "would be removed" if dry_run else "removed", as_json=as_json)
+            rows_of.report()
+            return
+        if not yes:
+            _print(found, "will be removed", as_json=False)
+            click.confirm(f"Remove them from table {table}?", abort=True, err=True)
+        writer = connections.enter_context(Rewriter.open(table))
+        with progress_bar() as progress:
+            task = progress.add_task("removing rows", total=sum(map(Counter.total, found.values())))
+            for name in names:
+                for removed in rows_of.remove(name, writer):
+                    progress.advance(task, removed)
+        left = {name: rows_of.count(name) for name in names}
+    _print(found, "removed", as_json=as_json, left=left)
+    click.echo(_COMES_BACK, err=True)
+    rows_of.report()
+    if remaining := {name: count for name, count in left.items() if count.total()}:
+        for name, count in remaining.items():
+            click.echo(f"Error: {plain(name)} has rows again: {_shown(count)}; something still writes them", err=True)
+        sys.exit(1)
+
+
+class _Rows:
+    """The rows of sensors in one table."""
+
+    def __init__(self, rows: "RowReader", schema: "TableSchema") -> None:
+        self._read = rows.read_selection
+        self._schema = schema
+        self._foreign = ForeignRows()
+
+    def count(self, sensor_id: str) -> Counter[str]:
+        return Counter(kind for kind, _ in self._found(sensor_id))
+
+    def remove(self, sensor_id: str, writer: "Rewriter") -> Iterator[int]:
+        """Removes a sensor's rows, and yields the number of each batch."""
+        keys = (key for _, key in self._found(sensor_id))
+        while batch := list(islice(keys, _BATCH)):
+            writer.delete_rows(batch)
+            yield len(batch)
+
+    def report(self) -> None:
+        """Names the rows that were left because the schema never writes them."""
+        report_foreign_rows(self._foreign.messages.values(), self._foreign.count, "left in the table")
+
+    def _found(self, sensor_id: str) -> Iterator[tuple[str, bytes]]:
+        return rows_of_sensor(self._schema, self._read, sensor_id, self._foreign.add)
+
+
+def _print(
+    found: dict[str, Counter[str]], verb: str, *, as_json: bool, left: dict[str, Counter[str]] | None = None
+) -> None:
+    for name, count in found.items():
+        if as_json:
+            fields = {kind.replace(" ", "_"): count[kind] for kind in KINDS}
+            print_json_line({"sensor_id": name, **fields, **({"left": left[name].total()} if left else {})})
+        elif count.total():
+            click.echo(f"{plain(name)}: {_shown(count)} {verb}" + ("; nothing is left" if _is_gone(name, left) else ""))
+        else:
+            click.echo(f"{plain(name)}: the table has no row of it")
+
+
+def _is_gone(name: str, left: dict[str, Counter[str]] | None) -> bool:
+    return left is not None and not left[name].total()
+
+
+def _shown(count: Counter[str]) -> str:
+    return ", ".join(f"{count[kind]:,} {kind}" for kind in KINDS if count[kind])

@@ -1,0 +1,106 @@
+"""``tidetable forget`` on a real table."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.root import main
+from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.rewriter import Rewriter
+from pipeline.core.events import Event
+from pipeline.core.rows import Cell, Row
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.work_list import work_row
+from tests.cloud.test_reader import raw_row, write
+from tests.serve.serving import table_of
+
+T = 1_767_225_600_000_000
+MINUTE = 60_000_000
+SENSORS = ("a", "a-1", "ab")
+
+
+@pytest.fixture
+def table(bigtable):
+    name = table_of(
+        [Event(sensor, T + n * MINUTE, {"t": 1.0}, {}) for sensor in SENSORS for n in range(100)],
+        'latest = "latest"\ntiers = { 1h = "stats", 1d = "days" }',
+    )
+    write(name, [work_row(TableSchema.default().tiers[0], "a", T)])
+    return name
+
+
+def forget(table, *arguments, **how):
+    options = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    return CliRunner().invoke(main, ["forget", *options, *arguments], **how)
+
+
+def sensors(name):
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        return list(table.sensors()), [each.sensor_id for each in table.newest()]
+
+
+COUNTS = "100 raw rows, 3 aggregate rows, 1 rows of newest readings, 1 listed windows"
+
+
+def test_a_dry_run_changes_nothing(table):
+    result = forget(table, "a", "--dry-run")
+    assert (result.exit_code, result.stdout) == (0, f"a: {COUNTS} would be removed\n")
+    assert sensors(table) == (list(SENSORS), list(SENSORS))
+
+
+def test_nothing_is_left(table):
+    result = forget(table, "a", "nobody", "--yes")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        f"a: {COUNTS} removed; nothing is left",
+        "nobody: the table has no row of it",
+    ]
+    assert "What can bring rows back: a running job" in result.stderr
+    assert sensors(table) == (["a-1", "ab"], ["a-1", "ab"])
+    again = forget(table, "a", "--yes", "--json")
+    assert json.loads(again.stdout) == {
+        "sensor_id": "a",
+        "raw_rows": 0,
+        "aggregate_rows": 0,
+        "rows_of_newest_readings": 0,
+        "listed_windows": 0,
+    }
+
+
+def test_rows_that_come_back_are_found(table, monkeypatch):
+    """A job writes a row while rows are removed: the proof finds it."""
+    delete_rows = Rewriter.delete_rows
+
+    def delete_and_write(writer, keys):
+        delete_rows(writer, keys)
+        write(table, [raw_row(Event("a", T, {"t": 1.0}, {}))])
+
+    monkeypatch.setattr(Rewriter, "delete_rows", delete_and_write)
+    result = forget(table, "a", "--yes", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["left"]) == (1, 1)
+    assert "a has rows again: 1 raw rows; something still writes them" in result.stderr
+
+
+def test_rows_of_other_programs_are_left(table):
+    write(table, [Row(b"a#notes", [Cell("raw", b"t", 0, b"1")])])
+    result = forget(table, "a", "--yes")
+    assert result.exit_code == 0
+    assert "b'a#notes' is not one of this schema" in result.stderr
+    assert "foreign rows left in the table: 1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["a"], "pass --yes, or --dry-run"),
+        (["a#b", "--yes"], "'a#b' can't be a sensor's id"),
+        ([*(f"s{n}" for n in range(1001)), "--yes"], "1,001 sensors are more than 1,000"),
+    ],
+)
+def test_wrong_usage(table, arguments, line):
+    """Without a terminal, nobody can confirm."""
+    result = forget(table, *arguments)
+    assert result.exit_code == 2
+    assert line in result.stderr
+    assert sensors(table)[0] == list(SENSORS)
