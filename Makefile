@@ -34,8 +34,9 @@ else
 endif
 	touch $(STAMP)
 
+# SERVE=1 keeps it running, with a page for the browser.
 demo: setup
-	$(BIN)/tidetable demo
+	$(BIN)/tidetable demo $(if $(SERVE),--serve)
 
 # For every save, in under a minute: no emulators, no pipelines, and no tests of many tables for every schema.
 check: setup

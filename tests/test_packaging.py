@@ -131,10 +131,11 @@ def test_the_name_is_ours(wheel):
 
 
 def test_the_wheel_has_the_package_and_its_types(wheel):
-    """The wheel has every module, the mark that they are typed, and nothing else."""
+    """The wheel has every module, the mark that they are typed, the page's files, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {path for suffix in ("py", "pyi", "typed") for path in (ROOT / "pipeline").rglob(f"*.{suffix}")}
+    sources |= {path for path in (ROOT / "pipeline/serve/static").rglob("*") if path.is_file()}
     assert names == {str(path.relative_to(ROOT)) for path in sources}
     assert "pipeline/py.typed" in names
 

@@ -17,6 +17,8 @@ EXTRAS = {
     "plotext": "charts",
     "fastapi": "serve",
     "fastapi_offline": "serve",
+    "pydantic": "serve",
+    "starlette": "serve",
     "uvicorn": "serve",
 }
 

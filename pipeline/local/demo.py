@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -38,6 +39,7 @@ _PROJECT = "tidetable-demo"
 _TABLE_TIMEOUT_S = 75.0
 _STOP_TIMEOUT_S = 90.0
 _POLL_S = 1.0
+_SERVE_PORT = 8080
 _SHOWN_DIFFERENCES = 10
 _CHARTED = "temperature", "°C"
 
@@ -73,17 +75,20 @@ class _Resources:
     help="Write the chart to this PNG file.",
 )
 @click.option("--keep", is_flag=True, help="Then keep everything running until Ctrl-C, and print what to try.")
-def demo(sensors: int, seed: int, chart: Path, keep: bool) -> None:
+@click.option("--serve", is_flag=True, help="Also serve the table to your browser. Implies --keep.")
+def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool) -> None:
     """Run the whole job on emulators and verify its table.
 
     Publishes a day of events from a simulated fleet, including malformed messages, runs the real pipeline on the
     DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
     is 1 if they differ.
 
-    With --keep, the emulators, the table and the job then run until Ctrl-C, for commands in another terminal.
+    With --keep, the emulators, the table and the job then run until Ctrl-C, for commands in another terminal; with
+    --serve, also a page in the browser.
     """
-    check_installed("beam")
-    check_installed("charts")
+    keep = keep or serve
+    for extra in ("beam", "charts", *(["serve"] if serve else [])):
+        check_installed(extra)
     started = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes as Ctrl-C does
     with ExitStack() as stack:
@@ -107,7 +112,11 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool) -> None:
         _conclude(differences, time.monotonic() - started)
         if keep:
             _suggest(environment, resources, sensor_id, job.log)
+            if serve:
+                stack.enter_context(_serving(resources.table))
             _run_until_ctrl_c(job)
+        else:
+            out.print("To look at such a table in your browser: make demo SERVE=1")
 
 
 @contextmanager
@@ -152,7 +161,7 @@ def _create_resources(suffix: str) -> _Resources:
             subscriber.create_subscription(name=subscription, topic=topic)
     publisher.stop()
     subscriber.close()
-    tables.create(resources.table, TableSchema.default())
+    tables.create(resources.table, replace(TableSchema.default(), latest="latest"))
     return resources
 
 
@@ -214,6 +223,30 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
                 job.kill()
 
 
+@contextmanager
+def _serving(table: TableName) -> Iterator[None]:
+    """Runs ``tidetable serve``, which prints its address."""
+    arguments = [f"--project={table.project}", f"--instance={table.instance}", f"--table={table.table}"]
+    command = [sys.executable, "-c", "from pipeline.cli.extras import main; main()", "serve", *arguments]
+    with start_watched([*command, f"--port={_free_port()}"]) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _free_port() -> int:
+    """Returns the usual port, or 0, for any, if another program listens on it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", _SERVE_PORT))
+        except OSError:
+            return 0
+    return _SERVE_PORT
+
+
 def _publish(plan: Plan, topic: str) -> _Published:
     published = _Published()
     with Publisher(topic) as publisher, progress_bar() as progress:
@@ -267,7 +300,7 @@ def _read_table(name: TableName) -> dict[str, dict[str, str]]:
             for qualifier, cells in columns.items()
         }
         for row in table.read_rows()
-        if not row.row_key.startswith(b"schema#")  # the schema stored in the table
+        if not row.row_key.startswith((b"schema#", b"latest#"))  # the schema, and what raw rows say too
     }
 
 

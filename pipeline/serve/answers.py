@@ -60,6 +60,12 @@ class Sensors(_Page):
     sensors: list[str]
 
 
+class Metrics(BaseModel):
+    """Names of metrics."""
+
+    metrics: list[str]
+
+
 class Newest(BaseModel):
     """What a sensor says now."""
 

@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -11,6 +12,7 @@ from pipeline.cloud.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reader import SensorTable
 from pipeline.core.calendars import parse_window
 from pipeline.core.durations import parse_duration
+from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.gaps import Fill
 from pipeline.core.latest import LatestRecord
 from pipeline.core.record_json import aggregate_json, event_json, latest_json
@@ -45,6 +47,8 @@ from pipeline.serve.parameters import (
 )
 from pipeline.serve.reads import Reads
 
+_END_US = LATEST_US + 1
+_SEEN = 100  # events that tell a sensor's metrics
 _MOST_ROWS = 100_000  # that an answer from raw rows reads
 _MOST_SEARCHED = 50_000  # sensors that a page looks through; the next page goes on from there
 
@@ -146,6 +150,24 @@ async def latest(
             {} if page.last is None or silence is not None else {"after": page.last},
             more=page.last is not None,
         )
+
+    return await reads.answer(request, read)
+
+
+@router.get("/metrics", tags=["sensors"])
+async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metadata: Metadata) -> answers.Metrics:
+    """The metrics of a sensor: those of its newest readings, or else of its last events."""
+    fields = as_mapping(metadata)
+
+    def read(table: SensorTable) -> answers.Metrics:
+        checked_sensor_id(sensor_id)
+        if table.schema.latest is not None:
+            newest = islice(table.newest(sensor_id), 1)  # the id itself comes before all that begin with it
+            found = {metric for record in newest if record.sensor_id == sensor_id for metric in record.readings}
+        else:
+            last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
+            found = {metric for record in last for metric in record.readings}
+        return answers.Metrics(metrics=sorted(found))
 
     return await reads.answer(request, read)
 

@@ -81,7 +81,7 @@ def test_extras_are_those_of_the_project():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     packages = {
         re.match(r"[a-z-]+", requirement)[0].replace("-", "_"): extra
-        for extra in ("beam", "cli", "charts")
+        for extra in ("beam", "cli", "charts", "serve")
         for requirement in declared[extra]
     }
     # Whoever lacks these lacks Beam, which is imported first.

@@ -26,8 +26,8 @@ def test_help_has_sections():
         "Start": ["demo", "emulators"],
         "Run": ["plan", "table", "mapping", "run"],
         "Feed": ["simulate", "publish", "backfill"],
-        "Read": ["read"],
-        "Keep right": ["dead-letters", "repair"],
+        "Read": ["read", "serve"],
+        "Keep right": ["dead-letters", "forget", "repair"],
     }
     output = CliRunner().invoke(main, ["read", "--help"]).output.partition("Commands:\n")[2]
     assert re.findall(r"^  (\w+)", output, re.MULTILINE)[:3] == ["sensors", "latest", "range"]

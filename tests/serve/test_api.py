@@ -75,6 +75,17 @@ def test_latest(api):
     assert "old" not in [each["sensor_id"] for each in get(f"{api}/latest?metric=u").json["sensors"]]
 
 
+def test_metrics(api):
+    assert get(f"{api}/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
+    assert get(f"{api}/metrics?sensor=hall").json == {"metrics": []}
+
+
+def test_metrics_without_rows_of_newest_readings(bigtable):
+    with serving(table_of(EVENTS, "")) as address:
+        assert get(f"{address}/api/v1/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
+        assert len(get(f"{address}/api/v1/latest").json["sensors"]) == 4
+
+
 def test_range(api):
     found, count = pages(f"{api}/range?sensor=hall-1&{RANGE}&limit=7", "events", api)
     assert count == 4
@@ -185,7 +196,7 @@ def test_the_documentation_page_works_without_a_network(api):
         assert get(f"{root}/{address}").status == 200
     paths = get(f"{root}/docs/openapi.json").json["paths"]
     assert sorted(paths) == [
-        f"/api/v1/{name}" for name in ("aggregates", "latest", "points", "range", "schema", "sensors")
+        f"/api/v1/{name}" for name in ("aggregates", "latest", "metrics", "points", "range", "schema", "sensors")
     ]
     assert all(list(methods) == ["get"] for methods in paths.values())
 

@@ -89,10 +89,9 @@ export function showChart(main, schema) {
     const found = await Promise.all(shown.sensor.map((sensor) => get("range", { ...asked, sensor }, signal)));
     const newest = found.flatMap((page) => page.events);
     const named = await Promise.all(
-      schema.latest ? shown.sensor.map((sensor) => get("latest", { prefix: sensor, limit: 1 }, signal)) : [],
+      shown.sensor.map((sensor) => get("metrics", { sensor, metadata: shown.metadata }, signal)),
     );
-    const latest = named.flatMap((page) => page.sensors).filter((each) => shown.sensor.includes(each.sensor_id));
-    const metrics = [...new Set([...newest, ...latest].flatMap((each) => Object.keys(each.readings)))].sort();
+    const metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
     form.metric.replaceChildren(...metrics.map((metric) => new Option(metric)));
     const tiers = schema.tiers.map((tier) => new Option(tier.window));
     form.tier.replaceChildren(new Option("automatic", ""), ...tiers, new Option("readings", "raw"));

@@ -1,0 +1,81 @@
+"""``tidetable read aggregates`` of open windows and of gaps, and ``read points``."""
+
+import json
+import time
+
+import pytest
+
+from pipeline.core.events import Event
+from pipeline.core.times import format_time
+from tests.cloud.test_reader import raw_row, write
+from tests.reading.test_command import run
+from tests.serve.serving import table_of
+
+MINUTE, HOUR = 60_000_000, 3_600_000_000
+NOW = time.time_ns() // 1000
+START = NOW - NOW % HOUR - 3 * HOUR
+RANGE = ["--from", format_time(START - HOUR), "--to", format_time(NOW)]
+
+
+@pytest.fixture(scope="module")
+def table(bigtable):
+    """Four readings an hour, of which aggregate rows count those of closed windows, without the second hour."""
+    events = [
+        Event("a", START + n * 15 * MINUTE, {"t": float(n)}, {})
+        for n in range((NOW - START) // (15 * MINUTE) + 1)
+        if not 4 <= n < 8
+    ]
+    name = table_of([event for event in events if event.event_time_us < NOW - NOW % HOUR])
+    write(name, map(raw_row, events))
+    return name, events
+
+
+def windows(result):
+    assert result.exit_code == 0, result.output
+    return {
+        (record["window_start"], record["reading_count"]): record
+        for record in map(json.loads, result.stdout.splitlines())
+    }
+
+
+def test_open_windows(table):
+    name, events = table
+    closed = windows(run(name, "aggregates", "a", *RANGE, "--json"))
+    fresh = windows(run(name, "aggregates", "a", *RANGE, "--fresh", "--json"))
+    now_open = [event for event in events if event.event_time_us >= NOW - NOW % HOUR]
+    assert list(fresh) == [*closed, (format_time(NOW - NOW % HOUR), len(now_open))]
+    assert list(fresh.values())[-1]["metrics"]["t"]["sum"] == sum(event.readings["t"] for event in now_open)
+
+
+def test_gaps(table):
+    """A window without a row is printed, and marked in JSON."""
+    name, _ = table
+    found = windows(run(name, "aggregates", "a", *RANGE, "--fill", "linear", "--json"))
+    gaps = {start: record for (start, _), record in found.items() if record.get("filled")}
+    assert list(gaps)[:2] == [format_time(START - HOUR), format_time(START + HOUR)]
+    assert gaps[format_time(START + HOUR)]["metrics"]["t"] == {"count": 0, "min": 4.0, "max": 7.0, "avg": 5.5}
+    assert gaps[format_time(START - HOUR)]["metrics"] == {}
+    lines = run(name, "aggregates", "a", *RANGE, "--fill", "null").stdout.splitlines()
+    assert any(line.split()[:2] == [format_time(START + HOUR), "0"] for line in lines)
+    assert ",True," in run(name, "aggregates", "a", *RANGE, "--fill", "null", "--output", "csv").stdout
+
+
+def test_too_many_gaps(table):
+    name, _ = table
+    result = run(name, "aggregates", "a", "--from", "2000-01-01", "--to", "2026-01-01", "--fill", "null")
+    assert result.exit_code == 2
+    assert "227,928 windows of 1h, and gaps are filled in at most 100,000" in result.stderr
+
+
+def test_points(table):
+    name, events = table
+    result = run(name, "points", "a", "--metric", "t", *RANGE, "--json")
+    assert [json.loads(line)["readings"]["t"] for line in result.stdout.splitlines()] == [
+        event.readings["t"] for event in events
+    ]
+    assert f"{len(events)} points from raw rows" in result.stderr
+    assert "the picture of all readings in columns of" in result.stderr
+    assert (
+        len(run(name, "points", "a", "--metric", "t", *RANGE, "--max-points", "4", "--json").stdout.splitlines()) <= 4
+    )
+    assert "a has no u in this range" in run(name, "points", "a", "--metric", "u", *RANGE).stderr
