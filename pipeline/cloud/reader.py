@@ -179,6 +179,7 @@ class SensorTable:
         after: str = "",
         metrics: Iterable[str] | None = None,
         silent_for: timedelta | None = None,
+        limit: int | None = None,
     ) -> Iterator[LatestRecord]:
         """Returns what each sensor whose id begins with ``prefix`` says now, in the order of ids.
 
@@ -190,8 +191,9 @@ class SensorTable:
             after: a sensor's id; returns only those that follow it.
             metrics: returns only these readings, and only sensors that have one of them; by default everything.
             silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
+            limit: maximum number of sensors.
         """
-        return newest_of(self, prefix, after, named_metrics(metrics), silent_for, self._leave_out)
+        return newest_of(self, prefix, after, named_metrics(metrics), silent_for, limit, self._leave_out)
 
     def range(
         self,
@@ -267,11 +269,9 @@ class SensorTable:
     ) -> Iterator[str]:
         """Returns every sensor that has a raw row and an id that begins with ``prefix``, in the order of keys.
 
-        With ``after``, a sensor's id, returns those that follow it in that order.
-
-        Costs one seek a sensor, however many rows it has: a seek reads the first key behind the sensor before. Another
-        seek finds the end, and one each jumps over reserved prefixes. If row keys have other values before the sensor,
-        the cost is a seek for each combination of them with a sensor.
+        With ``after``, a sensor's id, returns those that follow it. Costs one seek a sensor, however many rows it has:
+        a seek reads the first key behind the sensor before. Another seek finds the end, and one each jumps over
+        reserved prefixes. If row keys have other values before the sensor, each combination costs a seek.
 
         If keys begin with the time, returns the sensors that have an aggregate, at the same cost; raises ValueError if
         the table has no aggregates either.

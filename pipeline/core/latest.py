@@ -91,17 +91,23 @@ def parse_latest_row(row: Row) -> LatestRecord:
 
 
 def latest_of(
-    family: str, read: ReadRows, prefix: str, after: str, metrics: tuple[str, ...] | None, on_foreign: OnForeign
+    family: str,
+    read: ReadRows,
+    prefix: str,
+    after: str,
+    metrics: tuple[str, ...] | None,
+    page_rows: int | None,
+    on_foreign: OnForeign,
 ) -> Iterator[LatestRecord]:
     """Yields what the sensors whose ids have the prefix say now, by one scan, in the order of their ids.
 
-    Begins behind the sensor ``after``, if there is one.
+    Begins behind the sensor ``after``, if there is one, and reads pages of so many rows, if that is known.
 
     With ``metrics``, yields only these, and only sensors that have one of them.
     """
     columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
     selection = CellSelection((family,), columns, versions=1)
-    for row in read(latest_range(prefix, after), selection, None, None, reverse=False):
+    for row in read(latest_range(prefix, after), selection, None, page_rows, reverse=False):
         try:
             record = parse_latest_row(row)
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -108,7 +107,7 @@ async def sensors(
         if table.schema.latest is None:
             found = table.sensors(prefix, after=after)
         else:
-            found = (record.sensor_id for record in table.newest(prefix, after=after))
+            found = (record.sensor_id for record in table.newest(prefix, after=after, limit=_most(search, limit)))
         page = searched_page(found, limit, str, search, _MOST_SEARCHED)
         return rendered(
             request,
@@ -139,7 +138,8 @@ async def latest(
 
     def read(table: SensorTable) -> Response:
         now_us = time.time_ns() // 1000
-        found = table.newest(prefix, after=after, metrics=metrics or None, silent_for=silence)
+        most = _most(search, limit)
+        found = table.newest(prefix, after=after, metrics=metrics or None, silent_for=silence, limit=most)
         page = searched_page(found, limit, lambda record: record.sensor_id, search, _MOST_SEARCHED)
         return rendered(
             request,
@@ -162,7 +162,7 @@ async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metada
     def read(table: SensorTable) -> answers.Metrics:
         checked_sensor_id(sensor_id)
         if table.schema.latest is not None:
-            newest = islice(table.newest(sensor_id), 1)  # the id itself comes before all that begin with it
+            newest = table.newest(sensor_id, limit=1)  # the id itself comes before all that begin with it
             found = {metric for record in newest if record.sensor_id == sensor_id for metric in record.readings}
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
@@ -275,6 +275,11 @@ async def points(
         return rendered_points(found, arrow=arrow)
 
     return await reads.answer(request, read)
+
+
+def _most(search: str, limit: int) -> int | None:
+    """Returns how many sensors a page needs: one more than it has, to know of the next; None if it searches."""
+    return None if search else limit + 1
 
 
 def _newest(record: LatestRecord, now_us: int) -> dict[str, object]:

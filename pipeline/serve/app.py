@@ -15,7 +15,7 @@ from pipeline import __version__
 from pipeline.cloud.problems import ServerProblem
 from pipeline.serve import api
 from pipeline.serve.protection import Protection
-from pipeline.serve.reads import ClientLeft, Reads, TookTooLong
+from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
 _STATIC = Path(__file__).parent / "static"
 _CLOSED = 499  # what servers log for a client that left; nobody receives it
@@ -55,6 +55,7 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     app.add_exception_handler(ValueError, _unanswerable)
     app.add_exception_handler(ServerProblem, _unavailable)
     app.add_exception_handler(TookTooLong, _too_slow)
+    app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(ClientLeft, _left)
 
     @app.get("/", include_in_schema=False)
@@ -88,6 +89,10 @@ def _unavailable(_: Request, error: Exception) -> Response:
 def _too_slow(request: Request, _: Exception) -> Response:
     seconds = request.app.state.reads.timeout_s
     return _problem(504, f"Bigtable took longer than {seconds:g} s; ask for a shorter range, or fewer sensors")
+
+
+def _busy(_: Request, __: Exception) -> Response:
+    return _problem(503, "too many requests wait before this one; ask again later", {"Retry-After": "5"})
 
 
 def _left(_: Request, __: Exception) -> Response:

@@ -16,13 +16,19 @@ from pipeline.cloud.schema_store import agreed_schema
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 
-_THREADS = 16  # reads at a time; further requests wait for one of them
+# Reads at a time. Further requests wait for one of them: more threads would only make each read slower.
+_THREADS = 6
+_LONGEST_WAIT_S = 60.0  # for a thread
 
 _T = TypeVar("_T")
 
 
 class TookTooLong(Exception):
     """The table did not answer in time."""
+
+
+class Busy(Exception):
+    """Too many other requests wait before this one."""
 
 
 class ClientLeft(Exception):
@@ -35,7 +41,7 @@ class Reads:
     Attributes:
         name: the table.
         schema: its schema, as it was when the connection was opened.
-        timeout_s: how long a request may take.
+        timeout_s: how long a read may take, once it has begun.
     """
 
     def __init__(self, rows: RowReader, schema: TableSchema, timeout_s: float, connection: ExitStack) -> None:
@@ -63,30 +69,40 @@ class Reads:
         """Calls ``read`` in a thread, with a table of its own over the shared connection, and returns its result.
 
         Raises:
+            Busy: no thread was free for a minute.
             TookTooLong: the read took longer than allowed. It stops.
             ClientLeft: the client closed the connection. The read stops.
             Exception: what ``read`` raises.
         """
-        stopped = threading.Event()
+        loop, stopped, begun = asyncio.get_running_loop(), threading.Event(), asyncio.Event()
 
         def reading() -> _T:
+            loop.call_soon_threadsafe(begun.set)
             rows = self._rows.until(stopped)
             with SensorTable(rows, self.schema, ExitStack(), on_foreign=lambda _: None) as table:
                 return read(table)
 
-        work = asyncio.get_running_loop().run_in_executor(self._threads, reading)
+        work = loop.run_in_executor(self._threads, reading)
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it
-        gone = asyncio.ensure_future(_disconnected(request))
-        both: set[asyncio.Future[Any]] = {work, gone}
+        beginning, gone = asyncio.ensure_future(begun.wait()), asyncio.ensure_future(_disconnected(request))
         try:
-            done, _ = await asyncio.wait(both, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not await _first_of(_LONGEST_WAIT_S, beginning, gone):
+                raise Busy
+            if not gone.done() and not await _first_of(self.timeout_s, work, gone):
+                raise TookTooLong
+            if work.done():
+                return work.result()
+            raise ClientLeft
         finally:
             stopped.set()
-            gone.cancel()
-        if work in done:
-            return work.result()
-        work.cancel()  # if it still waits for a thread
-        raise ClientLeft if gone in done else TookTooLong
+            for future in (work, beginning, gone):
+                future.cancel()
+
+
+async def _first_of(seconds: float, *futures: asyncio.Future[Any]) -> bool:
+    """Waits for the first of these. Returns whether it was done in time."""
+    done, _ = await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return bool(done)
 
 
 async def _disconnected(request: Request) -> None:

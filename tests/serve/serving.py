@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,13 +46,20 @@ def table_of(events: Iterable[Event], text: str = SCHEMA) -> TableName:
 
 
 @contextmanager
-def serving(name: TableName, *options: str, port: int = 0, environment: dict[str, str] | None = None) -> Iterator[str]:
+def serving(
+    name: TableName,
+    *options: str,
+    port: int = 0,
+    environment: dict[str, str] | None = None,
+    started: Callable[[subprocess.Popen], object] = lambda _: None,
+) -> Iterator[str]:
     """Runs ``tidetable serve`` until the block ends, and yields its address without a slash at the end."""
     command = [sys.executable, "-c", "from pipeline.cli.extras import main; main()", "serve", f"--port={port}"]
     table = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}"]
     process = subprocess.Popen(
         [*command, *table, *options], stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
     )
+    started(process)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
