@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipeline.core.schema.policies import collected_after, counts_versions
 from pipeline.core.schema.table_schema import Tier
 from pipeline.plan.hotspot import hottest_share
-from pipeline.plan.sizes import aggregate_size, message_bytes, raw_size, window_events, window_us
+from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
 from pipeline.plan.workload import Workload
 
 _CPU_S = {True: (25.55, 44.21), False: (52.41, 73.86)}
@@ -159,12 +159,20 @@ def windows_per_second(workload: Workload, tier: Tier) -> float:
 
 
 def tier_writes(workload: Workload) -> dict[str, Writes]:
-    """Returns the writes of aggregate rows by window: windows a second, times panes, times the row."""
+    """Returns the writes of aggregate rows by window: windows a second, times panes, times the row.
+
+    A sensor's row of newest readings is written with each pane of the shortest tier.
+    """
     found = {}
     for tier in workload.schema.tiers:
         size = aggregate_size(workload, tier)
         rate = windows_per_second(workload, tier) * panes(workload, tier)
         found[tier.window.text] = Writes(rate, size.cells * rate, size.encoded * rate)
+    family = workload.schema.latest
+    if family is not None and workload.schema.tiers:
+        shortest = workload.schema.tiers[0]
+        size, rate = latest_size(workload, family), windows_per_second(workload, shortest) * panes(workload, shortest)
+        found["newest readings"] = Writes(rate, size.cells * rate, size.encoded * rate)
     return found
 
 
@@ -199,6 +207,8 @@ def _kept(workload: Workload, family: str, per_day: float) -> float | None:
     be used: cloud.google.com/bigtable/quotas and …/docs/monitoring-instance. Versions count where each cell has one
     event only: there none is ever collected.
     """
+    if family == workload.schema.latest:
+        return workload.sensors * latest_size(workload, family).stored[family]  # one row a sensor, written over
     age = collected_after(workload.schema.policies[family])
     return None if age is None and per_day else per_day * (age.total_seconds() / 86_400 if age else 0)
 

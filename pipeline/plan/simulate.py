@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from pipeline.core.aggregates import aggregate_row, encoded_aggregate_row
 from pipeline.core.events import Event, sensor_event
+from pipeline.core.latest import NewestReadings
 from pipeline.core.outgoing import message_of
 from pipeline.core.rows import Row
-from pipeline.plan.sizes import aggregate_size, message_bytes, raw_size, window_events
+from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events
 from pipeline.plan.workload import START_US, Workload
 
 TOLERANCE = 0.05
@@ -48,7 +49,7 @@ def readings() -> Iterator[float]:
 
 def simulate(workload: Workload) -> list[Checked]:
     """Returns all figures of messages and rows, as reckoned and as found."""
-    return [*_of_messages(workload), *_of_raw_rows(workload), *_of_aggregates(workload)]
+    return [*_of_messages(workload), *_of_raw_rows(workload), *_of_aggregates(workload), *_of_newest(workload)]
 
 
 def _sample(workload: Workload) -> list[Event]:
@@ -113,6 +114,19 @@ def _of_aggregates(workload: Workload) -> Iterator[Checked]:
         yield Checked(f"cells of a row of {text}", reckoned.cells, cells / rows)
         yield Checked(f"encoded bytes of a row of {text}", reckoned.encoded, encoded / rows)
         yield Checked(f"stored bytes of a row of {text}", reckoned.stored[tier.family], stored[tier.family] / rows)
+
+
+def _of_newest(workload: Workload) -> Iterator[Checked]:
+    family = workload.schema.latest
+    if family is None:
+        return
+    newest = NewestReadings()
+    for event in _sample(workload):
+        newest.add(event.sensor_id, event.event_time_us, event.readings.items())
+    reckoned, rows = latest_size(workload, family), list(newest.rows(family))
+    yield Checked("cells of a row of newest readings", reckoned.cells, sum(row.cells for row in rows) / len(rows))
+    sizes = sum(len(row.key) + len(row.mutations) for row in rows)
+    yield Checked("encoded bytes of a row of newest readings", reckoned.encoded, sizes / len(rows))
 
 
 def _stored(rows: Iterator[Row] | list[Row]) -> Counter[str]:

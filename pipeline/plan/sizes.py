@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.core.aggregates import READING_COUNT, aggregate_key
+from pipeline.core.latest import latest_range
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.schema.tokens import (
     EventIdToken,
@@ -186,6 +187,14 @@ def aggregate_size(workload: Workload, tier: Tier) -> RowSize:
     key = len(aggregate_key(tier.window, "s" * ID_BYTES, tier.window.start_of(START_US)))
     stored = key + sum(len(family) + name + value + _TIMESTAMP_BYTES for family, name, value in cells)
     return RowSize(1, len(cells), key + sum(map(_encoded_cell, cells)), {tier.family: stored})
+
+
+def latest_size(workload: Workload, family: str) -> RowSize:
+    """Returns a sensor's row of newest readings: a cell for each metric."""
+    cells = [(family, len(metric), _TEXT_BYTES) for metric in workload.metrics]
+    key = len(latest_range("s" * ID_BYTES).start)
+    stored = key + sum(len(family) + name + value + _TIMESTAMP_BYTES for family, name, value in cells)
+    return RowSize(1, len(cells), key + sum(map(_encoded_cell, cells)), {family: stored})
 
 
 def _statistic_bytes(each: Statistic, events: float, digits: int) -> float:

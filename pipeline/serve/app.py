@@ -43,7 +43,7 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
         swagger_ui_oauth2_redirect_url="/api/docs/oauth2-redirect",
         title="Tidetable",
         version=__version__,
-        description=f"Reads the table {reads.name}. Times are in UTC unless they have an offset.",
+        description="Reads one table. Times are in UTC unless they have an offset.",
         lifespan=lifespan,
         license_info={"name": "Apache-2.0"},
     )

@@ -103,3 +103,16 @@ def test_costs_by_hand():
 def test_bad_prices(text):
     with pytest.raises(ValueError, match=r"."):
         parse_prices(text)
+
+
+def test_newest_readings():
+    """A row for each sensor, written with each pane of the shortest tier, and stored once."""
+    plain, newest = (
+        plan_of(Workload(parse_schema(text), 1000, 60 * SECOND, names("metric", 2))) for text in ("", 'latest = "now"')
+    )
+    assert newest.tiers["newest readings"].rows == newest.tiers["1h"].rows
+    assert newest.tiers["newest readings"].cells == 2 * newest.tiers["1h"].rows
+    assert newest.storage["now"] == pytest.approx(
+        1000 * (len("latest#") + 16 + 2 * (3 + len("metric_000000000") + 4.89 + 8))
+    )
+    assert plain.tiers["1h"] == newest.tiers["1h"]

@@ -12,7 +12,7 @@ from pipeline.plan.workload import Workload, names
 
 SECOND = 1_000_000
 SCHEMAS = {
-    "wide": "",
+    "wide": 'latest = "newest"',
     "tall": 'key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"',
     "serialized": 'key = "{salt:2}#{sensor_id}#{reverse_ms}"\nlayout = "serialized"',
     "bucket_cells": 'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\nvalues = "float64"\n'

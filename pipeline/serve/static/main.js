@@ -4,6 +4,7 @@ import { showList } from "./list.js";
 import { read } from "./state.js";
 
 const REFRESH_MS = 5000;
+const PAUSE = 20; // times as long as an answer took: a page keeps the server busy for a twentieth of the time at most
 
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
@@ -18,6 +19,7 @@ async function show(refreshing = false) {
   clearTimeout(timer);
   running?.abort();
   const mine = (running = new AbortController());
+  const begun = performance.now();
   let failed = false;
   try {
     schema ??= await get("schema", {}, mine.signal);
@@ -38,7 +40,8 @@ async function show(refreshing = false) {
     problem.textContent = error.message;
     problem.hidden = false;
   }
-  if (mine === running) timer = setTimeout(again, REFRESH_MS, failed);
+  const pause = Math.max(REFRESH_MS, PAUSE * (performance.now() - begun));
+  if (mine === running) timer = setTimeout(again, failed ? REFRESH_MS : pause, failed);
 }
 
 function again(failed) {
