@@ -84,6 +84,7 @@ OPTION_NAMES = frozenset(
         "sensor-column",
         "sensors",
         "service-account-email",
+        "serve",
         "silent-for",
         "simulate",
         "since",

@@ -28,7 +28,7 @@ EVENTS = st.dictionaries(
 
 
 def found_in(table, prefix="", metrics=None):
-    return {record.sensor_id: record for record in latest_of("now", table, prefix, metrics, raise_foreign)}
+    return {record.sensor_id: record for record in latest_of("now", table, prefix, "", metrics, None, raise_foreign)}
 
 
 @settings(max_examples=60, phases=[Phase.generate])
