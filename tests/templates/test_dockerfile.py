@@ -71,9 +71,8 @@ def test_beam_is_the_only_extra():
         for requirement in requirements:
             name = re.match("[a-z-]+", requirement)[0]
             pinned = re.search(rf"^{name}(\[.+\])?==", REQUIREMENTS, re.MULTILINE)
-            assert bool(pinned) == (extra == "beam" or name == "pydantic"), (
-                requirement
-            )  # Beam's dependencies need that one
+            in_image = extra == "beam" or name == "pydantic"  # which Beam's dependencies need
+            assert bool(pinned) == in_image, requirement
 
 
 def test_nothing_is_fetched_in_other_ways():
