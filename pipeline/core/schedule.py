@@ -1,4 +1,8 @@
-"""When the panes of a group's windows fire: at the watermark, and at times of the clock between."""
+"""When the panes of a group's windows fire: at the watermark, and at times of the clock between.
+
+A runner may deliver a timer twice, and clear it each time, even if it was set again in between: the DirectRunner does.
+So a timer that fires counts as not set, whatever it was set to, and :meth:`Schedule.rearm` sets it again.
+"""
 
 from array import array
 from collections.abc import Iterable
@@ -86,12 +90,11 @@ class Schedule:
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
 
     def pass_watermark(self, time_us: int, firing: Firing) -> set[int]:
-        """Notes that the watermark has passed a time. Returns the windows whose panes fire now, by their start."""
+        """Notes that the timer of the watermark fired. Returns the windows whose panes fire now, by their start."""
         before = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
         self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
-        if time_us >= self.watermark_us:
-            self.watermark_us = NEVER_US
+        self.watermark_us = NEVER_US
         steps = list(zip(before, (self.passed_us, self.closed_us), strict=True))
         return {
             start_us
@@ -101,9 +104,8 @@ class Schedule:
         }
 
     def pass_time(self, time_us: int) -> set[int]:
-        """Notes that the clock has passed a time. Returns the windows whose panes fire now, by their start."""
-        if time_us >= self.clock_us:
-            self.clock_us = NEVER_US
+        """Notes that the clock's timer fired. Returns the windows whose panes fire now, by their start."""
+        self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
     def done(self, starts_us: Iterable[int]) -> None:

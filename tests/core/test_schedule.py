@@ -64,6 +64,19 @@ def test_a_timer_that_was_replaced_by_an_earlier_one():
     assert not schedule.pass_time(NOW + HOUR)
 
 
+def test_a_timer_that_is_delivered_twice():
+    """The second delivery may clear the timer that was set after the first: it is set again."""
+    schedule = Schedule()
+    schedule.expect(0, NOW, FIRING)
+    schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, None)
+    assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert not schedule.pass_time(NOW + 6 * MINUTE)
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert not schedule.pass_watermark(HOUR // 2, FIRING)
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(2 * HOUR, None)
+
+
 def test_the_bytes_of_this_release():
     schedule = Schedule(1, 2, 3, 4, 5, {6: 7})
     assert schedule.to_bytes().hex() == "01" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 8))
