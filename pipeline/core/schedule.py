@@ -16,6 +16,8 @@ VERSION = 1
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
 
+_MS = 1000  # in µs; runners round timers down to it
+
 END_US = 9_223_371_950_454_774_000
 """The last watermark: the end of Beam's global window, in whole milliseconds."""
 
@@ -84,7 +86,8 @@ class Schedule:
         return self.arm(min([watermark_us, *watermarks_us]), min([clock_us, *self.due_us.values()]))
 
     def arm(self, watermark_us: int, clock_us: int) -> Timers:
-        """Makes the timers fire at these times or earlier."""
+        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early."""
+        watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
         sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
         self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
@@ -138,3 +141,7 @@ class Schedule:
         passed_us, closed_us, watermark_us, clock_us, panes, *pairs = array("q", data[1:])
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
         return cls(passed_us, closed_us, watermark_us, clock_us, panes, due_us)
+
+
+def _up_to_ms(time_us: int) -> int:
+    return min(-(-time_us // _MS) * _MS, NEVER_US)

@@ -19,7 +19,7 @@ def test_an_early_pane_and_the_end_of_the_window():
     assert schedule.expect(HOUR, NOW + 1, FIRING) == Timers(None, None)
     assert schedule.pass_time(NOW + 5 * MINUTE) == {0}
     schedule.done({0})
-    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 5 * MINUTE + 1)
+    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 5 * MINUTE + 1000)
     assert schedule.pass_watermark(2 * HOUR, FIRING) == {HOUR}
 
 
@@ -62,6 +62,14 @@ def test_a_timer_that_was_replaced_by_an_earlier_one():
     schedule.done({0})
     assert not schedule.pass_watermark(HOUR, FIRING)
     assert not schedule.pass_time(NOW + HOUR)
+
+
+def test_timers_are_whole_milliseconds():
+    """A runner rounds them down: half a millisecond too early, nothing would be due yet."""
+    schedule = Schedule()
+    timers = schedule.expect(0, NOW + 500, FIRING)
+    assert timers == Timers(HOUR, NOW + 5 * MINUTE + 1000)
+    assert schedule.pass_time(timers.clock_us) == {0}
 
 
 def test_a_timer_that_is_delivered_twice():
