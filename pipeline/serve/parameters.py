@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Header, Query
 
 from pipeline.core.gaps import Fill
+from pipeline.core.questions import within_keys
 from pipeline.core.times import parse_moment
 
 MAX_SENSORS = 50
@@ -100,7 +101,10 @@ def as_mapping(metadata: list[str]) -> dict[str, str]:
 
 
 def as_range(start: str, end: str) -> tuple[int, int]:
-    """Returns a range of time in microseconds; without a start, it is a day long. Raises ValueError."""
+    """Returns a range of time in microseconds, within those of row keys; without a start, it is a day long.
+
+    Raises ValueError if it does not end after it starts, or one of them is no time.
+    """
     now_us = time.time_ns() // 1000
     end_us = parse_moment(end, now_us)
-    return parse_moment(start, now_us) if start else end_us - _DAY_US, end_us
+    return within_keys(parse_moment(start, now_us) if start else end_us - _DAY_US, end_us)

@@ -88,6 +88,8 @@ class Protection:
             await send(message)
 
         refusal = self._refusal(scope["method"], path, headers)
+        if scope["method"] == "HEAD":  # routes know GET only; the server sends no body for HEAD
+            scope = {**scope, "method": "GET"}
         await (refusal or self._app)(scope, receive, protected)
 
     def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:

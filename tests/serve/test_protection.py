@@ -31,6 +31,9 @@ def test_on_this_machine(table):
             assert get(f"{address}/api/v1/latest", host=host).status == 200
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
             assert get(f"{address}/api/v1/latest", method).status == 405
+        for path in ("/", "/static/main.js", "/api/v1/latest", "/api/docs"):
+            answer = get(address + path, "HEAD")
+            assert (answer.status, answer.body) == (200, b"")
         for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py"):
             assert get(address + path).status == 404
 
