@@ -4,6 +4,7 @@ These are little-endian unsigned integers of four bytes.
 """
 
 import struct
+from itertools import repeat
 
 from pipeline.core.rows import EncodedRow, EncodedRows
 
@@ -24,17 +25,19 @@ def rows_bytes(rows: EncodedRows) -> bytes:
 
 def read_rows(data: bytes, begin: int = 0) -> EncodedRows:
     """Reads what :func:`rows_bytes` wrote, from an offset to the end."""
-    rows = EncodedRows()
-    append, sizes, of_sizes, end = rows.append, _SIZES.unpack_from, _SIZES.size, len(data)
+    keys, mutations, cells = list[bytes](), list[bytes](), list[int]()
+    sizes, of_sizes, end = _SIZES.unpack_from, _SIZES.size, len(data)
     while begin < end:
-        key_size, mutations_size, cells = sizes(data, begin)
+        key_size, size, count = sizes(data, begin)
         key = begin + of_sizes
-        mutations = key + key_size
-        begin = mutations + mutations_size
-        append(_new(EncodedRow, (data[key:mutations], data[mutations:begin], cells)))
+        of_row = key + key_size
+        begin = of_row + size
+        keys.append(data[key:of_row])
+        mutations.append(data[of_row:begin])
+        cells.append(count)
     if begin > end:
         raise ValueError("the rows are cut off")
-    return rows
+    return EncodedRows(map(_new, repeat(EncodedRow), zip(keys, mutations, cells, strict=True)))
 
 
 def rows_size(rows: EncodedRows) -> int:

@@ -9,7 +9,7 @@ from pipeline.plan.hotspot import hottest_share
 from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
 from pipeline.plan.workload import Workload
 
-_CPU_S = {True: (25.55, 44.21), False: (52.41, 73.86)}
+_CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
 """CPU seconds for a million events of three metrics, a hundred in a message and one, by whether the writer is bulk:
 the medians of ``bulk``, ``bulk_single``, ``connector`` and ``connector_single`` in tests/benchmarks/bench/result.json.
 """
