@@ -52,9 +52,9 @@ browser:
 		{ apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium; } || \
 		{ echo "make: the tests need Chromium; install your system's package chromium" >&2; exit 1; }
 
-# Three processes on two cores: tests wait for servers a third of the time.
+# Four processes on two cores: tests wait for servers half of the time. The longest test comes first.
 test: setup browser
-	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/faults
+	$(BIN)/python -m pytest -n 4 --dist worksteal tests/test_tutorial.py tests/*/ tests/test_*.py --ignore=tests/faults
 
 # The longest tests first, so that both processes finish at about the same time.
 test-faults: setup
