@@ -1,6 +1,8 @@
 """When panes fire."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.core.schedule import END_US, NEVER_US, Firing, Schedule, Timers
 from pipeline.core.windows import HOURLY
@@ -83,6 +85,71 @@ def test_a_timer_that_is_delivered_twice():
     assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 11 * MINUTE)
     assert not schedule.pass_watermark(HOUR // 2, FIRING)
     assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(2 * HOUR, None)
+
+
+class Runner:
+    """The timers of a group as a runner keeps them: in whole milliseconds, rounded down."""
+
+    def __init__(self, firing):
+        self.schedule, self.firing, self.now_us, self.watermark_us = Schedule(), firing, NOW, 0
+        self.timers = {"watermark": NEVER_US, "clock": NEVER_US}
+
+    def set(self, timers):
+        for name, time_us in zip(self.timers, timers or (None, None), strict=True):
+            if time_us is not None:
+                self.timers[name] = time_us // 1000 * 1000
+
+    def deliver(self, name, at_us):
+        """Delivers a timer, and clears it, whatever it is set to now."""
+        self.timers[name] = NEVER_US
+        if name == "clock":
+            due = self.schedule.pass_time(max(at_us, self.now_us))
+        else:
+            due = self.schedule.pass_watermark(at_us, self.firing)
+        self.schedule.done(due)
+        self.set(self.schedule.rearm(NEVER_US, NEVER_US, self.firing))
+
+    def deliver_all(self, times):
+        for name, passed_us in (("watermark", self.watermark_us), ("clock", self.now_us)):
+            if (at_us := self.timers[name]) <= passed_us:
+                for _ in range(times):
+                    self.deliver(name, at_us)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("readings"), st.integers(0, 5)),
+        st.tuples(st.just("time"), st.sampled_from([1, 999, 1001, MINUTE, 7 * MINUTE + 1, HOUR])),
+        st.tuples(st.just("watermark"), st.sampled_from([1, MINUTE, HOUR, 3 * HOUR])),
+        st.tuples(st.just("again"), st.sampled_from(["watermark", "clock"])),
+        st.tuples(st.just("deliver"), st.integers(1, 3)),
+    )
+)
+
+
+@given(STEPS, st.sampled_from([0, 5 * MINUTE]), st.sampled_from([0, MINUTE]))
+def test_no_readings_wait_for_ever(steps, early_us, late_us):
+    """Whenever timers come, however often, readings are in a pane when the last timer has fired."""
+    runner = Runner(Firing(HOURLY, early_us, late_us, 10 * MINUTE))
+    for what, value in steps:
+        match what:
+            case "readings":
+                runner.set(runner.schedule.expect(value * HOUR, runner.now_us, runner.firing))
+            case "time":
+                runner.now_us += value
+            case "watermark":
+                runner.watermark_us += value
+            case "again":
+                runner.deliver(value, runner.now_us if value == "clock" else runner.watermark_us)
+            case "deliver":
+                runner.deliver_all(value)
+    if not early_us:
+        runner.watermark_us = END_US
+    for _ in range(50):
+        runner.now_us = max(runner.now_us, 0 if runner.timers["clock"] == NEVER_US else runner.timers["clock"])
+        runner.deliver_all(1)
+    assert not runner.schedule.due_us
+    assert runner.timers["clock"] == NEVER_US
 
 
 def test_the_bytes_of_this_release():
