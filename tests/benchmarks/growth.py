@@ -121,9 +121,9 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
     with shuffled():
         build_graph(messages, targets, settings, clock)
-    begin = time.perf_counter()
-    pipeline.run().wait_until_finish()
-    return time.perf_counter() - begin
+        begin = time.perf_counter()
+        pipeline.run().wait_until_finish()
+        return time.perf_counter() - begin
 
 
 def measure(work: Work, deduplicate: str = "on") -> None:

@@ -32,7 +32,7 @@ from pipeline.job.checks import read_targets
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Settings, parse_flags, settings_of
 from pipeline.transforms.collect import CollectRows
-from tests.shuffled import shuffled, stopped_clock
+from tests.shuffled import shuffled
 
 MESSAGES = 12
 IDLE_S = 15.0  # longer than the subscription's acknowledgement deadline, after which messages are redelivered
@@ -71,7 +71,7 @@ def run(received: list[ReceivedMessage], settings: Settings) -> None:
         beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline,
     ):
         # Every batch is a job of its own, which saw no window begin.
-        outputs = build_graph(pipeline | beam.Create(messages), targets, settings, stopped_clock(), began_us=LATEST_US)
+        outputs = build_graph(pipeline | beam.Create(messages), targets, settings, began_us=LATEST_US)
         write(outputs, targets, replace(settings, dead_letter_topic=None))
         # Beam's own sink writes nothing in a batch job.
         _ = outputs.dead_letters | beam.ParDo(PublishFn(settings.dead_letter_topic))

@@ -50,8 +50,8 @@ def main() -> int:
         if program is HAND_LOOP or arguments.only is None or program.key in arguments.only
     ]
     programs = [program for program in selected if not _left_out(program, remarks)]
-    # Yesterday's events would be expired. All windows of these are closed when the job starts, as its runner needs.
-    start_us = (time.time_ns() // 1000 // HOUR_US - 1 - HOURS) * HOUR_US
+    # Yesterday's events would be expired or late for the job; all of these are over when it starts.
+    start_us = (time.time_ns() // 1000 // HOUR_US - HOURS) * HOUR_US
     began = time.monotonic()
     measured = _measure(programs, Feed(start_us, arguments.events), arguments.rounds)
     remarks.append(f"{arguments.rounds} rounds in {time.monotonic() - began:.0f} s")

@@ -13,7 +13,7 @@ from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import BadFlag, Target, parse_flags, settings_of
 from pipeline.private_apis.local_runner import LocalRunner
 from tests.benchmarks.bench import source
-from tests.shuffled import shuffled, stopped_clock
+from tests.shuffled import shuffled
 
 
 def flags(name: TableName, *more: str) -> list[str]:
@@ -59,10 +59,13 @@ def prepare(
         pipeline = beam.Pipeline(LocalRunner(), PipelineOptions([]))
         # The steady state of a job: it saw all of its windows begin, and restores none.
         with shuffled():
-            outputs = build_graph(
-                pipeline | source.ReadHeld(), targets, settings, stopped_clock(), began_us=None, types=types
-            )
+            outputs = build_graph(pipeline | source.ReadHeld(), targets, settings, began_us=None, types=types)
         write(outputs, targets, settings)
-        return lambda: pipeline.run().wait_until_finish()
+
+        def run() -> None:
+            with shuffled():
+                pipeline.run().wait_until_finish()
+
+        return run
 
     return build
