@@ -221,3 +221,26 @@ def test_sensors_behind_another(bigtable, text):
         for place, sensor in enumerate(every):
             assert list(table.sensors(after=sensor)) == every[place + 1 :]
             assert [each.sensor_id for each in table.newest(after=sensor)] == every[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "{metadata.site}#{sensor_id}#{reverse_us}",
+        "{sensor_id}#{metadata.site}#{iso_us}",
+        "{metadata.site}#{iso_us}#{sensor_id}",
+    ],
+)
+def test_newest_readings_of_sensors_that_metadata_locates(bigtable, key):
+    """Without rows of newest readings; a sensor that moved says what it said last."""
+    sites = {"a": ["north", "south"], "ab": ["north"], "b": ["west"]}
+    events = [
+        Event(sensor, START + n * MINUTE, {"t": float(n)}, {"site": site})
+        for sensor, of_sensor in sites.items()
+        for n, site in enumerate(of_sensor)
+    ]
+    name = table_of(events, f'key = "{key}"')
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        found = {each.sensor_id: each.readings["t"].value for each in table.newest()}
+        assert found == {"a": 1.0, "ab": 0.0, "b": 0.0}
+        assert [each.sensor_id for each in table.newest("a", limit=1)] == ["a"]

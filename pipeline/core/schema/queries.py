@@ -109,7 +109,7 @@ def events_of_all(
     else:
         found = (
             event
-            for known in _places(schema, read, on_foreign)
+            for known in places(schema, read, on_foreign)
             for event in _events_of(schema, read, known, replace(query, limit=None), on_foreign)
         )
     return _project(islice(found, query.limit), query)
@@ -189,7 +189,7 @@ def raw_keys() -> list[KeyRange]:
     return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
 
 
-def _places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
+def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
     """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each."""
     before = schema.key.parts[: schema.key.index(TimeToken)]
     kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
