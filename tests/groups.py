@@ -22,7 +22,7 @@ class Group:
     def __init__(self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
         firing = Firing(schema.tiers[0].window, early_us, MINUTE, LATENESS)
-        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
         self.retention = Retention.of(schema)
         self.schedule, self.chunks, self.parts = b"", [], []
         self.listed, self.written, self.counts = [], [], Counter()

@@ -201,7 +201,8 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
         windows.append(completed.windows)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
     if target.schema.latest is not None:
-        _ = events | "Newest" >> NewestOfEach(target.schema.latest) | "WriteNewest" >> write
+        newest = NewestOfEach(target.schema.latest, target.effective_retention)
+        _ = events | "Newest" >> newest | "WriteNewest" >> write
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write
     if backfill.dead_letters:

@@ -65,19 +65,21 @@ class NewestOfEach(beam.PTransform):
 
     Args:
         family: of the rows.
+        retention: what Bigtable may have collected of the table.
     """
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, retention: Retention) -> None:
         super().__init__()
-        self._family = family
+        self._newest_fn = _NewestFn(family, retention)
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Gather" >> beam.ParDo(_NewestFn(self._family)).with_output_types(EncodedRows)
+        return events | "Gather" >> beam.ParDo(self._newest_fn).with_output_types(EncodedRows)
 
 
 class _NewestFn(beam.DoFn):
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, retention: Retention) -> None:
         self._family = family
+        self._retention = retention
 
     def start_bundle(self) -> None:
         self._newest = NewestReadings()
@@ -86,7 +88,8 @@ class _NewestFn(beam.DoFn):
         self._newest.add(element.sensor_id, element.event_time_us, element.readings.items())
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        rows = EncodedRows(self._newest.rows(self._family))
+        stays_from_us = self._retention.cells_stay_from_us(self._family, time.time_ns() // 1000)
+        rows = EncodedRows(self._newest.rows(self._family, stays_from_us))
         if rows:
             yield WindowedValue(rows, MIN_TIMESTAMP, (GlobalWindow(),))
 

@@ -83,19 +83,20 @@ class Completion:
             each text that precedes the id in row keys.
 
     Attributes:
+        retention: what Bigtable may have collected.
         neighbours: what lies before and after windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
         self._schema = schema
-        self._retention = retention
+        self.retention = retention
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
         self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
         """Returns whether the raw rows from that time on certainly include every one ever written."""
-        return self._retention.readings_from_us(now_us) <= start_us
+        return self.retention.readings_from_us(now_us) <= start_us
 
     def stored(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> StoredWindow:
         """Reads the raw rows and the aggregate row of a window of the shortest tier.
@@ -104,11 +105,11 @@ class Completion:
             ForeignRow: the schema does not write a row like one of these.
         """
         end_us = tier.window.end_of(start_us)
-        row, counted = self._row(tier, sensor_id, start_us), self._retention.counts(tier, start_us)
+        row, counted = self._row(tier, sensor_id, start_us), self.retention.counts(tier, start_us)
         if not self._can_read_readings:
             return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
         found = self.readings(sensor_id, start_us, end_us, tier.window)
-        complete, repeats = self.keeps_readings(start_us, now_us), self._retention.may_repeat(start_us, end_us)
+        complete, repeats = self.keeps_readings(start_us, now_us), self.retention.may_repeat(start_us, end_us)
         return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
 
     def completed(
@@ -155,7 +156,7 @@ class Completion:
         elif row.events:
             exact = _same(readings.without(fresh) if written is None else written, row, tier.statistics)
         else:
-            exact = self._retention.counts(tier, start_us)
+            exact = self.retention.counts(tier, start_us)
         return merged if exact else None
 
     def completed_longer(
@@ -216,13 +217,13 @@ class Completion:
         shorter, tier = tiers
         end_us = tier.window.end_of(start_us)
         found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
-        kept = self._retention.aggregates_from_us(shorter, now_us) <= start_us
-        kept = kept and self._retention.counts(shorter, start_us)
+        kept = self.retention.aggregates_from_us(shorter, now_us) <= start_us
+        kept = kept and self.retention.counts(shorter, start_us)
         if self._can_read_readings and self.keeps_readings(start_us, now_us):
             kept = True
             # Rows that were written before a statistic was declared lack it.
             found = {each_us: stats for each_us, stats in found.items() if self._schema.statistics.known_in(stats)}
-            if self._retention.may_repeat(start_us, end_us):
+            if self.retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
             for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
                 found = _larger(found | self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window), fresh)
@@ -230,12 +231,12 @@ class Completion:
                 found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
         # If there is no row, nothing was ever counted, unless the tier did not exist yet.
         if not at_least(found.values(), row) or not (
-            kept or (not row.events and self._retention.counts(tier, start_us))
+            kept or (not row.events and self.retention.counts(tier, start_us))
         ):
             return StoredLongerWindow(None, row, complete=False)
         if self._schema.statistics.carries:
             self.neighbours.carry(sensor_id, found, now_us)
-        return StoredLongerWindow(found, row, kept and self._retention.known)
+        return StoredLongerWindow(found, row, kept and self.retention.known)
 
     @property
     def _can_read_readings(self) -> bool:

@@ -8,6 +8,7 @@ in any order, and a late event never replaces a newer one.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from pipeline.core.events import checked_sensor_id, name_of
 from pipeline.core.mutation_bytes import ColumnBytes, timestamp_of
@@ -54,20 +55,32 @@ class NewestReadings:
             if known is None or known.time_us <= time_us:
                 newest[metric] = At(time_us, value)
 
-    def rows(self, family: str) -> Iterator[EncodedRow]:
-        """Yields the row of each sensor, with at most as many metrics as an aggregate row contains."""
+    def rows(self, family: str, from_us: int = 0) -> Iterator[EncodedRow]:
+        """Yields the row of each sensor, with at most as many metrics as an aggregate row contains.
+
+        Args:
+            family: of the rows.
+            from_us: earlier readings are left out: Bigtable would collect their cells at once.
+        """
         for sensor_id, newest in self._sensors.items():
             parts: list[bytes] = []
-            for metric, at in list(newest.items())[:MAX_METRICS]:
+            kept = ((metric, at) for metric, at in newest.items() if at.time_us >= from_us)
+            for metric, at in islice(kept, MAX_METRICS):
                 text = format_value(at.value)
                 before, between = _column(family, metric)[len(text)]
                 parts += (before, timestamp_of(at.time_us - at.time_us % 1000), between, text)
-            yield EncodedRow(_PREFIX + sensor_id.encode(), b"".join(parts), len(parts) // 4)
+            if parts:
+                yield EncodedRow(latest_key(sensor_id), b"".join(parts), len(parts) // 4)
 
 
 @lru_cache(maxsize=8192)
 def _column(family: str, metric: str) -> ColumnBytes:
     return ColumnBytes(family, metric.encode())
+
+
+def latest_key(sensor_id: str) -> bytes:
+    """Returns the key of the sensor's row."""
+    return _PREFIX + sensor_id.encode()
 
 
 def latest_range(prefix: str = "", after: str = "") -> KeyRange:

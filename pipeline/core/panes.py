@@ -170,7 +170,8 @@ class Panes:
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
         if self._latest is not None:
-            self.rows.extend(self._newest.rows(self._latest))
+            stays_from_us = self._completion.retention.cells_stay_from_us(self._latest, now_us)
+            self.rows.extend(self._newest.rows(self._latest, stays_from_us))
         self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -161,7 +161,7 @@ def _create_resources(suffix: str) -> _Resources:
             subscriber.create_subscription(name=subscription, topic=topic)
     publisher.stop()
     subscriber.close()
-    tables.create(resources.table, replace(TableSchema.default(), latest="latest"))
+    tables.create(resources.table, TableSchema.for_new_table())
     return resources
 
 

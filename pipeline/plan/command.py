@@ -152,7 +152,7 @@ def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metada
     """Returns the schema at the given rate. Raises UsageError if there is none, or it can't store such events."""
     name = "the default schema" if file is None else file.name
     try:
-        schema = TableSchema.default() if file is None else parse_schema(file.read())
+        schema = TableSchema.for_new_table() if file is None else parse_schema(file.read())
         declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
         check_sizes(declared)
     except (SchemaError, UnicodeDecodeError) as error:

@@ -48,7 +48,7 @@ def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_j
       1  nothing was changed: something does not fit, or the table has a schema already, or no rows
       2  wrong usage
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
-    requested = flags.requested(None)
+    requested = flags.requested(TableSchema.default())
     policies = tables.describe(table)
     if schema_store.read_stored(table) is not None:
         raise click.ClickException(f"table {table} has a schema already; 'tidetable table describe' prints it")

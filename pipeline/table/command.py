@@ -47,7 +47,7 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
     """
     present = tables.find(table)
     if present is None:
-        requested = flags.requested(None)
+        requested = flags.requested(TableSchema.for_new_table())
         _warn(requested)
         if tables.create(table, requested):
             _print_created(table, requested)

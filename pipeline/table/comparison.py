@@ -40,7 +40,13 @@ class Comparison:
     def of(cls, table: TableName, flags: SchemaFlags) -> "Comparison":
         """Reads the table. Raises ServerProblem, and click.UsageError for flags that describe no valid schema."""
         actual, read = tables.describe(table), schema_store.read_stored(table)
-        return cls(table, actual, read, flags.requested(read.schema if read else None))
+        if read:
+            current = read.schema
+        elif schema_store.has_rows(table):
+            current = TableSchema.default()  # older pipelines wrote no newest readings
+        else:
+            current = TableSchema.for_new_table()
+        return cls(table, actual, read, flags.requested(current))
 
     @property
     def stored(self) -> TableSchema | None:

@@ -12,6 +12,7 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import SCHEMA_KEY
 from pipeline.core.aggregates import aggregate_key
 from pipeline.core.events import Event
+from pipeline.core.latest import latest_key
 from pipeline.core.schema.scans import KeyBindings
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
@@ -24,15 +25,17 @@ _AT_US = parse_time("2026-02-17T10:30:00.25Z")
 _DAY_START_US = _AT_US - _AT_US % DAY_US
 
 
-def _examples(schema: TableSchema) -> tuple[str, dict[str, str]]:
-    """Returns the key of an example raw row, and the keys of example aggregate rows by window."""
+def _examples(schema: TableSchema) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Returns the key of an example raw row, those of aggregate rows by window, and those of the other rows by kind."""
     metadata = {name: name for name in schema.key.metadata_names}
     event = Event("sensor-1", _AT_US, {"temperature": 23.5}, metadata, "event-1")
     aggregates = {
         tier.window.text: aggregate_key(tier.window, "sensor-1", tier.window.start_of(_AT_US)).decode()
         for tier in schema.tiers
     }
-    return schema.key.render(event, "temperature").decode(), aggregates
+    others = {} if schema.latest is None else {"latest": latest_key("sensor-1").decode()}
+    others["schema"] = SCHEMA_KEY.decode()
+    return schema.key.render(event, "temperature").decode(), aggregates, others
 
 
 def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
@@ -44,10 +47,10 @@ def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
 
 def description_of(schema: TableSchema) -> dict[str, Any]:
     """Returns the schema as a JSON object, with an example key of each kind, and how many ranges a reader scans."""
-    event, aggregates = _examples(schema)
+    event, aggregates, others = _examples(schema)
     return {
         "schema": document_of(schema),
-        "examples": {"event": event, "aggregates": aggregates, "schema": SCHEMA_KEY.decode()},
+        "examples": {"event": event, "aggregates": aggregates, **others},
         "newest_first": schema.key.newest_first,
         "ranges": {"sensor_day": _scan_of_a_day(schema)[0], "all_sensors": schema.key.spread_factor},
         **({"quantile_error": RELATIVE_ERROR} if schema.statistics.has_quantiles else {}),
@@ -73,11 +76,11 @@ def print_description(table: TableName, schema: TableSchema | None, families: di
 
 
 def _lines_about_keys(schema: TableSchema) -> Iterator[str]:
-    event, aggregates = _examples(schema)
+    event, aggregates, others = _examples(schema)
     row = "bucket" if schema.layout.bucketed else "reading" if schema.layout.row_per_metric else "event"
     keys = {row: event} | {f"window of {window}": key for window, key in aggregates.items()}
     yield "row keys, for example"
-    yield from _aligned(keys | {"schema": SCHEMA_KEY.decode()})
+    yield from _aligned(keys | others)
     count, among_others = _scan_of_a_day(schema)
     day = _ranges(count)
     day += " a metric" if schema.layout.row_per_metric else ""

@@ -80,18 +80,18 @@ class SchemaFlags:
     statistics: tuple[tuple[str, tuple[str, ...]], ...] = ()
     policies: tuple[tuple[str, Policy], ...] = ()
 
-    def requested(self, stored: TableSchema | None) -> TableSchema:
+    def requested(self, current: TableSchema) -> TableSchema:
         """Returns the schema that the flags request for a table.
 
         Args:
-            stored: the table's stored schema; None if there is none.
+            current: the schema that the flags change.
 
         Raises:
             click.UsageError: the flags describe no valid schema. The message begins with the file, if there is one,
                 and the key at fault.
         """
         try:
-            schema = self._with_policies(self.whole or self._changed(stored or TableSchema.default()))
+            schema = self._with_policies(self.whole or self._changed(current))
             check_sizes(schema)
             _refuse_long_policies(schema)
         except SchemaError as error:
@@ -218,7 +218,7 @@ def _from_file(file: TextIO, others: SchemaFlags) -> SchemaFlags:
     except (SchemaError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file.name}: {error}") from None
     flags = SchemaFlags(whole, file.name, policies=others.policies)
-    flags.requested(None)
+    flags.requested(whole)
     return flags
 
 

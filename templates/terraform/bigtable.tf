@@ -66,6 +66,11 @@ resource "google_bigtable_table" "sensors" {
     family = "tidetable"
   }
 
+  # That schema uses this family for each sensor's newest readings.
+  column_family {
+    family = "latest"
+  }
+
   dynamic "column_family" {
     for_each = var.more_families
 
@@ -109,5 +114,22 @@ resource "google_bigtable_gc_policy" "meta" {
 
   max_age {
     duration = "${var.meta_max_age_days * 24}h"
+  }
+}
+
+resource "google_bigtable_gc_policy" "latest" {
+  project         = var.project
+  instance_name   = google_bigtable_instance.main.name
+  table           = google_bigtable_table.sensors.name
+  column_family   = "latest"
+  deletion_policy = "ABANDON"
+  mode            = "UNION"
+
+  max_age {
+    duration = "17520h" # 730 days
+  }
+
+  max_version {
+    number = 1
   }
 }

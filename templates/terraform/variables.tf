@@ -202,8 +202,8 @@ variable "meta_family" {
   }
 
   validation {
-    condition     = length(toset([var.raw_family, var.stats_family, var.meta_family, "tidetable"])) == 4
-    error_message = "raw_family, stats_family and meta_family must be three different families, none of them tidetable."
+    condition     = length(toset([var.raw_family, var.stats_family, var.meta_family, "tidetable", "latest"])) == 5
+    error_message = "raw_family, stats_family and meta_family must be three different families, none of them tidetable or latest."
   }
 }
 
@@ -216,7 +216,7 @@ variable "more_families" {
   default     = []
 
   validation {
-    condition     = alltrue([for family in var.more_families : can(regex("^[-_.A-Za-z0-9]{1,64}$", family)) && !contains([var.raw_family, var.stats_family, var.meta_family, "tidetable"], family)])
+    condition     = alltrue([for family in var.more_families : can(regex("^[-_.A-Za-z0-9]{1,64}$", family)) && !contains([var.raw_family, var.stats_family, var.meta_family, "tidetable", "latest"], family)])
     error_message = "more_families must be 1 to 64 letters, digits, hyphens, underscores and dots each, and differ from the other families."
   }
 }

@@ -13,7 +13,11 @@ from tests.groups import MINUTE, Group
 
 SENSORS, MINUTES = 20, 24 * 60
 START = 1_771_286_400_000_000  # midnight
-SCHEMAS = {"1h": parse_schema(""), "1h and 1d": parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")}
+SCHEMAS = {
+    "1h": TableSchema.default(),
+    "1h and 1d": parse_schema("tiers = { 1h = 'hours', 1d = 'days' }"),
+    "1h, newest readings": TableSchema.for_new_table(),
+}
 STATISTICS = {
     "by default": "",
     "last": '[statistics]\nother = ["last"]',
@@ -25,7 +29,7 @@ EARLY = {"60s": 1, "2m": 2, "5m": 5, "10m": 10, "15m": 15, "0": 0}
 
 
 def cost(schema: TableSchema, early: str) -> tuple[float, float]:
-    """Returns the rows and the cells of aggregates for each event."""
+    """Returns the rows and the cells that panes write for each event."""
     rng = random.Random(1)
     group = Group(schema, START, early_us=EARLY[early] * MINUTE)
     phases = [rng.randrange(MINUTE) for _ in range(SENSORS)]
@@ -42,9 +46,9 @@ def cost(schema: TableSchema, early: str) -> tuple[float, float]:
 def lines() -> list[str]:
     """Returns the lines of the table."""
     return [
-        "early firing   aggregate rows an event   cells an event   with days: rows   cells",
+        "early firing   aggregate rows an event   cells an event   with days: rows   cells   with newest: rows   cells",
         *(
-            "{:>12}   {:23.2f}   {:14.1f}   {:15.2f}   {:5.1f}".format(
+            "{:>12}   {:23.2f}   {:14.1f}   {:15.2f}   {:5.1f}   {:17.2f}   {:5.1f}".format(
                 early, *(number for schema in SCHEMAS.values() for number in cost(schema, early))
             )
             for early in EARLY

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.events import Event
 from pipeline.core.latest import LatestRecord, NewestReadings, latest_of, latest_range, parse_latest_row
-from pipeline.core.panes import Aggregation
 from pipeline.core.rows import Cell, Row
 from pipeline.core.schema.foreign import raise_foreign
-from pipeline.core.schema.table_schema import SchemaError
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of, parse_schema, schema_of
 from pipeline.core.statistics.courses import At
 from tests.core.schema.memory import Memory
@@ -36,7 +35,6 @@ def found_in(table, prefix="", metrics=None):
 def test_the_newest_reading_of_each_metric(given_events, chance):
     """Whatever the order of events, late ones included; with a row for each sensor of a firing at most."""
     group = Group(SCHEMA, MIDNIGHT + DAY)
-    group.aggregation = Aggregation(SCHEMA.tiers, group.aggregation.firing, latest="now")
     waiting = [Event(*key, readings, {}) for key, readings in given_events.items()] * 2
     chance.shuffle(waiting)
     while waiting:
@@ -60,6 +58,18 @@ def test_a_table_without_the_family_has_no_such_rows():
     group.receive(Event("a", MIDNIGHT, {"t": 1.0}, {}))
     group.watermark(MIDNIGHT + DAY)
     assert {row.key[:4] for row in group.written} == {b"agg#"}
+
+
+def test_readings_that_would_be_collected_at_once_are_not_written():
+    """A row would only come and go; each metric counts for itself."""
+    schema, oldest_us = TableSchema.for_new_table(), MIDNIGHT - 730 * DAY
+    group = Group(schema, MIDNIGHT)
+    group.receive(Event("a", oldest_us - 1, {"t": 1.0, "u": 1.0}, {}), Event("a", oldest_us, {"t": 2.0}, {}))
+    group.receive(Event("b", oldest_us - 1, {"t": 1.0}, {}))
+    group.watermark(MIDNIGHT)
+    written = [row for row in group.written if row.key.startswith(b"latest#")]
+    assert [(row.key, [cell.qualifier for cell in row.cells]) for row in written] == [(b"latest#a", [b"t"])]
+    assert parse_latest_row(written[0]).readings == {"t": At(oldest_us, 2.0)}
 
 
 def test_selected_sensors_and_metrics():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 
 import apache_beam as beam
 import google.cloud.bigtable
@@ -112,6 +113,7 @@ def test_the_advice_keeps_policies_and_names(resources, capsys, no_run):
         "raw": "maxage=3650d",
         "numbers": "maxage=730d",
         "meta": "maxage=90d",
+        "latest": "maxage=730d || maxversions=1",
         "tidetable": "never",
     }
 
@@ -123,7 +125,8 @@ def test_the_advice_creates_a_matching_table(resources, capsys, ran):
     run_advice(refusal(capsys, flags)[1])
     assert main(flags) == 0
     (target,) = ran.pop()
-    assert target.schema == DeclaredSchema(raw="r", stats="numbers", window=Window.parse("15m")).schema()
+    declared = DeclaredSchema(raw="r", stats="numbers", window=Window.parse("15m")).schema()
+    assert target.schema == replace(declared, latest="latest")
 
 
 def test_the_advice_for_a_stored_schema(resources, capsys, ran):

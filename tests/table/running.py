@@ -13,7 +13,14 @@ from pipeline.cloud.schema_store import write_schema
 from pipeline.core.schema.policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 
-DEFAULTS = {"meta": "maxage=90d", "raw": "maxage=90d", "stats": "maxage=730d", "tidetable": "never"}
+NEWEST = "maxage=730d || maxversions=1"
+DEFAULTS = {
+    "latest": NEWEST,
+    "meta": "maxage=90d",
+    "raw": "maxage=90d",
+    "stats": "maxage=730d",
+    "tidetable": "never",
+}
 LONG_POLICY = "maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d"
 
 TALL = """\

@@ -14,7 +14,7 @@ from pipeline.core.rows import KeyRange
 from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.table.running import DEFAULTS, TALL, TALL_FLAGS, create, in_file, overtake, policies, run, write
+from tests.table.running import DEFAULTS, NEWEST, TALL, TALL_FLAGS, create, in_file, overtake, policies, run, write
 
 
 def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
@@ -68,6 +68,7 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
     assert policies(name) == {
         "days": "maxage=730d",
         "hours": "never",
+        "latest": NEWEST,
         "meta": "maxage=90d",
         "r": "maxage=1d",
         "tidetable": "never",
@@ -81,7 +82,7 @@ def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: p
     """If another program changes the schema first, --apply says so in a line, and changes nothing."""
     run("create", name)
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
-    overtake(monkeypatch, name, others, text_of(TableSchema.default()))
+    overtake(monkeypatch, name, others, text_of(TableSchema.for_new_table()))
     result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -143,7 +144,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
     assert "another table" in key
     assert unchanged == f"table {name} is unchanged"
     assert policies(name) == DEFAULTS
-    assert read_schema(name) == TableSchema.default()
+    assert read_schema(name) == TableSchema.for_new_table()
 
 
 def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> None:
@@ -173,7 +174,7 @@ def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: li
     result = run("create", name, *options, "--apply")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{key} is ")
-    assert read_schema(name) == TableSchema.default()
+    assert read_schema(name) == TableSchema.for_new_table()
 
 
 def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:

@@ -6,11 +6,11 @@ from pipeline.cloud.names import TableName
 from pipeline.cloud.schema_store import read_schema
 from pipeline.core.schema.policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
-from tests.table.running import DEFAULTS, LONG_POLICY, create, policies, run
+from tests.table.running import DEFAULTS, LONG_POLICY, NEWEST, create, policies, run
 
 
 def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
-    """Without flags, the families are raw, stats and meta with their default policies."""
+    """Without flags, the families are raw, stats, meta and latest with their default policies."""
     result = run("create", name)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -19,19 +19,20 @@ def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
         "family raw: policy is maxage=90d",
         "family meta: policy is maxage=90d",
         "family stats: policy is maxage=730d",
+        f"family latest: policy is {NEWEST}",
         "family tidetable: policy is never",
     ]
     assert result.stderr == ""
     assert policies(name) == DEFAULTS
-    assert read_schema(name) == TableSchema.default()
+    assert read_schema(name) == TableSchema.for_new_table()
 
 
 def test_create_takes_names_and_policies(name: TableName) -> None:
     """Families can have other names, and each can have a policy in cbt's syntax."""
-    families = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
+    families = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m", "--latest-family", "n"]
     result = run("create", name, *families, "--gc", "r=maxage=3d and maxversions=2", "--gc", "m=never")
     assert result.exit_code == 0, result.output
-    wanted = {"m": "never", "r": "maxage=3d && maxversions=2", "s": "maxage=730d", "tidetable": "never"}
+    wanted = {"m": "never", "r": "maxage=3d && maxversions=2", "s": "maxage=730d", "n": NEWEST, "tidetable": "never"}
     assert policies(name) == wanted
     schema = read_schema(name)
     assert schema is not None
@@ -64,6 +65,7 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
     assert result.stdout.splitlines() == [
         "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         "family extra was not requested and is left alone",
+        f"family latest is missing, wanted with policy {NEWEST}",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
         "family tidetable is missing, wanted with policy never",
@@ -113,7 +115,7 @@ def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeyp
         assert result.exit_code == exit_code, result.output
         assert ("nothing to do" in result.stdout) is not options
     assert "schema: layout is 'wide', wanted 'serialized'" in result.stdout
-    assert read_schema(name) == TableSchema.default()
+    assert read_schema(name) == TableSchema.for_new_table()
 
 
 @pytest.mark.parametrize("others", [[], ["--layout", "serialized"]])

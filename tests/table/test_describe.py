@@ -6,7 +6,7 @@ import pytest
 from pipeline.cloud import tables
 from pipeline.cloud.names import TableName
 from pipeline.core.schema.policies import parse_policy
-from tests.table.running import DEFAULTS, TALL, create, in_file, lines, run
+from tests.table.running import DEFAULTS, NEWEST, TALL, create, in_file, lines, run
 
 
 def test_describe_prints_families_and_policies(name: TableName) -> None:
@@ -107,14 +107,16 @@ def test_describe_as_json_has_the_schema(name: TableName) -> None:
             "key": "{salt:1}#{sensor_id}#{reverse_us}",
             "layout": "wide",
             "values": "text",
+            "latest": "latest",
             "metrics": {"raw": ["*"]},
             "metadata": {"meta": ["*"]},
             "tiers": {"1h": "stats"},
-            "policies": {"raw": "maxage=90d", "meta": "maxage=90d", "stats": "maxage=730d"},
+            "policies": {"raw": "maxage=90d", "meta": "maxage=90d", "stats": "maxage=730d", "latest": NEWEST},
         },
         "examples": {
             "event": "e#sensor-1#8228675799749999",
             "aggregates": {"1h": "agg#hourly#sensor-1#2026-02-17T10"},
+            "latest": "latest#sensor-1",
             "schema": "schema#current",
         },
         "newest_first": True,

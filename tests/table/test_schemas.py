@@ -52,6 +52,7 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         key = "{key}"
         layout = "bucket_cells"
         values = "float64"
+        latest = "latest"
         metrics.r = ["*"]
         tiers = {{15m = "quarters", 1d = "days"}}
         policies.days = "never"

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.cloud.tables import policies_of
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.policies import MaxAge, Never
+from pipeline.core.schema.policies import MaxAge, MaxVersions, Never, Policy, Union
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from tests.templates.hcl import BLOCKS, DATA, LOCALS, MODULE, RESOURCES, TERRAFORM, VARIABLES, of_kind, parsed
@@ -86,12 +86,20 @@ def test_families_and_policies_are_those_of_the_code():
     families = [default_of(family) if "var." in family else family for family in named]
     policies = {SCHEMA_FAMILY: Never()}
     for body in of_kind("google_bigtable_gc_policy").values():
-        family = default_of(body["column_family"])
+        family = body["column_family"]
+        family = default_of(family) if "var." in family else family
         assert family not in policies
-        days = re.fullmatch(r"\$\{var\.(\w+) \* 24\}h", body["max_age"][0]["duration"])[1]
-        policies[family] = MaxAge(timedelta(days=VARIABLES[days]["default"]))
-    assert policies == policies_of(TableSchema.default())
+        policies[family] = policy_of(body)
+    assert policies == policies_of(TableSchema.for_new_table())
     assert sorted(families) == sorted(policies)
+
+
+def policy_of(body: dict) -> Policy:
+    days, hours = re.fullmatch(r"\$\{var\.(\w+) \* 24\}h|([0-9]+)h", body["max_age"][0]["duration"]).groups()
+    age = MaxAge(timedelta(days=VARIABLES[days]["default"]) if days else timedelta(hours=int(hours)))
+    if body.get("mode") != "UNION":
+        return age
+    return Union((age, MaxVersions(body["max_version"][0]["number"])))
 
 
 def test_parameters_are_the_flags():

@@ -86,7 +86,11 @@ class Retention:
 
     def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
         """Returns the window start from which an aggregate row of the tier, written now, is not collected at once."""
-        age = self.ages.get(tier.family)
+        return self.cells_stay_from_us(tier.family, now_us)
+
+    def cells_stay_from_us(self, family: str, now_us: int) -> int:
+        """Returns the time from which a cell of the family, written now, is not collected at once."""
+        age = self.ages.get(family)
         return 0 if age is None else now_us - age // _MICROSECOND
 
     def counts(self, tier: Tier, start_us: int) -> bool:

@@ -13,7 +13,7 @@ from pipeline.core.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
-from pipeline.core.schema.policies import MaxVersions, Policy, collected_after, counts_versions, parse_policy
+from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.scans import KeyBindings, KeySpace
 from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.tokens import EventIdToken, MetricToken
@@ -34,6 +34,7 @@ _FEW_METRICS = 8  # with no more metrics, the growth is not checked
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _READINGS_POLICY = parse_policy("maxage=90d")
 _AGGREGATES_POLICY = parse_policy("maxage=730d")
+_LATEST_POLICY = parse_policy("maxage=730d || maxversions=1")
 
 
 class SchemaError(ValueError):
@@ -111,7 +112,7 @@ class TableSchema:
     def default(
         cls, raw: str = "raw", stats: str = "stats", meta: str = "meta", window: Window = HOURLY
     ) -> "TableSchema":
-        """Returns the default schema, with these families and this window."""
+        """Returns the default schema of a table that stores none, with these families and this window."""
         return cls(
             KeyTemplate.parse("{sensor_id}#{reverse_us}"),
             LAYOUTS["wide"],
@@ -120,6 +121,11 @@ class TableSchema:
             metadata=FamilyRules(((meta, ("*",)),)),
             tiers=(Tier(window, stats),),
         )
+
+    @classmethod
+    def for_new_table(cls) -> "TableSchema":
+        """Returns the default schema of a new table, which keeps each sensor's newest readings too."""
+        return replace(cls.default(), latest="latest")
 
     def __post_init__(self) -> None:
         # Only this statistic depends on the rate, so that nothing else changes with it.
@@ -134,7 +140,7 @@ class TableSchema:
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
         defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
         if self.latest is not None:
-            defaults[self.latest] = MaxVersions(1)
+            defaults[self.latest] = _LATEST_POLICY
         object.__setattr__(self, "policies", defaults | dict(self.policies))
         self._check_statistics()
 
