@@ -83,6 +83,11 @@ def latest_key(sensor_id: str) -> bytes:
     return _PREFIX + sensor_id.encode()
 
 
+def is_latest_key(key: bytes) -> bool:
+    """Returns whether a row with this key contains newest readings."""
+    return key.startswith(_PREFIX)
+
+
 def latest_range(prefix: str = "", after: str = "") -> KeyRange:
     """Returns the key range of the sensors whose ids have the prefix, and follow this one in the order of ids."""
     of_prefix = prefix_range(_PREFIX + prefix.encode())

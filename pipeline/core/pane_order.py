@@ -2,11 +2,14 @@
 
 Bigtable may apply the entries of a request in any order, and a runner may deliver elements in any order. So a row is
 passed on at most once at a time, as its last pane has it, and the rows of a pane wait for the group's earlier panes.
+Rows of newest readings are passed on from each pane: a later pane may have older readings, and their cells never
+replace newer ones.
 """
 
 import struct
 from collections.abc import Iterable
 
+from pipeline.core.latest import is_latest_key
 from pipeline.core.row_bytes import read_rows, rows_bytes
 from pipeline.core.rows import EncodedRow, EncodedRows
 
@@ -42,18 +45,23 @@ class PaneOrder:
             self._next.update(_NEXT.iter_unpack(data[1:]))
 
     def take(self, panes: Iterable[bytes]) -> tuple[EncodedRows, list[bytes]]:
-        """Returns the rows of those panes that are next, each row once, and the panes that have to wait."""
+        """Returns the rows of those panes that are next, each aggregate row once, and the panes that have to wait."""
         rows: dict[bytes, EncodedRow] = {}
+        newest: list[EncodedRow] = []
         waiting: list[bytes] = []
         for group, number, pane in sorted((*_read(pane)[:2], pane) for pane in panes):
             expected = self._next.get(group, 0)
             if number == expected:
-                rows.update((row.key, row) for row in read_rows(pane, _PANE.size))
+                for row in read_rows(pane, _PANE.size):
+                    if is_latest_key(row.key):
+                        newest.append(row)
+                    else:
+                        rows[row.key] = row
                 self._next[group] = number + 1
             elif number > expected:
                 waiting.append(pane)
             # A pane with a smaller number came twice.
-        return EncodedRows(rows.values()), waiting
+        return EncodedRows([*rows.values(), *newest]), waiting
 
     def to_bytes(self) -> bytes:
         """Serializes the order: a version in one byte; for each group, its number and that of its next pane."""

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import encoded_aggregate_row
 from pipeline.core.carry_in import CarryIn, ForEach
-from pipeline.core.columns import time_of_key
+from pipeline.core.columns import is_wide, time_of_key
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
@@ -195,10 +195,18 @@ class Panes:
             entry.dirty = True
             if self._latest is not None:
                 newest = max(times)
+                if is_wide(newest):
+                    newest = max(times, key=time_of_key)
                 begin = len(metrics) * times.index(newest)
                 self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
+
+    def _add_newest(self, sensor_id: str, found: WindowReadings | None) -> None:
+        """Adds the newest of what the table stores: a job that ended may have had no time to write it as such."""
+        if self._latest is not None and found is not None:
+            for time_us, metric, value in found.newest():
+                self._newest.add(sensor_id, time_us, ((metric, value),))
 
     def _begin(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
         """Adds windows of sensors, and restores them if the table may store them."""
@@ -228,6 +236,7 @@ class Panes:
         for sensor_id, (restored, complete) in zip(sensor_ids, self._each(stored, sensor_ids), strict=True):
             if restored is not None:
                 entry = window.entries[sensor_id]
+                self._add_newest(sensor_id, restored.readings)
                 entry.readings().restore(restored)
                 entry.exact = restored.statistics is None
             self._count_restored(sensor_id, start_us, restored is not None, complete)
@@ -343,6 +352,7 @@ class Panes:
         )
         if whole is None:
             return None
+        self._add_newest(sensor_id, whole)
         if not self._completion.keeps_readings(start_us, now_us):
             # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
             entry.value = whole

@@ -19,12 +19,18 @@ RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: sums of the same values in different orde
 
 
 class Expectation:
-    """The rows that the published events must become."""
+    """The rows that the published events must become.
 
-    def __init__(self, events: Iterable[SensorEvent] = ()) -> None:
+    Args:
+        events: as for :meth:`add`.
+        newest: whether the table has rows of newest readings.
+    """
+
+    def __init__(self, events: Iterable[SensorEvent] = (), *, newest: bool = False) -> None:
         self.raw_rows: dict[str, dict[str, str]] = {}
         self._windows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._events: dict[str, int] = defaultdict(int)
+        self._newest: dict[str, dict[str, tuple[int, set[float]]]] | None = defaultdict(dict) if newest else None
         for event in events:
             self.add(event)
 
@@ -38,6 +44,13 @@ class Expectation:
         for metric, value in event.readings.items():
             row[f"raw:{metric}"] = str(value)
             self._windows[key][metric].append(value)
+            if self._newest is not None:
+                of_sensor = self._newest[f"latest#{event.sensor_id}"]
+                latest_ms, values = of_sensor.get(f"latest:{metric}", (0, set()))
+                if microseconds // 1000 == latest_ms:  # any reading of that millisecond may be the newest
+                    values.add(value)
+                elif microseconds // 1000 > latest_ms:
+                    of_sensor[f"latest:{metric}"] = microseconds // 1000, {value}
         for name, text in event.metadata.items():
             row[f"meta:{name}"] = text
 
@@ -45,20 +58,36 @@ class Expectation:
     def aggregate_keys(self) -> set[str]:
         return set(self._events)
 
+    @property
+    def keys(self) -> set[str]:
+        """The keys of all rows."""
+        return {*self.raw_rows, *self._events, *(self._newest or ())}
+
     def is_complete(self, table: Table) -> bool:
-        """Returns whether every row exists and every window has counted all its events."""
-        return self.raw_rows.keys() <= table.keys() and all(
+        """Returns whether every row exists, every window has counted all its events, and the newest readings are."""
+        counted = all(
             float(table.get(key, {}).get("stats:reading_count", 0)) >= events for key, events in self._events.items()
         )
+        return self.raw_rows.keys() <= table.keys() and counted and not any(self._newest_differences(table))
 
     def differences(self, table: Table) -> Iterator[str]:
         """Yields one line for each difference between the table and the published events."""
-        for key in sorted(table.keys() - self.raw_rows.keys() - self._events.keys()):
+        for key in sorted(table.keys() - self.keys):
             yield f"{key}: not published"
         for key, expected in self.raw_rows.items():
             yield from _raw_differences(key, expected, table.get(key, {}))
         for key, events in self._events.items():
             yield from _aggregate_differences(key, events, self._windows[key], table.get(key, {}))
+        yield from self._newest_differences(table)
+
+    def _newest_differences(self, table: Table) -> Iterator[str]:
+        for key, expected in (self._newest or {}).items():
+            actual = table.get(key, {})
+            for column in sorted(expected.keys() | actual.keys()):
+                _, values = expected.get(column, (0, set()))
+                if column not in actual or float(actual[column]) not in values:
+                    published = " or ".join(map(str, sorted(values))) or None
+                    yield f"{key} {column}: {actual.get(column)}, published {published}"
 
 
 def _raw_differences(key: str, expected: Mapping[str, str], actual: Mapping[str, str]) -> Iterator[str]:

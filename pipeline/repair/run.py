@@ -50,6 +50,7 @@ from pipeline.repair.transforms import (
     RewriteWindows,
 )
 from pipeline.transforms import metrics
+from pipeline.transforms.write import WriteRows
 
 _MOST_SLICES = 50  # one pipeline each
 _SLICE_BYTES = 64 << 20  # of the table, for each slice
@@ -280,6 +281,9 @@ def _inspect(request: Request, planned: Plan, part: Slice, options: PipelineOpti
         if not request.dry_run:
             _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, planned.schema.tiers[0])
+            if planned.schema.latest is not None:
+                write = WriteRows(request.table.project, request.table.instance, request.table.table)
+                _ = found.newest | "WriteNewest" >> write
 
     return bounded.run(options, build, [planned.schema])
 

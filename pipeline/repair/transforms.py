@@ -14,8 +14,9 @@ from pipeline.core.accumulator import WindowReadings
 from pipeline.core.accumulator_bytes import read_window, window_bytes
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
 from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
+from pipeline.core.latest import NewestReadings
 from pipeline.core.neighbours import Neighbours
-from pipeline.core.rows import KeyRange
+from pipeline.core.rows import EncodedRows, KeyRange
 from pipeline.core.schema.foreign import ForeignRow, ForeignRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
@@ -28,6 +29,7 @@ from pipeline.transforms.tables import TableReadingFn, now_us
 
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
+_NEWEST = "newest"
 _UNTOUCHED = "untouched"
 
 LOOKBACK_US = 2 * 24 * 3_600_000_000
@@ -59,11 +61,13 @@ class AuditOutputs(NamedTuple):
         wrong: a :class:`Finding` for each window whose aggregate row is wrong.
         untouched: an :class:`Untouched` for each window that foreign raw rows may belong to.
         foreign: ``(key, what is wrong with the row)`` for each foreign row that is named.
+        newest: ``EncodedRows`` of the newest of the readings that were read; none if the table has no such rows.
     """
 
     wrong: PCollection
     untouched: PCollection
     foreign: PCollection
+    newest: PCollection
 
 
 class FindWrongWindows(beam.PTransform):
@@ -104,8 +108,8 @@ class FindWrongWindows(beam.PTransform):
             | "RawParts" >> beam.Create(self._raw)
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
-            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema, longest)).with_outputs(
-                _FOREIGN, _HELD_UP, main="readings"
+            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema, longest, self._retention)).with_outputs(
+                _FOREIGN, _HELD_UP, _NEWEST, main="readings"
             )
         )
         recomputed = (
@@ -135,7 +139,7 @@ class FindWrongWindows(beam.PTransform):
             | "Foreign" >> beam.Flatten()
             | "EachOnce" >> beam.CombinePerKey(min).with_output_types(tuple[bytes, str])
         )
-        return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign)
+        return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign, raw[_NEWEST])
 
 
 class RewriteWindows(beam.PTransform):
@@ -191,19 +195,23 @@ class _ReadRawFn(_ReadFn):
     """Parts to the accumulators of their shortest windows; a window may come in several pieces, to limit memory.
 
     A second output has ``((sensor, start of the longest window), (start, end))`` for each foreign row: the time that
-    its events may be in.
+    its events may be in. Another one has the newest readings.
     """
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier) -> None:
+    def __init__(
+        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier, retention: Retention
+    ) -> None:
         super().__init__(table, spans)
         self._schema = schema
         self._longest = longest
+        self._retention = retention
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: Part) -> Iterator[Any]:
         window, identity = self._schema.tiers[0].window, self._schema.identity
         span = self._spans[element.span]
         gathered: dict[_Key, WindowReadings] = {}
+        newest = NewestReadings()
         held = 0
         foreign = ForeignRows()
         held_up: set[tuple[_Key, tuple[int, int]]] = set()
@@ -216,15 +224,25 @@ class _ReadRawFn(_ReadFn):
             time_us, apart = identity.of_record(record)
             key = record.sensor_id, window.start_of(time_us)
             gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
+            if self._schema.latest is not None:
+                newest.add(record.sensor_id, time_us, record.readings.items())
             held += 1
             if held == _MOST_HELD:
                 self._events.inc(held)
                 yield from gathered.items()
-                gathered, held = {}, 0
+                yield from self._rows_of(newest)
+                gathered, newest, held = {}, NewestReadings(), 0
         self._events.inc(held)
         yield from gathered.items()
+        yield from self._rows_of(newest)
         yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
         yield from self._report(foreign)
+
+    def _rows_of(self, newest: NewestReadings) -> Iterator[TaggedOutput]:
+        family = self._schema.latest
+        if family is not None:
+            stays_from_us = self._retention.cells_stay_from_us(family, now_us())
+            yield TaggedOutput(_NEWEST, EncodedRows(newest.rows(family, stays_from_us)))
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
         """Returns the times that its events may be in, by longest window; none if the key is not a raw row's."""

@@ -66,6 +66,14 @@ class Metrics(BaseModel):
     metrics: list[str]
 
 
+class Places(BaseModel):
+    """Where the rows of a sensor are."""
+
+    places: list[dict[str, str]] = Field(
+        description="Each combination of the metadata in the sensor's row keys; one without fields if keys have none."
+    )
+
+
 class Newest(BaseModel):
     """What a sensor says now."""
 

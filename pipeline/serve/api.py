@@ -15,6 +15,8 @@ from pipeline.core.events import LATEST_US, checked_sensor_id
 from pipeline.core.gaps import Fill
 from pipeline.core.latest import LatestRecord
 from pipeline.core.record_json import aggregate_json, event_json, latest_json
+from pipeline.core.schema.scans import KeyBindings
+from pipeline.core.schema.sensor_locator import SensorLocator
 from pipeline.core.schema.toml import document_of
 from pipeline.core.schema.window_queries import tier_of
 from pipeline.core.times import format_time
@@ -86,7 +88,7 @@ async def schema(reads: TheReads) -> answers.Schema:
             for tier in found.tiers
         ],
         latest=found.latest is not None,
-        metadata_in_keys=list(found.key.metadata_before_sensor),
+        metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
 
@@ -168,6 +170,17 @@ async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metada
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
         return answers.Metrics(metrics=sorted(found))
+
+    return await reads.answer(request, read)
+
+
+@router.get("/places", tags=["sensors"])
+async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answers.Places:
+    """The metadata that finds a sensor's events, if row keys contain it: a seek or two for each value in the table."""
+
+    def read(table: SensorTable) -> answers.Places:
+        possible = SensorLocator(table.schema, table.rows.read_selection).of(checked_sensor_id(sensor_id))
+        return answers.Places(places=[place for place in possible if table.latest(sensor_id, metadata=place)])
 
     return await reads.answer(request, read)
 

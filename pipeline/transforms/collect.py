@@ -24,6 +24,7 @@ from apache_beam.transforms.userstate import (
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
+from pipeline.core.latest import is_latest_key
 from pipeline.core.pane_order import PaneOrder, number_of_rows
 from pipeline.core.rows import EncodedRows
 from pipeline.core.schedule import END_US
@@ -153,6 +154,6 @@ class _CollectFn(beam.DoFn):
             return  # panes that came twice, or have to wait
         self._taken.add(shard)
         order.write(of_groups.to_bytes())
-        self._aggregate_rows.inc(len(rows))
+        self._aggregate_rows.inc(sum(not is_latest_key(row.key) for row in rows))
         for start in range(0, len(rows), _MOST_ROWS):
             yield EncodedRows(rows[start : start + _MOST_ROWS])

@@ -60,6 +60,35 @@ def test_a_table_without_the_family_has_no_such_rows():
     assert {row.key[:4] for row in group.written} == {b"agg#"}
 
 
+def stored_then_lost(*, before_us=None):
+    """A group whose earlier job wrote the raw rows of two events, and ended before their pane."""
+    group = Group(SCHEMA, MIDNIGHT + DAY, before_us=before_us)
+    group.store(Event("a", MIDNIGHT + 2000, {"t": 2.0, "u": 2.0}, {}), Event("a", MIDNIGHT + 3000, {"t": 3.0}, {}))
+    return group
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_an_earlier_job_could_not_write(closed):
+    """A window that is restored, or computed again, brings the newest readings of its raw rows."""
+    group = stored_then_lost(before_us=None if closed else MIDNIGHT + DAY)
+    if closed:
+        group.receive(Event("b", MIDNIGHT, {"t": 1.0}, {}))
+        group.watermark(MIDNIGHT + DAY)
+    group.receive(Event("a", MIDNIGHT + 1000, {"t": 1.0}, {}))
+    group.watermark(MIDNIGHT + DAY)
+    group.pass_time(2 * MINUTE)
+    assert found_in(group.table)["a"].readings == {"t": At(MIDNIGHT + 3000, 3.0), "u": At(MIDNIGHT + 2000, 2.0)}
+
+
+def test_events_that_more_than_their_time_distinguishes():
+    """The newest event counts, whatever the rest of its identity."""
+    schema = parse_schema('latest = "now"\nkey = "{sensor_id}#{reverse_us}#{event_id}"\n[policies]\nraw = "never"')
+    group = Group(schema, MIDNIGHT)
+    group.receive(*(Event("a", MIDNIGHT + n * 1000, {"t": float(n)}, {}, f"id-{n}") for n in (3, 7, 5)))
+    group.watermark(MIDNIGHT + DAY)
+    assert found_in(group.table)["a"].readings == {"t": At(MIDNIGHT + 7000, 7.0)}
+
+
 def test_readings_that_would_be_collected_at_once_are_not_written():
     """A row would only come and go; each metric counts for itself."""
     schema, oldest_us = TableSchema.for_new_table(), MIDNIGHT - 730 * DAY

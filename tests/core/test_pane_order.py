@@ -47,6 +47,12 @@ def test_the_last_pane_of_a_row_counts():
     assert not waiting
 
 
+def test_newest_readings_of_each_pane():
+    """A later pane of a sensor may have an older reading, or another metric."""
+    rows, _ = PaneOrder().take([pane(1, 1, b"latest#a", b"b"), pane(1, 0, b"latest#a", b"b")])
+    assert [(row.key, row.mutations) for row in rows] == [(b"b", b"1"), (b"latest#a", b"0"), (b"latest#a", b"1")]
+
+
 def test_rows_wait_for_earlier_panes():
     order = PaneOrder()
     rows, waiting = order.take([pane(1, 1, b"a"), pane(2, 0, b"b")])

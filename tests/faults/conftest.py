@@ -9,7 +9,7 @@ from tests.lasting import lasting
 def resources(pubsub, bigtable):
     """Topics, subscriptions and a table of the test's own, which collects nothing."""
     resources = Resources()
-    resources.table = resources.table_of(lasting(TableSchema.default()))
+    resources.table = resources.table_of(lasting(TableSchema.for_new_table()))
     yield resources
     resources.close()
 

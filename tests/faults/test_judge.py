@@ -31,6 +31,7 @@ def put(resources):
     put(RAW, "raw", {"t": "20"}, TIME)
     put(RAW, "meta", {"room": "7"}, TIME)
     put(AGGREGATE, "stats", STATS | {"stddev_t": "0"}, HOUR)
+    put("latest#a", "latest", {"t": "20"}, TIME)
     return put
 
 
@@ -52,6 +53,8 @@ def test_a_correct_table(resources, put):
         ((AGGREGATE, "stats", {"sum_t": "40"}, HOUR), "computed 20"),
         ((AGGREGATE, "stats", STATS, HOUR + timedelta(seconds=1)), "cells of the times"),
         (("agg#hourly#b#2026-02-17T10", "stats", STATS, HOUR), "not published"),
+        (("latest#a", "latest", {"t": "21"}, TIME + timedelta(seconds=1)), "published 20"),
+        (("latest#b", "latest", {"t": "20"}, TIME), "not published"),
         (("a#8228675799998009", "raw", {"t": "1"}, TIME), "not published"),
     ],
 )

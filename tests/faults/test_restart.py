@@ -33,6 +33,10 @@ def run_through(resources, log, expectation, **changes):
     return job.counters()
 
 
+def published(events):
+    return Expectation(events, newest=True)
+
+
 def aggregates_and_raw(resources):
     return {key: row for key, row in resources.rows().items() if not key.startswith("repair#")}
 
@@ -46,15 +50,15 @@ def test_drained_in_mid_hour(resources, tmp_path, deduplicate):
     """After a drain in mid-hour, the next job completes the hour with the first event that it sees of it."""
     events = in_one_hour(120)
     resources.publish(messages_of(events[:70]))
-    run_through(resources, tmp_path / "first", Expectation(events[:70]), deduplicate=deduplicate)
+    run_through(resources, tmp_path / "first", published(events[:70]), deduplicate=deduplicate)
     resources.publish(messages_of(events[70:]))
-    counters = run_through(resources, tmp_path / "second", Expectation(events), deduplicate=deduplicate)
+    counters = run_through(resources, tmp_path / "second", published(events), deduplicate=deduplicate)
     assert counters["windows_recalled"] == 3
     assert (counters.get("windows_unsure", 0) > 0) == (deduplicate == "off")
     listed = {key for key in resources.rows() if key.startswith("repair#")}
     assert len(listed) == (3 if deduplicate == "off" else 0)
     rows = {key: row for key, row in resources.rows().items() if key not in listed}
-    assert list(Expectation(events).differences(rows)) == []
+    assert list(published(events).differences(rows)) == []
 
 
 def test_killed_with_redelivery(resources, tmp_path):
@@ -63,15 +67,15 @@ def test_killed_with_redelivery(resources, tmp_path):
     resources.publish(messages_of(events[:70]))
     flags = resources.flags(late_firing="1h")  # the second job never fires the panes of these events
     with running_job(resources.flags(), tmp_path / "first") as job:
-        eventually(lambda: list(Expectation(events[:70]).differences(resources.rows())) == [])
+        eventually(lambda: list(published(events[:70]).differences(resources.rows())) == [])
         job.process.kill()
     resources.publish(messages_of(events[70:90]))
     with running_job(flags, tmp_path / "second") as job:
         eventually(lambda: raw_rows(resources) >= 90)
         job.process.kill()
     resources.publish(messages_of(events[20:], size=7))
-    run_through(resources, tmp_path / "third", Expectation(events))
-    assert list(Expectation(events).differences(resources.rows())) == []
+    run_through(resources, tmp_path / "third", published(events))
+    assert list(published(events).differences(resources.rows())) == []
 
 
 def raw_rows(resources):
@@ -143,7 +147,7 @@ def test_windows_are_restored_once(resources, tmp_path):
     with running_job(resources.flags(), tmp_path / "log") as job:
         for i, part in zip(count(1), (events[:10], events[10:25], events[25:]), strict=False):
             resources.publish(messages_of(part))
-            seen = Expectation(events[: (10, 25, 40)[i - 1]])
+            seen = published(events[: (10, 25, 40)[i - 1]])
             eventually(lambda seen=seen: list(seen.differences(resources.rows())) == [])
         assert job.stop() == 0
     assert job.counters()["windows_recalled"] == 2

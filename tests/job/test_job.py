@@ -12,6 +12,7 @@ from google.protobuf import json_format
 from pipeline.core.events import sensor_event, validate
 from pipeline.core.messages import BATCH_TYPE, Message
 from pipeline.core.outgoing import message_of
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_key
@@ -46,7 +47,8 @@ def test_a_fleet(resources, log, writer):
     """Every raw row, aggregate and dead letter of a fleet matches an independent computation."""
     plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
     published = list(simulate(plan))
-    expectation = Expectation(event for one in published for event in one.events)
+    expectation = Expectation((event for one in published for event in one.events), newest=True)
+    resources.table = resources.table_of(TableSchema.for_new_table())
     reasons = Counter(reason.value for one in published for reason in one.reasons)
     resources.publish(one.message for one in published)
     flags = resources.flags(timestamp_attribute="event_time", bigtable_writer=writer)

@@ -94,3 +94,23 @@ def test_not_complete_while_a_window_is_behind(table):
     """A table is incomplete until every aggregate has counted all its events."""
     table[HOUR]["stats:reading_count"] = "1"
     assert not Expectation(EVENTS).is_complete(table)
+
+
+def test_newest_readings(table):
+    """A table with rows of newest readings needs one for each sensor; any reading of the last millisecond may be it."""
+    later = sensor_event("a", T + 999, {"t": 24.0}, {})
+    table["a#8228675799999000"] = {"raw:t": "24"}
+    table[HOUR] |= {"stats:reading_count": "3", "stats:count_t": "3", "stats:sum_t": "67", "stats:max_t": "24"}
+    table[HOUR] |= {"stats:avg_t": repr(67 / 3), "stats:stddev_t": repr((26 / 9) ** 0.5)}
+    expectation = Expectation([*EVENTS, later], newest=True)
+    assert not expectation.is_complete(table)
+    assert list(expectation.differences(table)) == [
+        "latest#a latest:t: None, published 20.0 or 23.0 or 24.0",
+        "latest#a latest:u: None, published 0.5",
+    ]
+    table["latest#a"] = {"latest:t": "23", "latest:u": "0.5"}
+    assert expectation.is_complete(table)
+    assert list(expectation.differences(table)) == []
+    table["latest#a"]["latest:t"] = "19"
+    assert list(expectation.differences(table)) == ["latest#a latest:t: 19, published 20.0 or 23.0 or 24.0"]
+    assert len(list(Expectation([*EVENTS, later]).differences(table))) == 1

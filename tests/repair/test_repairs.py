@@ -5,21 +5,26 @@ from dataclasses import replace
 
 from pipeline.cloud.reader import SensorTable
 from pipeline.cloud.rewriter import Rewriter
+from pipeline.core.statistics.courses import At
 from pipeline.core.windows import HOURLY
 from pipeline.core.work_list import work_key, work_row
 from pipeline.repair import run as job
 from tests.repair.tables import (
+    BOTH_TIERS,
     DAY,
+    SENSORS,
     TWO_DAYS,
     WRONG,
     T,
     assert_right,
     events,
     of,
+    raw_rows,
     repaired,
     rows_of,
     run,
     spoil,
+    table_of,
     write,
 )
 
@@ -71,6 +76,22 @@ def test_wrong_rows_are_found_and_repaired(written, tmp_path):
         days = list(table.aggregates("b", T, T + 2 * DAY, tier="1d"))
     assert [day.reading_count for day in days] == [8, 8]
     assert replace(days[0], start_us=0).metrics["wind"].min == 0.0
+
+
+def test_newest_readings(bigtable):
+    """A repair writes the newest of what it reads: a job that was killed may have lost them. A dry run writes none."""
+    name, schema = table_of(f'latest = "latest"\n{BOTH_TIERS}')
+    write(name, raw_rows(schema, events()))
+    repaired(name, *TWO_DAYS, "--dry-run")
+    assert not any(key.startswith(b"latest#") for key in rows_of(name))
+    repaired(name, *TWO_DAYS)
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        found = {each.sensor_id: each for each in table.newest()}
+    for sensor_id in SENSORS:
+        last = max(event for event in events() if event.sensor_id == sensor_id)
+        assert found[sensor_id].readings == {
+            metric: At(last.event_time_us, value) for metric, value in last.readings.items()
+        }
 
 
 def test_a_dry_run_writes_nothing(written):

@@ -231,6 +231,26 @@ def test_sensors_behind_another(bigtable, text):
         "{metadata.site}#{iso_us}#{sensor_id}",
     ],
 )
+def test_places(bigtable, key):
+    """They find the events of a sensor that moved, and only its own."""
+    sites = [("a", "north"), ("a", "south"), ("ab", "west")]
+    name = table_of((Event(sensor, START, {"t": 1.0}, {"site": site}) for sensor, site in sites), f'key = "{key}"')
+    with serving(name) as address:
+        api = f"{address}/api/v1"
+        assert get(f"{api}/schema").json["metadata_in_keys"] == ["site"]
+        for sensor, expected in (("a", ["north", "south"]), ("ab", ["west"]), ("b", [])):
+            assert get(f"{api}/places?sensor={sensor}").json["places"] == [{"site": site} for site in expected]
+        assert get(f"{api}/places?sensor=a%23").status == 400
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "{metadata.site}#{sensor_id}#{reverse_us}",
+        "{sensor_id}#{metadata.site}#{iso_us}",
+        "{metadata.site}#{iso_us}#{sensor_id}",
+    ],
+)
 def test_newest_readings_of_sensors_that_metadata_locates(bigtable, key):
     """Without rows of newest readings; a sensor that moved says what it said last."""
     sites = {"a": ["north", "south"], "ab": ["north"], "b": ["west"]}

@@ -160,6 +160,34 @@ def test_compare(chromium, address):
         expect(page.get_by_role("heading", level=1)).to_have_text("hall-1, hall-2, roof")
 
 
+def test_a_sensor_that_metadata_locates(chromium, bigtable):
+    """Its chart shows where it was last, and any other place on request; several sensors may be in several places."""
+    moved = [("a", "south, old", 20.0), ("a", "north", 30.0), ("b", "south, old", 25.0)]
+    given = [
+        Event(sensor, NOW - (9 - n) * MINUTE, {"t": value}, {"site": site})
+        for n, (sensor, site, value) in enumerate(moved)
+    ]
+    text = 'latest = "latest"\nkey = "{metadata.site}#{sensor_id}#{reverse_us}"'
+    with serving(table_of(given, text)) as address, opened(chromium, address) as page:
+        page.get_by_role("link", name="a", exact=True).click()
+        place = page.get_by_label("Place")
+        expect(place).to_have_value("site=north")
+        expect(page.locator("dd")).to_have_text("north")
+        page.get_by_text("The same as a table").click()
+        values = page.locator("[data-values] tbody")
+        expect(values).to_contain_text("30")
+        place.select_option("site=south, old")
+        expect(page.locator("dd")).to_have_text("south, old")
+        expect(values).to_contain_text("20")
+        page.reload()
+        expect(page.get_by_label("Place")).to_have_value("site=south, old")
+        page.goto(f"{address}/#/chart?sensor=a&sensor=b")
+        expect(page.locator(".legend li")).to_have_count(2)
+        expect(page.get_by_label("Place")).to_be_hidden()
+        page.goto(f"{address}/#/chart?sensor=nobody")
+        expect(page.get_by_role("status")).to_have_text("There are no readings.")
+
+
 def test_live(chromium, bigtable):
     """A new reading, and a new sensor, appear without reloading, and without losing the focus."""
     table = table_of(events())

@@ -15,10 +15,12 @@ export function showChart(main, schema) {
   const title = main.querySelector("h1");
   const status = main.querySelector("[data-status]");
   const metadata = main.querySelector("[data-metadata]");
+  const places = main.querySelector("[data-places]");
   const lines = main.querySelector("[data-statistics]");
   const plot = drawPlot(main, (from, to) => change({ from: iso(from), to: iso(to) }));
   let shown = null;
   let range = [0, 0];
+  let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
 
   const change = (changes) => go("chart", { ...shown, ...changes });
   form.addEventListener("submit", (event) => {
@@ -27,6 +29,7 @@ export function showChart(main, schema) {
   });
   form.metric.addEventListener("change", () => change({ metric: form.metric.value }));
   form.tier.addEventListener("change", () => change({ tier: form.tier.value }));
+  form.place.addEventListener("change", () => change({ metadata: form.place.value.split("\n") }));
   form.last.addEventListener("change", () => form.last.value && change({ from: form.last.value, to: "now" }));
   form.from.addEventListener("change", changeRange);
   form.to.addEventListener("change", changeRange);
@@ -74,7 +77,7 @@ export function showChart(main, schema) {
       metadata: parameters.getAll("metadata"),
     };
     if (!next.line.length) next.line = ["band", "avg"];
-    const others = sensors.join() !== shown?.sensor.join();
+    const others = [sensors, next.metadata].join() !== [shown?.sensor, shown?.metadata].join();
     shown = next;
     title.textContent = sensors.join(", ");
     document.title = `${sensors.join(", ")} – Tidetable`;
@@ -85,12 +88,13 @@ export function showChart(main, schema) {
 
   // The sensors' metrics, and the metadata of a single one: of its newest event.
   async function showSensors(signal) {
-    const asked = { start: "2000-01-01", limit: 1, metadata: shown.metadata };
-    const found = await Promise.all(shown.sensor.map((sensor) => get("range", { ...asked, sensor }, signal)));
-    const newest = found.flatMap((page) => page.events);
+    const located = await Promise.all(shown.sensor.map((sensor) => locate(sensor, signal)));
+    placeOf = new Map(located.map(({ place }, index) => [shown.sensor[index], place]));
+    const newest = located.flatMap(({ event }) => event ?? []);
     const named = await Promise.all(
-      shown.sensor.map((sensor) => get("metrics", { sensor, metadata: shown.metadata }, signal)),
+      shown.sensor.map((sensor) => get("metrics", { sensor, metadata: placeOf.get(sensor) }, signal)),
     );
+    showPlaces(located);
     const metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
     form.metric.replaceChildren(...metrics.map((metric) => new Option(metric)));
     const tiers = schema.tiers.map((tier) => new Option(tier.window));
@@ -100,6 +104,27 @@ export function showChart(main, schema) {
     const fields = newest.length === 1 ? Object.entries(newest[0].metadata) : [];
     metadata.hidden = !fields.length;
     metadata.querySelector("dl").replaceChildren(...fields.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+  }
+
+  // The newest event of a sensor, and where it is, of all places that the sensor has been at.
+  async function locate(sensor, signal) {
+    const needed = schema.metadata_in_keys.length;
+    const answer = needed ? await get("places", { sensor }, signal) : { places: [{}] };
+    const all = answer.places.map((place) => Object.entries(place).map(([name, text]) => `${name}=${text}`));
+    const asked = { sensor, start: "2000-01-01", limit: 1 };
+    const chosen = shown.metadata.length ? [shown.metadata] : all;
+    const pages = await Promise.all(chosen.map((place) => get("range", { ...asked, metadata: place }, signal)));
+    const each = pages.map((page, index) => ({ place: chosen[index], event: page.events[0], all }));
+    const time = ({ event }) => (event ? Date.parse(event.event_time) : 0);
+    return each.sort((one, other) => time(other) - time(one))[0] ?? { place: [], event: null, all };
+  }
+
+  function showPlaces(located) {
+    const several = located.length === 1 && located[0].all.length > 1;
+    places.hidden = !several;
+    if (!several) return;
+    form.place.replaceChildren(...located[0].all.map((place) => new Option(place.join(", "), place.join("\n"))));
+    form.place.value = located[0].place.join("\n");
   }
 
   function fillForm() {
@@ -123,14 +148,14 @@ export function showChart(main, schema) {
       return;
     }
     const tier = chosenTier();
-    const found = tier ? await windows(tier, signal) : [];
-    const count = found.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? 0), 0);
+    const records = tier ? await windows(tier, signal) : [];
+    const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? 0), 0);
     const few = count * PIXELS_A_READING <= plot.width() * shown.sensor.length;
     const points = !tier || few ? await readings(signal) : null;
-    offerLines(found);
-    plot.draw({ range, zone: shown.zone, series: series(found, points, tier), name: shown.metric });
-    status.textContent = described(found, points, tier);
-    showValues(found, points);
+    offerLines(records);
+    plot.draw({ range, zone: shown.zone, series: series(records, points, tier), name: shown.metric });
+    status.textContent = described(records, points, tier);
+    showValues(records, points);
   }
 
   // The finest tier with no more windows than pixels; null if only readings can answer.
@@ -150,9 +175,10 @@ export function showChart(main, schema) {
   }
 
   async function readings(signal) {
-    const asked = { start: iso(range[0]), end: iso(range[1]), metric: shown.metric, metadata: shown.metadata };
+    const asked = { start: iso(range[0]), end: iso(range[1]), metric: shown.metric };
     const most = Math.min(4 * Math.ceil(plot.width()), 20000);
-    return Promise.all(shown.sensor.map((sensor) => get("points", { ...asked, sensor, max_points: most }, signal)));
+    const wanted = shown.sensor.map((sensor) => ({ ...asked, sensor, metadata: placeOf.get(sensor), max_points: most }));
+    return Promise.all(wanted.map((each) => get("points", each, signal)));
   }
 
   // The statistics that the rows contain; one sensor may have a band, several have a line each.
