@@ -207,15 +207,9 @@ class WindowReadings:
         return dict(found)
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
-        """Yields the newest kept readings: an event time in µs, a metric and its value. A metric may come twice."""
-        self._settle()
-        if self._kept is None:
-            return
-        for times_us, of_metrics in self._series(self._kept):
-            time_us = max(times_us)
-            index = times_us.index(time_us)
-            for metric, values in of_metrics.items():
-                yield time_us, metric, values[index]
+        """Returns the newest kept readings: an event time in µs, a metric and its value. A metric may come twice."""
+        self._count()
+        return iter(()) if self._kept is None else self._kept.newest()
 
     def without(self, other: "WindowReadings") -> "WindowReadings":
         """Returns the readings that are kept here but not in ``other``."""

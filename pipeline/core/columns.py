@@ -198,6 +198,14 @@ class ReadingColumns:
             of_metrics = {metric: values[index :: len(metrics)] for index, metric in enumerate(metrics)}
             yield _shifted(times, self.base_us), of_metrics
 
+    def newest(self) -> Iterator[tuple[int, str, float]]:
+        """Yields an event time in µs, a metric and its value: the newest, once for each group of the metric."""
+        for times_us, values in self.series():
+            newest = newest_of(times_us)
+            index = times_us.index(newest)
+            for metric, of_metric in values.items():
+                yield time_of_key(newest), metric, of_metric[index]
+
     def _may_contain(self, first_us: int, last_us: int) -> bool:
         return self._range_overlaps(first_us - self.base_us, last_us - self.base_us) or any(
             first_us <= block.last and last_us >= block.first for block in self.sealed
@@ -256,6 +264,12 @@ def event_key(time_us: int, discriminator: str) -> int:
 def time_of_key(key: int) -> int:
     """Returns the event time in µs of what :func:`event_key` returned."""
     return key >> 64 or key
+
+
+def newest_of(keys: Sequence[int]) -> int:
+    """Returns that of the newest event, of what :func:`event_key` returned."""
+    newest = max(keys)
+    return max(keys, key=time_of_key) if is_wide(newest) else newest
 
 
 @lru_cache(maxsize=1024)  # metadata rarely changes

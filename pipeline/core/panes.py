@@ -36,7 +36,7 @@ from typing import NamedTuple
 from pipeline.core.accumulator import RestoredReadings, WindowReadings
 from pipeline.core.aggregates import encoded_aggregate_row
 from pipeline.core.carry_in import CarryIn, ForEach
-from pipeline.core.columns import is_wide, time_of_key
+from pipeline.core.columns import newest_of, time_of_key
 from pipeline.core.completion import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.group_windows import Entry, GroupWindows, OpenOrLate
 from pipeline.core.grouped_readings import Readings, read_part, start_of_part
@@ -170,8 +170,8 @@ class Panes:
                 if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
         if self._latest is not None:
-            stays_from_us = self._completion.retention.cells_stay_from_us(self._latest, now_us)
-            self.rows.extend(self._newest.rows(self._latest, stays_from_us))
+            from_us = self._completion.retention.cells_stay_from_us(self._latest, now_us)
+            self.rows.extend(self._newest.rows(self._latest, from_us))
         self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
@@ -194,9 +194,7 @@ class Panes:
             entry.readings().extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
             if self._latest is not None:
-                newest = max(times)
-                if is_wide(newest):
-                    newest = max(times, key=time_of_key)
+                newest = newest_of(times)
                 begin = len(metrics) * times.index(newest)
                 self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
@@ -204,9 +202,8 @@ class Panes:
 
     def _add_newest(self, sensor_id: str, found: WindowReadings | None) -> None:
         """Adds the newest of what the table stores: a job that ended may have had no time to write it as such."""
-        if self._latest is not None and found is not None:
-            for time_us, metric, value in found.newest():
-                self._newest.add(sensor_id, time_us, ((metric, value),))
+        for time_us, metric, value in () if self._latest is None or found is None else found.newest():
+            self._newest.add(sensor_id, time_us, ((metric, value),))
 
     def _begin(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
         """Adds windows of sensors, and restores them if the table may store them."""
@@ -242,12 +239,7 @@ class Panes:
             self._count_restored(sensor_id, start_us, restored is not None, complete)
 
     def _restore_longer(
-        self,
-        tier: int,
-        accumulator: ShorterWindows,
-        sensor_id: str,
-        start_us: int,
-        is_stored: Callable[[int], bool],
+        self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int, is_stored: Callable[[int], bool]
     ) -> None:
         """Adds what the table stores of shorter windows that it may store; the others are still to fire."""
         method = RestoreFromShorterWindows(self._with_source(tier))

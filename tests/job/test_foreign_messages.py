@@ -49,6 +49,7 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
     published += chance.choices(published, k=40)
     chance.shuffle(published)
     published += [Message(data, attributes) for data, (_, attributes) in refused.items()]
+    resources.table = resources.table_of(lasting(TableSchema.for_new_table()))
     with running_job(resources.flags(**foreign.flags(tmp_path)), tmp_path / "job.log") as job:
         resources.publish(published)
         letters = resources.dead_letters(len(refused))
@@ -73,7 +74,7 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
 
     # A backfill of the same payloads, from files, makes the same rows in another table.
     other = replace(resources.table, table=f"{resources.table.table}-2")
-    tables.create(other, lasting(TableSchema.default()))
+    tables.create(other, lasting(TableSchema.for_new_table()))
     payloads = [message.data for message in messages["plant.v1.Report"]]
     (tmp_path / "reports.pb").write_bytes(delimited(*payloads))
     (tmp_path / "gateway.ndjson").write_bytes(b"".join(message.data + b"\n" for message in messages["json"]))

@@ -358,7 +358,7 @@ class World(Judge):
     def _inspect(self, request, planned, whole, options, prefix):
         parts = list(repair._parts(planned, whole))
         extents, spans = tuple(whole.extents), tuple(whole.spans)
-        raw = repairing._ReadRawFn(request.table, spans, planned.schema, extents[-1].tier)
+        raw = repairing._ReadRawFn(request.table, spans, planned.schema, extents[-1].tier, planned.retention)
         stored = repairing._ReadAggregatesFn(request.table, spans, extents)
         merge, compare = (
             repairing._MergeFn(),

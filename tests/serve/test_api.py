@@ -196,7 +196,8 @@ def test_the_documentation_page_works_without_a_network(api):
         assert get(f"{root}/{address}").status == 200
     paths = get(f"{root}/docs/openapi.json").json["paths"]
     assert sorted(paths) == [
-        f"/api/v1/{name}" for name in ("aggregates", "latest", "metrics", "points", "range", "schema", "sensors")
+        f"/api/v1/{name}"
+        for name in ("aggregates", "latest", "metrics", "places", "points", "range", "schema", "sensors")
     ]
     assert all(list(methods) == ["get"] for methods in paths.values())
 
