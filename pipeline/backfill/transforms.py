@@ -88,7 +88,7 @@ class _NewestFn(beam.DoFn):
         self._newest.add(element.sensor_id, element.event_time_us, element.readings.items())
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        stays_from_us = self._retention.cells_stay_from_us(self._family, time.time_ns() // 1000)
+        stays_from_us = self._retention.cells_stay_from_us(self._family, now_us())
         rows = EncodedRows(self._newest.rows(self._family, stays_from_us))
         if rows:
             yield WindowedValue(rows, MIN_TIMESTAMP, (GlobalWindow(),))

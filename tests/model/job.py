@@ -15,6 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.group_windows import GroupWindows
 from pipeline.core.grouped_readings import read_part, start_of_part
+from pipeline.core.latest import is_latest_key
 from pipeline.core.pane_order import _PANE
 from pipeline.core.row_bytes import read_rows
 from pipeline.core.schedule import END_US
@@ -150,7 +151,8 @@ class Stage:
     def _write(self, outputs, share):
         """Writes the rows of a bundle in any order."""
         rows = [row for output in outputs for row in output if self.job.random.random() <= share]
-        assert len({row.key for row in rows}) == len(rows), "a row is twice in a bundle"
+        keys = [row.key for row in rows if not is_latest_key(row.key)]
+        assert len(set(keys)) == len(keys), "a row is twice in a bundle"
         self.job.random.shuffle(rows)
         self.job.world.tables[self.target.name].write_rows(rows)
 
@@ -167,6 +169,8 @@ class Stage:
             yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
         for pane in [*(pane for _, (_, pane) in self.panes), *self.collect.bag("panes")]:
             for row in read_rows(pane, _PANE.size):
+                if is_latest_key(row.key):
+                    continue
                 text, sensor_id, start_us = self.job.world.window_of(row.key)
                 yield next(number for number, tier in enumerate(tiers) if tier.window.text == text), sensor_id, start_us
 
@@ -201,6 +205,7 @@ class Job:
     Attributes:
         targets: the tables that it writes.
         history: the messages that it has not acknowledged.
+        newest: the newest time of each metric that it got, by table, sensor and metric.
         watermark_us: the watermark.
     """
 
@@ -210,6 +215,7 @@ class Job:
         self.ahead_us = round(settings.max_future.total_seconds() * 1e6) if settings.timestamp_attribute else 0
         self.watermark_us = -FOREVER_US
         self.history, self.sink = [], []
+        self.newest = {}
         messages = _Messages()
         process = ProcessMessages(
             [target.schema for target in targets], max_future=settings.max_future, clock=world.clock

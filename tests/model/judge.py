@@ -14,6 +14,9 @@ No row ever counts less than before, unless it counted something twice, was reco
 belongs to a window that was backfilled while a job wrote it too; such a window is listed, or the job computes it again.
 
 A job lists a window only if its raw rows can't serve.
+
+Rows of newest readings contain readings that were published, and never get older. After a drain, they contain the
+newest that the job got; after a repair, the newest of what it read.
 """
 
 from datetime import UTC, datetime
@@ -21,7 +24,7 @@ from datetime import UTC, datetime
 from pipeline.core.events import LATEST_US
 from pipeline.core.rows import KeyRange
 from pipeline.core.schema.sweeps import Span, events_within
-from tests.model.reference import LENGTHS, counts_of, less
+from tests.model.reference import LENGTHS, MS, counts_of, less, value_of
 from tests.model.table import Table
 
 _LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
@@ -42,7 +45,7 @@ class Judge:
     """
 
     def __init__(self):
-        self.seen = {}
+        self.seen, self.newest_seen = {}, {}
         self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
 
     def rows(self, name):
@@ -181,6 +184,47 @@ class Judge:
                 )
                 assert allowed, f"{_shown(mark)} was {before}, and is {row}"
             self.seen[name] = rows
+            self._look_at_newest(name)
+
+    def newest(self, name):
+        """Returns the times of newest readings in µs, by sensor and metric."""
+        found = {}
+        for key in self.tables[name].keys(b"latest#"):
+            sensor_id = key.decode().partition("#")[2]
+            for cell in self.tables[name].newest(key).values():
+                metric = cell.qualifier.decode()
+                assert float(cell.value) == value_of(cell.timestamp_us, metric), f"{name.table}: {cell} of {sensor_id}"
+                found[sensor_id, metric] = cell.timestamp_us
+        return found
+
+    def _look_at_newest(self, name):
+        newest, accepted = self.newest(name), self.truths[name].accepted
+        published = {(each[0], metric, each[1] // MS * MS) for each, metrics in accepted.items() for metric in metrics}
+        assert {(*of, time_us) for of, time_us in newest.items()} <= published, f"{name.table}: {newest}"
+        self._assert_newest(name, self.newest_seen.get(name, {}))
+        self.newest_seen[name] = newest
+
+    def _assert_newest(self, name, times_us):
+        newest = self.newest(name)
+        older = {of: time_us for of, time_us in times_us.items() if newest.get(of, 0) < time_us}
+        assert not older, f"{name.table}: {newest} is older than {older}"
+
+    def check_newest_of_job(self):
+        """Asserts that tables contain the newest readings that the job got."""
+        for (name, *of), time_us in self.job.newest.items():
+            self._assert_newest(name, {tuple(of): time_us // MS * MS})
+
+    def _check_newest_of_repair(self, name):
+        """Asserts that a repair of everything wrote the newest readings of windows that are over."""
+        if not self.schemas[name].latest:
+            return
+        tier, from_us = self.schemas[name].tiers[0], self.retention(name).readings_from_us(self.now_us)
+        length_us, age_us = tier.window.length_us, self.ages[name][tier.family]
+        for (sensor_id, time_us, *_), metrics in self.truths[name].held.items():
+            start_us = time_us - time_us % length_us
+            stays = age_us is None or start_us >= self.now_us - age_us
+            if stays and from_us <= start_us <= self.now_us - length_us:
+                self._assert_newest(name, {(sensor_id, metric): time_us // MS * MS for metric in metrics})
 
     def has(self, name, event):
         if event.fault:
@@ -205,6 +249,8 @@ class Judge:
 
     def check_repaired(self, name, *, whole):
         """Asserts that every window that is over, and whose raw rows must exist, equals them."""
+        if whole:
+            self._check_newest_of_repair(name)
         rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
         for tier in self.schemas[name].tiers:
             text, length_us = tier.window.text, tier.window.length_us

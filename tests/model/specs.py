@@ -70,10 +70,13 @@ class Spec:
     values: str
     tiers: tuple[str, ...]
     policies: tuple[tuple[str, str], ...]
+    latest: bool = False
 
     @cached_property
     def schema(self):
         lines = [f'key = "{self.key}"', f'layout = "{self.layout}"']
+        if self.latest:
+            lines.append('latest = "latest"')
         if self.values != "text":
             lines.append(f'values = "{self.values}"')
         lines += ["[metrics]", *(['logs = ["u"]'] if self.kind.logs else []), 'raw = ["*"]']
@@ -105,4 +108,5 @@ def specs(draw):
         policies.append(("meta", draw(st.sampled_from(of_readings))))
     policies += [(f"tier_{text}", draw(st.sampled_from(TIER_POLICIES))) for text in tiers]
     values = "text" if serializes else draw(st.sampled_from(["text", "float64"]))
-    return Spec(layout, key, kind, values, tiers, tuple(policies))
+    latest = bool(tiers) and draw(st.booleans())
+    return Spec(layout, key, kind, values, tiers, tuple(policies), latest)

@@ -106,7 +106,7 @@ class World(Judge):
         patches = [
             *((module, "RowReader", rows) for module in (reading, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims)),
-            *((module, "now_us", lambda: self.now_us) for module in (backfilling,)),
+            *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing)),
             *((module, "time", clock) for module in (retention_notes, checks, repair)),
             *((module, "tables", of_tables) for module in (checks, repair)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
@@ -205,6 +205,9 @@ class World(Judge):
                 for name in names:
                     if self.truths[name].accept(event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
+                    for metric in event.metrics if self.schemas[name].latest else ():
+                        of = name, event.sensor_id, metric
+                        job.newest[of] = max(job.newest.get(of, 0), event.time_us)
         letters = job.deliver(messages, fails_first=fails_first)
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
         assert sorted(reasons) == sorted(expected), f"dead letters {reasons}, expected {expected}"
@@ -231,6 +234,7 @@ class World(Judge):
 
     def drain(self):
         self.job.drain()
+        self.check_newest_of_job()
         self.job = None
         self.look()
         self.beside.clear()
@@ -265,6 +269,12 @@ class World(Judge):
             return
         if meanwhile is not None:
             table.before_write = meanwhile
+        if schema.latest:
+            newest = backfilling._NewestFn(schema.latest, self.retention(name))
+            newest.start_bundle()
+            for event in valid:
+                newest.process(event)
+            table.write_rows(row for output in newest.finish_bundle() for row in output.value)
         if schema.tiers:
             lateness = (
                 (self.job.settings.allowed_lateness, self.job.settings.late_firing) if self.job else (_NO_JOB, _NO_JOB)
@@ -369,7 +379,11 @@ class World(Judge):
         readings = defaultdict(list)
         joined = defaultdict(lambda: {"recomputed": [], "stored": [], repairing._HELD_UP: []})
         for part in parts:
-            for key, element in (raw if part.extent is None else stored).process(part):  # none of them is foreign
+            for output in (raw if part.extent is None else stored).process(part):  # none of them is foreign
+                if isinstance(output, TaggedOutput):
+                    self.tables[request.table].write_rows([] if request.dry_run else output.value)
+                    continue
+                key, element = output
                 if part.extent is None:
                     readings[key].append(element)
                 else:
