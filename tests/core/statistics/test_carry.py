@@ -1,5 +1,8 @@
 """Statistics that depend on the last reading before a window."""
 
+from itertools import islice
+
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +73,38 @@ def test_a_late_reading_corrects_its_window_and_the_next_one():
     group.pass_time()
     found = {key: record.metrics["t"].more["increase"] for key, record in rows_of(group).items()}
     assert found == {("1h", MIDNIGHT + 3 * HOUR): 38, ("1h", MIDNIGHT + 4 * HOUR): 4, ("1d", MIDNIGHT): 3 + 37 + 4 + 3}
+
+
+class Requests:
+    """A table that counts requests as RowReader sends them: one for each page."""
+
+    def __init__(self, table):
+        self.table, self.write, self.sent = table, table.write, 0
+
+    def __call__(self, key_range, selection, pattern, page_rows, *, reverse):
+        rows = self.table(key_range, selection, pattern, page_rows, reverse=reverse)
+        page_rows = min(page_rows or 1000, 1000)
+        while True:
+            self.sent += 1
+            page = list(islice(rows, page_rows))
+            yield from page
+            if len(page) < page_rows:
+                return
+
+
+@pytest.mark.parametrize("hours", [10, 500])
+def test_a_metric_that_a_sensor_never_sent_before(hours):
+    """However many windows the sensor has without the metric, few requests look for it before and after a window."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT)
+    group.receive(*(event("s", MIDNIGHT + n * HOUR, {"t": 1.0}) for n in range(hours) if n != hours // 2))
+    group.watermark(MIDNIGHT + (hours + 1) * HOUR)
+    group.pass_time(30 * MINUTE)
+    group.watermark(MIDNIGHT + (hours + 2) * HOUR)
+    group.table = requests = Requests(group.table)
+    group.receive(event("s", MIDNIGHT + hours // 2 * HOUR, {"u": 1.0}))
+    group.pass_time()
+    assert rows_of(group)["1h", MIDNIGHT + hours // 2 * HOUR].metrics["u"].more["increase"] == 0
+    assert requests.sent <= 30
 
 
 def test_old_raw_rows_that_come_again_do_not_hide_later_ones():
