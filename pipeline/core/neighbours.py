@@ -6,6 +6,7 @@ window with that metric changes too; the ones after it don't.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, qualifiers, stats_of
 from pipeline.core.records import RawRecord
@@ -19,6 +20,8 @@ from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.parts import before_of, carried, last_of, order_of
 from pipeline.core.stats import WindowStats
 from pipeline.core.windows import Window
+
+_MOST_PAGE_ROWS = 100
 
 
 class Neighbours:
@@ -164,15 +167,25 @@ class Neighbours:
     def _rows(
         self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, WindowStats]]:
-        tier = self._schema.tiers[0]
+        """Yields the rows of windows that start in [``start_us``, ``end_us``), with what they tell of the metrics.
+
+        Usually the first row tells all. But a sensor may have any number of rows without a metric: pages grow. The
+        caller may remove metrics as it finds them.
+        """
+        tier, page_rows = self._schema.tiers[0], 1
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
-        if keys.start >= keys.end:
-            return
-        columns = qualifiers(sorted(metrics), tier.statistics)
-        for row in self._read(keys, CellSelection((tier.family,), columns, versions=1), None, 1, reverse=reverse):
-            with suppress(ValueError):  # another program's row, or one with none of these metrics
-                record = parse_aggregate_row(tier.window, row, tier.statistics)
-                yield record.start_us, stats_of(record)
+        while keys.start < keys.end:
+            selection = CellSelection((tier.family,), qualifiers(sorted(metrics), tier.statistics), versions=1)
+            page = list(islice(self._read(keys, selection, None, page_rows, reverse=reverse), page_rows))
+            for row in page:
+                with suppress(ValueError):  # another program's row, or one with none of these metrics
+                    record = parse_aggregate_row(tier.window, row, tier.statistics)
+                    yield record.start_us, stats_of(record)
+            if len(page) < page_rows:
+                return
+            last = page[-1].key
+            keys = keys._replace(end=last) if reverse else keys._replace(start=last + b"\x00")
+            page_rows = min(8 * page_rows, _MOST_PAGE_ROWS)
 
 
 def _leave_out(_problem: ForeignRow) -> None:
