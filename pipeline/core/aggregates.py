@@ -127,10 +127,13 @@ def _text(value: Value) -> bytes:
     return value.to_bytes() if isinstance(value, Sketch | Course) else format_value(value)
 
 
-def parse_aggregate_row(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> AggregateRecord:
+def parse_aggregate_row(
+    window: Window, row: Row, statistics: Statistics = BY_DEFAULT, *, counted: bool = True
+) -> AggregateRecord:
     """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
 
-    A metric whose statistics the schema declares may lack those that were declared later.
+    A metric whose statistics the schema declares may lack those that were declared later. If the number of events was
+    not ``counted`` among the columns that were read, it is 0.
 
     Raises:
         ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
@@ -149,7 +152,7 @@ def parse_aggregate_row(window: Window, row: Row, statistics: Statistics = BY_DE
         else:
             statistic, metric = split_qualifier(cell.qualifier.decode())
             found[metric][statistic.name] = value
-    if not events or not found:
+    if not found or (counted and not events):
         raise ValueError(f"it has no {READING_COUNT}" if found else "it has no metric")
     metrics = {metric: _summary(metric, of_metric, statistics.of(metric)) for metric, of_metric in found.items()}
     return AggregateRecord(sensor_id, start_us, window, int(cast(float, events)), metrics)
@@ -157,8 +160,12 @@ def parse_aggregate_row(window: Window, row: Row, statistics: Statistics = BY_DE
 
 def qualifiers(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
     """Returns the columns of these metrics, and that of the number of events."""
-    columns = [qualifier_of(each.name, metric).encode() for metric in metrics for each in statistics.of(metric)]
-    return (_READING_COUNT, *columns)
+    return (_READING_COUNT, *columns_of(metrics, statistics))
+
+
+def columns_of(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
+    """Returns the columns of these metrics alone: a read of them leaves out rows that have none of the metrics."""
+    return tuple(qualifier_of(each.name, metric).encode() for metric in metrics for each in statistics.of(metric))
 
 
 def only_counts_events(row: Row) -> bool:

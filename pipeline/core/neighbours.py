@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
-from pipeline.core.aggregates import aggregate_range, parse_aggregate_row, qualifiers, stats_of
+from pipeline.core.aggregates import aggregate_range, columns_of, parse_aggregate_row, stats_of
 from pipeline.core.records import RawRecord
 from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.layouts import CellSelection
@@ -169,17 +169,17 @@ class Neighbours:
     ) -> Iterator[tuple[int, WindowStats]]:
         """Yields the rows of windows that start in [``start_us``, ``end_us``), with what they tell of the metrics.
 
-        Usually the first row tells all. But a sensor may have any number of rows without a metric: pages grow. The
-        caller may remove metrics as it finds them.
+        The server leaves out rows without the metrics: a sensor may have any number of them. Usually the first row
+        tells all; otherwise pages grow. The caller may remove metrics as it finds them.
         """
         tier, page_rows = self._schema.tiers[0], 1
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
         while keys.start < keys.end:
-            selection = CellSelection((tier.family,), qualifiers(sorted(metrics), tier.statistics), versions=1)
+            selection = CellSelection((tier.family,), columns_of(sorted(metrics), tier.statistics), versions=1)
             page = list(islice(self._read(keys, selection, None, page_rows, reverse=reverse), page_rows))
             for row in page:
                 with suppress(ValueError):  # another program's row, or one with none of these metrics
-                    record = parse_aggregate_row(tier.window, row, tier.statistics)
+                    record = parse_aggregate_row(tier.window, row, tier.statistics, counted=False)
                     yield record.start_us, stats_of(record)
             if len(page) < page_rows:
                 return

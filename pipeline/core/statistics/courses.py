@@ -149,8 +149,8 @@ def sloped_mean(course: Course, start_us: int, _end_us: int) -> float:
     if before is None or first.time_us == start_us:
         return course.amount if covered_us else last.value
     share = (first.time_us - start_us) / (first.time_us - before.time_us)
-    at_start = before.value * share + first.value * (1 - share)
-    return _mean((first.time_us - start_us, at_start / 2 + first.value / 2), (covered_us, course.amount))
+    at_start = _within(before.value * share + first.value * (1 - share), (before.value, first.value))
+    return _mean((first.time_us - start_us, _midway(at_start, first.value)), (covered_us, course.amount))
 
 
 def _rises(_times_us: Sequence[int], values: Sequence[float]) -> float:
@@ -166,7 +166,17 @@ def _held(times_us: Sequence[int], values: Sequence[float]) -> float:
 
 
 def _sloped(times_us: Sequence[int], values: Sequence[float]) -> float:
-    return _over(times_us, [value / 2 + following / 2 for value, following in pairwise(values)])
+    mean = _over(times_us, [value / 2 + following / 2 for value, following in pairwise(values)])
+    return _within(mean, values) if times_us[-1] > times_us[0] else mean
+
+
+def _midway(value: float, following: float) -> float:
+    return _within(value / 2 + following / 2, (value, following))
+
+
+def _within(mean: float, values: Sequence[float]) -> float:
+    """Returns the mean, limited to the range of its values: rounding, also of halves near zero, may exceed it."""
+    return min(max(mean, min(values)), max(values))
 
 
 def _over(times_us: Sequence[int], values: Sequence[float]) -> float:
@@ -179,7 +189,7 @@ def _over(times_us: Sequence[int], values: Sequence[float]) -> float:
         mean = math.fsum(map(mul, shares, values))
     except OverflowError:  # rounding exceeded the greatest double
         mean = max(values, key=abs)
-    return min(max(mean, min(values)), max(values))
+    return _within(mean, values)
 
 
 def _mean(*parts: tuple[int, float]) -> float:
@@ -187,10 +197,9 @@ def _mean(*parts: tuple[int, float]) -> float:
     weighted = [(weight, value) for weight, value in parts if weight]
     total = sum(weight for weight, _ in weighted)
     values = [value for _, value in weighted]
-    mean = sum(value * (weight / total) for weight, value in weighted)
-    return min(max(mean, min(values)), max(values))
+    return _within(sum(value * (weight / total) for weight, value in weighted), values)
 
 
 RISES = Method(_rises, rise, total=True)
 HELD = Method(_held, lambda value, _: value)
-SLOPED = Method(_sloped, lambda value, following: value / 2 + following / 2)
+SLOPED = Method(_sloped, _midway)

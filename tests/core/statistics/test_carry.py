@@ -104,7 +104,7 @@ def test_a_metric_that_a_sensor_never_sent_before(hours):
     group.receive(event("s", MIDNIGHT + hours // 2 * HOUR, {"u": 1.0}))
     group.pass_time()
     assert rows_of(group)["1h", MIDNIGHT + hours // 2 * HOUR].metrics["u"].more["increase"] == 0
-    assert requests.sent <= 30
+    assert requests.sent <= 12
 
 
 def test_old_raw_rows_that_come_again_do_not_hide_later_ones():

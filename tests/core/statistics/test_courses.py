@@ -1,7 +1,7 @@
 """Courses of readings: how they merge, what they tell, and their bytes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.statistics.courses import (
@@ -43,6 +43,8 @@ def test_courses_of_parts_make_that_of_all(series, chance, method):
     assert Course.from_bytes(found.to_bytes()) == found
 
 
+@example([(2, 5e-324)], 5e-324, True)
+@example([(2, 5e-324), (4, 5e-324)], 0.0, False)
 @given(SERIES, VALUES, st.booleans())
 def test_means_lie_between_the_values(series, before, carried):
     values = [value for _, value in series] + [before] * carried
