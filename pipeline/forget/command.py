@@ -146,4 +146,8 @@ def _is_gone(name: str, left: dict[str, Counter[str]] | None) -> bool:
 
 
 def _shown(count: Counter[str]) -> str:
-    return ", ".join(f"{count[kind]:,} {kind}" for kind in KINDS if count[kind])
+    return ", ".join(f"{count[kind]:,} {_named(kind, count[kind])}" for kind in KINDS if count[kind])
+
+
+def _named(kind: str, number: int) -> str:
+    return kind.replace("rows", "row").replace("windows", "window") if number == 1 else kind

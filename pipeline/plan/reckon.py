@@ -215,7 +215,8 @@ def _kept(workload: Workload, family: str, per_day: float) -> float | None:
 
 def counts_versions_of(workload: Workload) -> list[str]:
     """Returns the families of which versions may be collected sooner than this plan says."""
-    return [family for family, policy in workload.schema.policies.items() if counts_versions(policy)]
+    schema = workload.schema
+    return [family for family, policy in schema.policies.items() if family != schema.latest and counts_versions(policy)]
 
 
 def state_bytes(workload: Workload) -> float:

@@ -40,7 +40,7 @@ def sensors(name):
         return list(table.sensors()), [each.sensor_id for each in table.newest()]
 
 
-COUNTS = "100 raw rows, 3 aggregate rows, 1 rows of newest readings, 1 listed windows"
+COUNTS = "100 raw rows, 3 aggregate rows, 1 row of newest readings, 1 listed window"
 
 
 def test_a_dry_run_changes_nothing(table):
