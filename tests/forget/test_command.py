@@ -79,7 +79,7 @@ def test_rows_that_come_back_are_found(table, monkeypatch):
     monkeypatch.setattr(Rewriter, "delete_rows", delete_and_write)
     result = forget(table, "a", "--yes", "--json")
     assert (result.exit_code, json.loads(result.stdout)["left"]) == (1, 1)
-    assert "a has rows again: 1 raw rows; something still writes them" in result.stderr
+    assert "a has rows again: 1 raw row; something still writes them" in result.stderr
 
 
 def test_rows_of_other_programs_are_left(table):
