@@ -207,7 +207,7 @@ class WindowReadings:
         return dict(found)
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
-        """Returns the newest kept readings: an event time in µs, a metric and its value. A metric may come twice."""
+        """Returns the newest kept readings: event time in µs, metric and value. A metric may come several times."""
         self._count()
         return iter(()) if self._kept is None else self._kept.newest()
 

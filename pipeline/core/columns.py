@@ -199,7 +199,7 @@ class ReadingColumns:
             yield _shifted(times, self.base_us), of_metrics
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
-        """Yields an event time in µs, a metric and its value: the newest, once for each group of the metric."""
+        """Yields each group's newest readings: the event time in µs, the metric and the value."""
         for times_us, values in self.series():
             newest = newest_of(times_us)
             index = times_us.index(newest)
@@ -267,7 +267,7 @@ def time_of_key(key: int) -> int:
 
 
 def newest_of(keys: Sequence[int]) -> int:
-    """Returns that of the newest event, of what :func:`event_key` returned."""
+    """Returns the key of the newest event. Keys are as :func:`event_key` returns them."""
     newest = max(keys)
     return max(keys, key=time_of_key) if is_wide(newest) else newest
 

@@ -201,7 +201,7 @@ class Panes:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
 
     def _add_newest(self, sensor_id: str, found: WindowReadings | None) -> None:
-        """Adds the newest of what the table stores: a job that ended may have had no time to write it as such."""
+        """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
         for time_us, metric, value in () if self._latest is None or found is None else found.newest():
             self._newest.add(sensor_id, time_us, ((metric, value),))
 

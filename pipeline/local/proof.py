@@ -64,7 +64,7 @@ class Expectation:
         return {*self.raw_rows, *self._events, *(self._newest or ())}
 
     def is_complete(self, table: Table) -> bool:
-        """Returns whether every row exists, every window has counted all its events, and the newest readings are."""
+        """Returns whether every row exists, every window counts all its events, and newest readings are right."""
         counted = all(
             float(table.get(key, {}).get("stats:reading_count", 0)) >= events for key, events in self._events.items()
         )

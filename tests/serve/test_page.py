@@ -8,8 +8,11 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import expect
 
+from pipeline.core.aggregates import aggregate_row
 from pipeline.core.events import Event
 from pipeline.core.latest import NewestReadings
+from pipeline.core.stats import WindowStats
+from pipeline.core.windows import HOURLY
 from tests.cloud.test_reader import raw_row, write
 from tests.rows import decoded
 from tests.serve.serving import serving, table_of, token_file
@@ -184,6 +187,17 @@ def test_a_sensor_that_metadata_locates(chromium, bigtable):
         page.goto(f"{address}/#/chart?sensor=a&sensor=b")
         expect(page.locator(".legend li")).to_have_count(2)
         expect(page.get_by_label("Place")).to_be_hidden()
+        page.goto(f"{address}/#/chart?sensor=nobody")
+        expect(page.get_by_role("status")).to_have_text("There are no readings.")
+
+
+def test_a_sensor_whose_places_are_gone(chromium, bigtable):
+    """Its raw rows are collected, and its windows are drawn."""
+    name, stats = table_of([], 'key = "{metadata.site}#{sensor_id}#{reverse_us}"'), WindowStats()
+    stats.add({"t": 20.0})
+    write(name, [aggregate_row(HOURLY, "a", HOURLY.start_of(NOW - 2 * HOUR), stats, "stats")])
+    with serving(name) as address, opened(chromium, address, "#/chart?sensor=a&metric=t&from=-6h") as page:
+        expect(page.get_by_role("status")).to_contain_text("1 window of 1h")
         page.goto(f"{address}/#/chart?sensor=nobody")
         expect(page.get_by_role("status")).to_have_text("There are no readings.")
 

@@ -89,10 +89,10 @@ export function showChart(main, schema) {
   // The sensors' metrics, and the metadata of a single one: of its newest event.
   async function showSensors(signal) {
     const located = await Promise.all(shown.sensor.map((sensor) => locate(sensor, signal)));
-    placeOf = new Map(located.map(({ place }, index) => [shown.sensor[index], place]));
+    placeOf = new Map(located.map(({ sensor, place }) => [sensor, place]));
     const newest = located.flatMap(({ event }) => event ?? []);
     const named = await Promise.all(
-      shown.sensor.map((sensor) => get("metrics", { sensor, metadata: placeOf.get(sensor) }, signal)),
+      located.map(({ sensor, place }) => (place ? get("metrics", { sensor, metadata: place }, signal) : { metrics: [] })),
     );
     showPlaces(located);
     const metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
@@ -106,7 +106,7 @@ export function showChart(main, schema) {
     metadata.querySelector("dl").replaceChildren(...fields.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
   }
 
-  // The newest event of a sensor, and where it is, of all places that the sensor has been at.
+  // The newest event of a sensor, and where it is, of all places that the sensor has been at; null without readings.
   async function locate(sensor, signal) {
     const needed = schema.metadata_in_keys.length;
     const answer = needed ? await get("places", { sensor }, signal) : { places: [{}] };
@@ -114,9 +114,9 @@ export function showChart(main, schema) {
     const asked = { sensor, start: "2000-01-01", limit: 1 };
     const chosen = shown.metadata.length ? [shown.metadata] : all;
     const pages = await Promise.all(chosen.map((place) => get("range", { ...asked, metadata: place }, signal)));
-    const each = pages.map((page, index) => ({ place: chosen[index], event: page.events[0], all }));
+    const each = pages.map((page, index) => ({ sensor, place: chosen[index], event: page.events[0], all }));
     const time = ({ event }) => (event ? Date.parse(event.event_time) : 0);
-    return each.sort((one, other) => time(other) - time(one))[0] ?? { place: [], event: null, all };
+    return each.sort((one, other) => time(other) - time(one))[0] ?? { sensor, place: null, event: null, all };
   }
 
   function showPlaces(located) {
@@ -177,8 +177,11 @@ export function showChart(main, schema) {
   async function readings(signal) {
     const asked = { start: iso(range[0]), end: iso(range[1]), metric: shown.metric };
     const most = Math.min(4 * Math.ceil(plot.width()), 20000);
-    const wanted = shown.sensor.map((sensor) => ({ ...asked, sensor, metadata: placeOf.get(sensor), max_points: most }));
-    return Promise.all(wanted.map((each) => get("points", each, signal)));
+    return Promise.all(shown.sensor.map((sensor) => {
+      const place = placeOf.get(sensor);
+      if (!place) return { points: [], exact: true, source: "raw" };
+      return get("points", { ...asked, sensor, metadata: place, max_points: most }, signal);
+    }));
   }
 
   // The statistics that the rows contain; one sensor may have a band, several have a line each.
@@ -236,8 +239,9 @@ export function showChart(main, schema) {
     const known = found.flat().filter((record) => !record.filled).length;
     if (!count && !known) return "No readings in this range.";
     const parts = [];
-    if (known) parts.push(`${known} windows of ${tier.window}`);
-    if (points) parts.push(points.every((each) => each.exact) ? `${count} points from ${points[0].source === "raw" ? "readings" : `windows of ${points[0].source}`}` : `about ${count} points`);
+    if (known) parts.push(`${known} window${known === 1 ? "" : "s"} of ${tier.window}`);
+    const from = points?.[0].source === "raw" ? "readings" : `windows of ${points?.[0].source}`;
+    if (count) parts.push(points.every((each) => each.exact) ? `${count} point${count === 1 ? "" : "s"} from ${from}` : `about ${count} points`);
     return parts.join(", ");
   }
 
