@@ -13,6 +13,6 @@ Packages. Each imports only from those on the lines below it. The first line has
     proto         generated protobuf classes
 """
 
-from pipeline.core.refusals import RefusedMessage as RefusedMessage
+from pipeline.core.events.refusals import RefusedMessage as RefusedMessage
 
 __version__ = "0.1.0"

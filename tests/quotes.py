@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
-from pipeline.core.events import sensor_event
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.outgoing import message_of
-from pipeline.core.times import parse_time
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
+from pipeline.core.notation.times import parse_time
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
-from tests.core.mapping.protos import descriptor_set
+from tests.core.decoding.mapping.protos import descriptor_set
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("templates/*.md")])

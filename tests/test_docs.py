@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from pipeline.cli import profiles
 from pipeline.cli.root import main
 from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
-from pipeline.core.reasons import Reason
-from pipeline.core.schema.policies import format_policy
+from pipeline.core.events.reasons import Reason
+from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.transforms import metrics

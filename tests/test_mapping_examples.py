@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.model import JSON
-from pipeline.core.message_types import Decoded, Mapped
-from pipeline.core.messages import Message
-from pipeline.core.times import format_time, parse_time
-from tests.core.mapping.protos import descriptor_set
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.mapping.model import JSON
+from pipeline.core.decoding.types import Decoded, Mapped
+from pipeline.core.events.message import Message
+from pipeline.core.notation.times import format_time, parse_time
+from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.mapping import document, paths, plan, resolve
-from pipeline.core.mapping.descriptors import MAX_DESCRIPTOR_BYTES
-from pipeline.core.message_types import Mapped, Schema
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import parse_time
+from pipeline.core.decoding.mapping import document, paths, plan, resolve
+from pipeline.core.decoding.mapping.descriptors import MAX_DESCRIPTOR_BYTES
+from pipeline.core.decoding.types import Mapped, Schema
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import FileColumns, open_records
-from tests.core.mapping.protos import descriptor_set
+from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mappings.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.message_types import Decoded, DecoderFunction
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import parse_time
+from pipeline.core.decoding.types import Decoded, DecoderFunction
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import parse_time
 from tests.templates.dockerfile import DOCKERFILE, ROOT
 
 PAGE = (ROOT / "docs/message-decoders.md").read_text()

@@ -18,14 +18,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline import __version__
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.events import Event
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import parse_time
-from tests.cloud.test_reader import raw_row, write
-from tests.lasting import lasting
-from tests.linking import link
+from tests.cloud.reading.test_reader import raw_row, write
+from tests.support.lasting import lasting
+from tests.support.linking import link
 
 ROOT = Path(__file__).parent.parent
 TABLE = ["--project=p", "--instance=i", "--table=t"]
@@ -144,7 +144,7 @@ def test_the_reader_without_beam_or_a_command_line(with_frames, table):
     """The base and the extra ``frames`` read a table into pandas."""
     script = f"""
 import importlib.util
-from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.reading.reader import SensorTable
 assert not any(map(importlib.util.find_spec, ["apache_beam", "click", "rich", "pytest"]))
 with SensorTable.open({table.project!r}, {table.instance!r}, {table.table!r}) as table:
     frame = table.range("s", 0, 2_000_000_000_000_000).to_pandas()

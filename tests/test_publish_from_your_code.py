@@ -13,11 +13,11 @@ import pytest
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.messages import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import parse_time
 from pipeline.transforms.decode import Decoder
-from tests.cloud.pubsub import Inbox
+from tests.support.pubsub import Inbox
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/publish-from-your-code.md").read_text()

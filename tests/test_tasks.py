@@ -12,19 +12,19 @@ import pytest
 from google.api_core.exceptions import AlreadyExists
 from google.cloud.pubsub_v1 import PublisherClient
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.publisher import Publisher
-from pipeline.cloud.reader import SensorTable
-from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import Event, decode, sensor_event
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.pubsub.publisher import Publisher
+from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.core.events.dead_letter import REPLAYS, dead_letter
+from pipeline.core.events.event import Event, decode, sensor_event
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import from_datetime, parse_time
-from tests.cloud.test_reader import write
-from tests.lasting import lasting
+from tests.cloud.reading.test_reader import write
+from tests.support.lasting import lasting
 
 ROOT = Path(__file__).parent.parent
 PROJECT = "projects/my-project"

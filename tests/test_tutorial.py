@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/tutorial.md").read_text()

@@ -14,26 +14,26 @@ from pipeline.cli.console import print_json_line
 from pipeline.cli.message_options import attribute_option, check_attributes, message_options
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
-from pipeline.cloud import tables
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_losses, retention_of
-from pipeline.cloud.schema_store import schema_of
-from pipeline.core.dead_letter_records import DeadLetter, letter_json
-from pipeline.core.durations import parse_duration
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_losses, retention_of
+from pipeline.cloud.tables.schema_store import schema_of
+from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.events.message import Message
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.text import json_line
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.policies import Policy
+from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.text import json_line
-from pipeline.core.trials import Trials
 from pipeline.formats.files import EventMaker, FileColumns, Maker, MappedMaker
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.run import Backfill, Outcome
-    from pipeline.core.message_types import Mapped
+    from pipeline.core.decoding.types import Mapped
 
 _DURATION = Parsed("duration", parse_duration)
 _BEAM_FLAGS = "tidetable.beam_flags"

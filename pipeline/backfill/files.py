@@ -18,12 +18,12 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.dead_letter_records import Replay
-from pipeline.core.dead_letters import dead_letter
-from pipeline.core.messages import EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.outgoing import message_of
-from pipeline.core.reasons import BadData
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.dead_letters.records import Replay
+from pipeline.core.events.dead_letter import dead_letter
+from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.reasons import BadData
 from pipeline.formats.files import (
     Maker,
     MappedRecord,

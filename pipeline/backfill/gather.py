@@ -9,11 +9,11 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import BundlePreAggregator
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
+from pipeline.core.events.event import Event
 from pipeline.core.schema.identity import Identity
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 from pipeline.transforms.coders import AccumulatorCoder
 
 

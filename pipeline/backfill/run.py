@@ -48,11 +48,11 @@ from pipeline.backfill.transforms import (
     ListWindows,
     NewestOfEach,
 )
-from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.core.dead_letters import DETAIL, REASON, STEP
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
+from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.window_tree import sources
+from pipeline.core.windows.tier_sources import sources
 from pipeline.formats.files import Maker, MappedMaker, UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here

@@ -10,9 +10,9 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextCol
 from rich.text import Text
 
 from pipeline.cli.console import err
-from pipeline.cloud.names import TableName
-from pipeline.core.durations import format_duration
-from pipeline.core.text import counted, plain
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.notation.durations import format_duration
+from pipeline.core.notation.text import counted, plain
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:

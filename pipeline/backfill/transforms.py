@@ -13,22 +13,22 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
-from pipeline.cloud.names import TableName
-from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import LATEST_US, Event
-from pipeline.core.extents import lateness_of
-from pipeline.core.latest import NewestReadings
-from pipeline.core.rows import EncodedRows
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.auditable_windows import lateness_of
+from pipeline.core.completion.work_list import encoded_work_rows
+from pipeline.core.events.event import LATEST_US, Event
+from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.foreign import ForeignRow
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
-from pipeline.core.stats import WindowStats, at_least, same_before
-from pipeline.core.windows import Window
-from pipeline.core.work_list import encoded_work_rows
+from pipeline.core.statistics.window_stats import WindowStats, at_least, same_before
+from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn, now_us
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from pipeline.core.durations import format_interval
-from pipeline.core.times import format_time
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.notation.durations import format_interval
+from pipeline.core.notation.times import format_time
+from pipeline.core.windows.fixed import HOURLY, Window
 
 MAX_SERIES = 8  # that people can tell apart
 

@@ -19,7 +19,7 @@ from pipeline.charts.charts import (
     value_format,
 )
 from pipeline.charts.time_ticks import time_ticks
-from pipeline.core.times import to_datetime
+from pipeline.core.notation.times import to_datetime
 
 _MAX_STEPS = 400  # a year of hourly steps would be a blot
 _WIDTH = 90  # of the time axis, in label characters

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import MAXYEAR, datetime
 from typing import NamedTuple
 
-from pipeline.core.times import from_datetime, to_datetime
+from pipeline.core.notation.times import from_datetime, to_datetime
 
 _SECOND_US = 1_000_000
 _MINUTE_US = 60 * _SECOND_US

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from pipeline.core.text import json_line, plain
+from pipeline.core.notation.text import json_line, plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress

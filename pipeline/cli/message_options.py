@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.options import Command
-from pipeline.core.text import plain
+from pipeline.core.notation.text import plain
 
 if TYPE_CHECKING:
-    from pipeline.core.message_types import Mapped
+    from pipeline.core.decoding.types import Mapped
 
 _FILE = "a file, local or in a bucket (gs://…)"
 
@@ -38,7 +38,7 @@ def message_options(command: Command) -> Command:
     @descriptors_option
     @functools.wraps(command)
     def with_mapped(*args: Any, mappings: tuple[str, ...], descriptors: tuple[str, ...], **kwargs: Any) -> Any:
-        from pipeline.cloud.message_files import load_message_types
+        from pipeline.cloud.pubsub.message_files import load_message_types
 
         with mapping_problems():
             mapped = load_message_types(mappings, descriptors) if mappings else []
@@ -75,7 +75,7 @@ def check_attributes(attributes: dict[str, str], mapped: Sequence["Mapped"]) -> 
 @contextmanager
 def mapping_problems() -> Iterator[None]:
     """Turns a MappingError in the block into the one line that the command ends with."""
-    from pipeline.core.mapping.model import MappingError
+    from pipeline.core.decoding.mapping.model import MappingError
 
     try:
         yield

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.notation.times import parse_moment
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.times import parse_moment
 
 Command = Callable[..., Any]
 

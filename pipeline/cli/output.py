@@ -11,7 +11,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Command
-from pipeline.core.text import json_line, plain
+from pipeline.core.notation.text import json_line, plain
 from pipeline.formats.tabular import write_csv, write_parquet
 
 if TYPE_CHECKING:

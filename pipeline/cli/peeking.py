@@ -10,7 +10,7 @@ import click
 from pipeline.cli.console import stop_on_sigint
 
 if TYPE_CHECKING:
-    from pipeline.cloud.backlog import Backlog
+    from pipeline.cloud.pubsub.backlog import Backlog
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def open_backlog(subscription: str) -> Iterator[tuple["Backlog", Callable[[], bo
 
     Leaving the block returns the messages that were not acknowledged. Exits with 130 at a second Ctrl-C.
     """
-    from pipeline.cloud.backlog import Backlog
+    from pipeline.cloud.pubsub.backlog import Backlog
 
     try:
         with stop_on_sigint() as stopped, Backlog(subscription) as backlog:

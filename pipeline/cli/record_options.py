@@ -8,9 +8,9 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.options import Command, identifier
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.policies import Policy, format_policy
+from pipeline.core.schema.gc_policies import Policy, format_policy
 from pipeline.formats.files import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
 
 

@@ -14,8 +14,8 @@ from pipeline.cli.examples import EXAMPLES, add_example
 from pipeline.cli.profiles import Profile, config_file, load_profile
 from pipeline.cli.suggestions import nearest, suggest_choices
 from pipeline.cli.variables import COMMAND_LINE_ONLY, name_variables, variable
-from pipeline.cloud.problems import ServerProblem
-from pipeline.core.text import plain
+from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.core.notation.text import plain
 
 
 class Entry(NamedTuple):

@@ -10,15 +10,15 @@ from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.message_options import message_options
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.dead_letter_records import LETTER_COLUMNS, Groups, letter_json
-from pipeline.core.trials import Trials
+from pipeline.core.dead_letters.records import LETTER_COLUMNS, Groups, letter_json
+from pipeline.core.decoding.dry_decode import Trials
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, letter_count, scan_options
 from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
 
 if TYPE_CHECKING:
-    from pipeline.core.message_types import Mapped
+    from pipeline.core.decoding.types import Mapped
 
 
 @click.group("dead-letters", cls=ExampleGroup)

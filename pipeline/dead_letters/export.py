@@ -11,10 +11,10 @@ from typing import IO, cast
 import click
 
 from pipeline.cli.options import COUNT
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.dead_letter_records import letter_json
-from pipeline.core.messages import Message
-from pipeline.core.text import json_line
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.dead_letters.records import letter_json
+from pipeline.core.events.message import Message
+from pipeline.core.notation.text import json_line
 from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count, scan_options
 
 

@@ -12,12 +12,12 @@ import click
 from pipeline.cli.console import progress_bar
 from pipeline.cli.options import COUNT, TIME, Command, Parsed
 from pipeline.cli.peeking import open_backlog
-from pipeline.cloud.backlog import Backlog
-from pipeline.cloud.names import subscription_path
-from pipeline.core.dead_letter_records import DeadLetter, Selection
-from pipeline.core.durations import format_duration, parse_duration
-from pipeline.core.reasons import Reason
-from pipeline.core.trials import Trials
+from pipeline.cloud.connection.names import subscription_path
+from pipeline.cloud.pubsub.backlog import Backlog
+from pipeline.core.dead_letters.records import DeadLetter, Selection
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.events.reasons import Reason
+from pipeline.core.notation.durations import format_duration, parse_duration
 
 _PAGE = 1000
 

@@ -9,14 +9,14 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import COUNT, Parsed
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import topic_path
-from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.dead_letter_records import DeadLetter, Groups, replay_batches
-from pipeline.core.dead_letters import replay_of
-from pipeline.core.messages import EVENT_ID
-from pipeline.core.refused_rows import ROW_REFUSED
-from pipeline.core.text import plain
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import topic_path
+from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
+from pipeline.core.dead_letters.records import DeadLetter, Groups, replay_batches
+from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
+from pipeline.core.events.dead_letter import replay_of
+from pipeline.core.events.message import EVENT_ID
+from pipeline.core.notation.text import plain
 from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count, scan_options
 from pipeline.dead_letters.views import print_groups
 

@@ -11,11 +11,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.core.dead_letter_records import DeadLetter, Group, event_time_text, publish_time_text
-from pipeline.core.text import counted, joined
-from pipeline.core.times import format_time
-from pipeline.core.trials import Trial
-from pipeline.core.values import format_value
+from pipeline.core.dead_letters.records import DeadLetter, Group, event_time_text, publish_time_text
+from pipeline.core.decoding.dry_decode import Trial
+from pipeline.core.notation.cell_values import format_value
+from pipeline.core.notation.text import counted, joined
+from pipeline.core.notation.times import format_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 NO_REASON = "none"

@@ -11,16 +11,16 @@ import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import schema_options, table_options
-from pipeline.cloud.names import TableName
-from pipeline.core.events import checked_sensor_id
-from pipeline.core.forgetting import KINDS, rows_of_sensor
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.text import plain
+from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.foreign import ForeignRows
-from pipeline.core.text import plain
 
 if TYPE_CHECKING:
-    from pipeline.cloud.rewriter import Rewriter
-    from pipeline.cloud.row_reader import RowReader
+    from pipeline.cloud.scanning.row_reader import RowReader
+    from pipeline.cloud.writing.rewriter import Rewriter
     from pipeline.core.schema.table_schema import TableSchema
 
 _BATCH = 1000  # rows of a request
@@ -71,9 +71,9 @@ def forget(
             raise click.UsageError(str(error)) from error
     if not (dry_run or yes or (sys.stdin is not None and sys.stdin.isatty())):
         raise click.UsageError("nobody can confirm here that the sensors are to be forgotten; pass --yes, or --dry-run")
-    from pipeline.cloud.rewriter import Rewriter  # slow to import, and --help does not need them
-    from pipeline.cloud.row_reader import RowReader
-    from pipeline.cloud.schema_store import agreed_schema
+    from pipeline.cloud.scanning.row_reader import RowReader
+    from pipeline.cloud.tables.schema_store import agreed_schema
+    from pipeline.cloud.writing.rewriter import Rewriter  # slow to import, and --help does not need them
 
     with ExitStack() as connections:
         rows = connections.enter_context(RowReader.open(table))

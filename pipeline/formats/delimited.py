@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
 from pipeline.formats.lines import (
     UNREADABLE,
     MappedRecord,

@@ -14,7 +14,7 @@ Or mappings turn the records of a file into events: see :mod:`pipeline.formats.m
 
 In all but protobuf, the caller names the columns of the sensor and the time. ``event_id`` is the event's id. In the
 other columns, numbers are readings and all else is metadata, unless the column's name says what it is: see
-:mod:`pipeline.core.event_columns`. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch,
+:mod:`pipeline.core.events.file_columns`. Times are ISO 8601, or seconds, milliseconds or microseconds since the epoch,
 truncated to the microsecond.
 """
 
@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.core.message_types import Mapped
+from pipeline.core.decoding.types import Mapped
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, UnreadableFile

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.dead_letter_records import Replay
-from pipeline.core.events import shown
-from pipeline.core.messages import Message
-from pipeline.core.reasons import Reason
+from pipeline.core.dead_letters.records import Replay
+from pipeline.core.events.event import shown
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import Reason
 from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

@@ -14,16 +14,16 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pipeline.core.dead_letter_records import Replay
-from pipeline.core.dead_letters import REPLAYS
-from pipeline.core.events import sensor_event, shown
-from pipeline.core.mapping.model import JSON, CsvFormat, Value
-from pipeline.core.mapping.paths import Field, Root
-from pipeline.core.message_types import Mapped, MessageTypes
-from pipeline.core.messages import MESSAGE_TYPE, Message
-from pipeline.core.outgoing import identified
-from pipeline.core.reasons import BadData
-from pipeline.core.times import to_datetime
+from pipeline.core.dead_letters.records import Replay
+from pipeline.core.decoding.mapping.model import JSON, CsvFormat, Value
+from pipeline.core.decoding.mapping.paths import Field, Root
+from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.events.dead_letter import REPLAYS
+from pipeline.core.events.event import sensor_event, shown
+from pipeline.core.events.message import MESSAGE_TYPE, Message
+from pipeline.core.events.publishing import identified
+from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
 from pipeline.formats.mappings import BadValue
 from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, Malformed

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
-from pipeline.core.dead_letter_records import LETTER_COLUMNS, Replay, replay_of_json
-from pipeline.core.json_events import parse_json
-from pipeline.core.reasons import BadData
+from pipeline.core.dead_letters.records import LETTER_COLUMNS, Replay, replay_of_json
+from pipeline.core.events.protobuf_json import parse_json
+from pipeline.core.events.reasons import BadData
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import NumberText, event_of

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events import (
+from pipeline.core.events.event import (
     EARLIEST_US,
     LATEST_US,
     MAX_METADATA,
@@ -17,9 +17,9 @@ from pipeline.core.events import (
     shown,
     validate,
 )
-from pipeline.core.numbers import MAX_EXACT, exact_float_of
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import from_datetime, parse_time
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float_of
+from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_RECORD_BYTES = 10_000_000

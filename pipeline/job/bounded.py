@@ -7,7 +7,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse_unknown, runs_here

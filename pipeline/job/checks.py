@@ -9,17 +9,17 @@ from datetime import timedelta
 from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
-from pipeline.cloud import tables
-from pipeline.cloud.emulators import PUBSUB, check_emulator
-from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.cloud.message_files import load_message_types
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_job, record_losses, retention_of
-from pipeline.cloud.schema_store import has_rows, read_schema, schema_of
-from pipeline.core.mapping.model import MappingError
-from pipeline.core.message_types import DecoderFunction, MessageTypes
+from pipeline.cloud.connection.emulators import PUBSUB, check_emulator
+from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.pubsub.message_files import load_message_types
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_job, record_losses, retention_of
+from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
+from pipeline.core.decoding.mapping.model import MappingError
+from pipeline.core.decoding.types import DecoderFunction, MessageTypes
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.policies import Policy, format_policy, same_policy
+from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema

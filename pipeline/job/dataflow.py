@@ -26,10 +26,12 @@ from google.api_core.exceptions import ClientError, Forbidden
 from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
-from pipeline.cloud.errors import ServerProblem, explained
-from pipeline.core import accumulator_bytes, group_windows, grouped_readings, pane_order, schedule
-from pipeline.core.events import LATEST_US
-from pipeline.core.grouped_readings import groups_for
+from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.core.accumulation import accumulator_bytes
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.panes import firing as schedule
+from pipeline.core.panes import group_windows, grouped_readings, pane_order
+from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.settings import BadFlag, Settings, Target, is_flex_launch

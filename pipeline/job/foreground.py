@@ -11,8 +11,8 @@ from types import FrameType
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.text import plain
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.notation.text import plain
 from pipeline.job.checks import check_launch
 from pipeline.job.settings import Settings, Target
 from pipeline.job.status import StatusLine

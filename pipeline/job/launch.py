@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.text import plain
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.notation.text import plain
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
 from pipeline.job.foreground import run_until_stopped

@@ -4,7 +4,7 @@ import argparse
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.core.messages import EVENT_TYPE
+from pipeline.core.events.message import EVENT_TYPE
 
 
 class TidetableOptions(PipelineOptions):

@@ -12,15 +12,15 @@ from typing import NamedTuple, TypeVar
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipeline.cloud.names import TableName
-from pipeline.core.durations import parse_duration
-from pipeline.core.message_types import UnknownFields
-from pipeline.core.messages import EVENT_TYPE
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.decoding.types import UnknownFields
+from pipeline.core.events.message import EVENT_TYPE
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.text import plain
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
-from pipeline.core.text import plain
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline.core.text import counted
+from pipeline.core.notation.text import counted
 from pipeline.transforms import metrics
 
 

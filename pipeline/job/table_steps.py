@@ -10,8 +10,8 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.panes import Aggregation
-from pipeline.core.schedule import Firing
+from pipeline.core.panes.firing import Firing
+from pipeline.core.panes.panes import Aggregation
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.bulk import BulkWriteRows

@@ -22,13 +22,13 @@ from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cli.extras import check_installed
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.publisher import Publisher
-from pipeline.cloud.subscriber import subscriber_client
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.pubsub.publisher import Publisher
+from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.cloud.tables import tables
+from pipeline.core.notation.text import counted
+from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.text import counted
-from pipeline.core.times import parse_time
 from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
 from pipeline.local.fleet import Plan, simulate
 from pipeline.local.processes import start_watched

@@ -22,8 +22,8 @@ import click
 import grpc
 
 from pipeline.cli.examples import ExampleGroup
-from pipeline.cloud.emulators import answers
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.emulators import answers
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.local.processes import start_watched
 
 IMAGE = "google/cloud-sdk:emulators"

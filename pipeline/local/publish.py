@@ -21,15 +21,15 @@ from pipeline.cli.record_options import (
     max_record_bytes_option,
     optional_table_options,
 )
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName, topic_path
-from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.cloud.schema_store import schema_of
-from pipeline.core.dead_letter_records import Replay
-from pipeline.core.outgoing import message_of
+from pipeline.cloud.connection.names import TableName, topic_path
+from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import schema_of
+from pipeline.core.dead_letters.records import Replay
+from pipeline.core.events.publishing import message_of
+from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.text import counted, plain
 from pipeline.formats.files import (
     FileColumns,
     Original,
@@ -45,7 +45,7 @@ from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:
-    from pipeline.core.message_types import Mapped
+    from pipeline.core.decoding.types import Mapped
 
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead

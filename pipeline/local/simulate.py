@@ -11,12 +11,12 @@ from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
 from pipeline.cli.options import MAX_COUNT, TIME, Parsed
-from pipeline.cloud.names import topic_path
-from pipeline.cloud.publisher import Pacer, Publisher
-from pipeline.core.durations import parse_duration
-from pipeline.core.events import EARLIEST_US
-from pipeline.core.text import counted
-from pipeline.core.times import format_time
+from pipeline.cloud.connection.names import topic_path
+from pipeline.cloud.pubsub.publisher import Pacer, Publisher
+from pipeline.core.events.event import EARLIEST_US
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.text import counted
+from pipeline.core.notation.times import format_time
 from pipeline.local.fleet import MAX_SENSORS, Plan, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 
 
 def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_letters: str) -> list[str]:

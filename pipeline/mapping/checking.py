@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.cloud.message_files import DescriptorFile, parse_mapping_file, with_type
-from pipeline.core.mapping.check import Report, check
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.mapping.model import JSON, MappingError
-from pipeline.core.message_types import Mapped
+from pipeline.cloud.pubsub.message_files import DescriptorFile, parse_mapping_file, with_type
+from pipeline.core.decoding.mapping.check import Report, check
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.mapping.model import JSON, MappingError
+from pipeline.core.decoding.types import Mapped
 
 
 class Checked(NamedTuple):

@@ -15,17 +15,17 @@ from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.message_options import attribute_option, descriptors_option, mapping_problems, message_options
 from pipeline.cli.options import COUNT, TIME, Parsed
 from pipeline.cli.peeking import open_backlog
-from pipeline.cloud.names import subscription_path
-from pipeline.core.dead_letters import REASON, original_of
-from pipeline.core.durations import format_duration, parse_duration
-from pipeline.core.messages import Message
-from pipeline.core.text import counted, plain
-from pipeline.core.times import to_datetime
-from pipeline.core.trials import Trials
+from pipeline.cloud.connection.names import subscription_path
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.events.dead_letter import REASON, original_of
+from pipeline.core.events.message import Message
+from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.times import to_datetime
 from pipeline.mapping.views import print_report, print_trial, report_document
 
 if TYPE_CHECKING:
-    from pipeline.core.message_types import Mapped
+    from pipeline.core.decoding.types import Mapped
 
 _MAX_FUTURE_US = 3_600_000_000  # of the job, unless it sets --max_future
 
@@ -56,8 +56,8 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
     left out. FILE is local or in a bucket (gs://…).
     """
-    from pipeline.cloud.message_files import check_distinct, load_descriptors
-    from pipeline.core.mapping.model import MappingError
+    from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
+    from pipeline.core.decoding.mapping.model import MappingError
     from pipeline.mapping.checking import checked
 
     with mapping_problems():
@@ -152,8 +152,8 @@ def draft(message: str, descriptors: tuple[str, ...], output: Path | None, force
 
     It compiles; comments say what is a guess.
     """
-    from pipeline.cloud.message_files import load_descriptors, with_type
-    from pipeline.core.mapping.draft import draft as drafted
+    from pipeline.cloud.pubsub.message_files import load_descriptors, with_type
+    from pipeline.core.decoding.mapping.draft import draft as drafted
 
     if not descriptors:
         raise click.UsageError("--message-descriptors is missing: pass the file that defines the message type")

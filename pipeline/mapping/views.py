@@ -10,13 +10,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.core.events import Event
-from pipeline.core.mapping.check import Report
-from pipeline.core.messages import Message
-from pipeline.core.text import counted, joined, plain
-from pipeline.core.times import format_time
-from pipeline.core.trials import Trial
-from pipeline.core.values import format_value
+from pipeline.core.decoding.dry_decode import Trial
+from pipeline.core.decoding.mapping.check import Report
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import Message
+from pipeline.core.notation.cell_values import format_value
+from pipeline.core.notation.text import counted, joined, plain
+from pipeline.core.notation.times import format_time
 
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)  # piped lines are not folded
 _SIDE_BY_SIDE = 100  # columns of a terminal

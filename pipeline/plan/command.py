@@ -8,8 +8,8 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Parsed
-from pipeline.core.durations import parse_duration, parse_interval
-from pipeline.core.events import is_name
+from pipeline.core.events.event import is_name
+from pipeline.core.notation.durations import parse_duration, parse_interval
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from itertools import repeat
 
-from pipeline.core.schema.policies import collected_after
+from pipeline.core.schema.gc_policies import collected_after
 from pipeline.plan.workload import START_US, Workload
 
 TABLETS = 100

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pipeline.core.schema.policies import collected_after, counts_versions
+from pipeline.core.schema.gc_policies import collected_after, counts_versions
 from pipeline.core.schema.table_schema import Tier
 from pipeline.plan.hotspot import hottest_share
 from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
@@ -112,7 +112,7 @@ def messages(workload: Workload, batch: int) -> Messages:
     """Returns the messages, one in a request, in and out of Pub/Sub.
 
     It counts data, attributes, 20 bytes for the timestamp and the message's id, at least 1,000 bytes a request:
-    cloud.google.com/pubsub/pricing. Attributes are those of ``pipeline.core.outgoing``.
+    cloud.google.com/pubsub/pricing. Attributes are those of ``pipeline.core.events.publishing``.
     """
     per_second = workload.events_per_second / batch
     size = message_bytes(workload, batch)

@@ -5,11 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.core.aggregates import aggregate_row, encoded_aggregate_row
-from pipeline.core.events import Event, sensor_event
-from pipeline.core.latest import NewestReadings
-from pipeline.core.outgoing import message_of
-from pipeline.core.rows import Row
+from pipeline.core.events.event import Event, sensor_event
+from pipeline.core.events.publishing import message_of
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row
+from pipeline.core.rows.rows import Row
 from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events
 from pipeline.plan.workload import START_US, Workload
 

@@ -9,10 +9,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipeline.core.aggregates import READING_COUNT, aggregate_key
-from pipeline.core.latest import latest_range
-from pipeline.core.schema.table_schema import Tier
-from pipeline.core.schema.tokens import (
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.queries.newest_readings import latest_range
+from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key
+from pipeline.core.schema.key_tokens import (
     EventIdToken,
     MetadataToken,
     MetricToken,
@@ -22,8 +22,8 @@ from pipeline.core.schema.tokens import (
     TimeToken,
     Token,
 )
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.definitions import Statistic, qualifier_of
-from pipeline.core.values import Values
 from pipeline.plan.workload import START_US, Workload
 
 ID_BYTES = 16
@@ -152,7 +152,7 @@ def raw_size(workload: Workload) -> RowSize:
 def _encoded_cell(cell: tuple[str, float, float]) -> float:
     """Returns the bytes of a ``Mutation``: a ``SetCell`` of family, qualifier, timestamp and value.
 
-    From google/bigtable/v2/data.proto, as ``pipeline.core.mutation_bytes`` writes it.
+    From google/bigtable/v2/data.proto, as ``pipeline.core.rows.mutation_bytes`` writes it.
     """
     family, qualifier, value = cell
     inner = _delimited(len(family)) + _delimited(qualifier) + 9 + (_delimited(value) if value else 0)

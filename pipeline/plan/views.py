@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from pipeline.cli.console import out
-from pipeline.core.schema.policies import format_policy
+from pipeline.core.schema.gc_policies import format_policy
 from pipeline.plan.hotspot import TABLETS
 from pipeline.plan.reckon import Plan, Writes
 from pipeline.plan.simulate import Checked

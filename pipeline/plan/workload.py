@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
+from pipeline.core.schema.key_tokens import EventIdToken
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.tokens import EventIdToken
 
 START_US = 1_771_286_400_000_000  # of generated events: midnight
 MAX_SENSORS = 100_000_000

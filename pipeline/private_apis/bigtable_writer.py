@@ -33,11 +33,11 @@ from google.cloud.bigtable.batcher import MutationsBatchError
 from google.cloud.bigtable.data.mutations import RowMutationEntry
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.core.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
-from pipeline.core.rows import EncodedRow, EncodedRows, Row
-from pipeline.core.work_list import is_work_key
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.completion.work_list import is_work_key
+from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
+from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.private_apis.service_calls import ServiceCalls
 
 # Bigtable accepts at most 100,000 mutations in an entry; an aggregate row of 16,667 metrics has more.

@@ -42,8 +42,8 @@ from apache_beam.utils.counters import CounterFactory
 from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
 
-from pipeline.cloud.errors import PUBSUB_TRANSIENT, explained
-from pipeline.cloud.subscriber import subscriber_client
+from pipeline.cloud.connection.errors import PUBSUB_TRANSIENT, explained
+from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.replace import replaced
 

@@ -16,7 +16,7 @@ Relies on, in ``apache-beam``:
 import logging
 import re
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
 
 _LOGGERS = (
     "apache_beam.runners.worker.sdk_worker",

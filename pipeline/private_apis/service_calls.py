@@ -12,7 +12,7 @@ from apache_beam.internal.metrics.metric import Metrics, ServiceCallMetric
 from apache_beam.io.gcp.resource_identifiers import BigtableTable
 from apache_beam.metrics import monitoring_infos
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 
 
 class ServiceCalls:

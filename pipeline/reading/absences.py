@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.core.events import LATEST_US
-from pipeline.core.text import joined, plain
-from pipeline.core.times import format_time
-from pipeline.core.windows import Window
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.notation.text import joined, plain
+from pipeline.core.notation.times import format_time
+from pipeline.core.windows.fixed import Window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
-    from pipeline.cloud.reader import SensorTable
+    from pipeline.cloud.reading.reader import SensorTable
 
 _NEVER = ", or at any other time"
 

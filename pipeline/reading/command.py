@@ -12,12 +12,12 @@ import click
 from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import Parsed
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.durations import parse_duration
-from pipeline.core.event_columns import SENSOR_ID
-from pipeline.core.points import FROM_READINGS, Points
-from pipeline.core.records import AggregateRecord, RawRecord
-from pipeline.core.text import counted, plain
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.answers.points import FROM_READINGS, Points
+from pipeline.core.events.file_columns import SENSOR_ID
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.text import counted, plain
+from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.windows.fixed import HOURLY, Window
 from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
 from pipeline.reading.options import (
     Metadata,

@@ -12,16 +12,16 @@ import click
 from pipeline.cli.console import report_foreign_rows
 from pipeline.cli.entry import Importing
 from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
-from pipeline.cloud.names import TableName
-from pipeline.core.calendars import parse_window
-from pipeline.core.gaps import Fill
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.answers.gaps import Fill
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.schema.tokens import MetadataToken, SensorToken, TimeToken, Token
-from pipeline.core.windows import Window
+from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
+from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.fixed import Window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
-    from pipeline.cloud.reader import SensorTable
+    from pipeline.cloud.reading.reader import SensorTable
 
 OpenTable = Callable[[], AbstractContextManager["SensorTable"]]
 Metadata = tuple[tuple[str, str], ...]
@@ -130,7 +130,7 @@ def reading_options(command: Command) -> Command:
         @contextmanager
         def open_table() -> Iterator["SensorTable"]:
             with Importing():
-                from pipeline.cloud.reader import SensorTable
+                from pipeline.cloud.reading.reader import SensorTable
 
             nonlocal skipped
             with SensorTable.open(

@@ -14,11 +14,11 @@ from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
-from pipeline.core.calendars import CalendarWindow
+from pipeline.core.notation.text import json_number, plain
+from pipeline.core.notation.times import format_time
 from pipeline.core.statistics.definitions import statistic
-from pipeline.core.text import json_number, plain
-from pipeline.core.times import format_time
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows.calendars import CalendarWindow
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.reading.absences import no_readings
 from pipeline.reading.options import (
     Metadata,
@@ -33,7 +33,7 @@ from pipeline.reading.options import (
 )
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
-    from pipeline.cloud.reader import SensorTable
+    from pipeline.cloud.reading.reader import SensorTable
 
 _MAX_EVENTS = 2000  # to draw
 _MIN_WIDTH, _MAX_WIDTH = 60, 100  # of a terminal chart, in characters

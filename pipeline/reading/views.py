@@ -13,13 +13,13 @@ from rich.text import Text
 
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.output import Output, print_arrow
-from pipeline.cloud.frames import AggregateRecords, RawRecords
-from pipeline.core.latest import LatestRecord
-from pipeline.core.record_json import aggregate_json, event_json, latest_json
-from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
-from pipeline.core.text import joined, plain
-from pipeline.core.times import format_time
-from pipeline.core.values import rounded
+from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
+from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json
+from pipeline.core.notation.cell_values import rounded
+from pipeline.core.notation.text import joined, plain
+from pipeline.core.notation.times import format_time
+from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
 
 if TYPE_CHECKING:
     import pyarrow

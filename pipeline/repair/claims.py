@@ -4,12 +4,12 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pipeline.cloud.names import TableName
-from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.core.aggregates import AggregateKey
-from pipeline.core.rows import Row
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.rows.aggregate_rows import AggregateKey
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.work_list import work_row
 
 
 class ListedWindow(NamedTuple):

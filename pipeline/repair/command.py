@@ -9,14 +9,14 @@ import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import TIME, Parsed, schema_options, table_options
-from pipeline.cloud.names import TableName
-from pipeline.core.audit import FOREIGN, TOO_WIDE
-from pipeline.core.durations import parse_duration
-from pipeline.core.events import LATEST_US, checked_sensor_id
-from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
+from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
+from pipeline.core.events.event import LATEST_US, checked_sensor_id
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.times import format_time
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.text import counted, plain
-from pipeline.core.times import format_time
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.request import Request

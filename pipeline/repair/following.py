@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.aggregates import READING_COUNT, AggregateKey
-from pipeline.core.events import LATEST_US
-from pipeline.core.neighbours import Neighbours
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.definitions import split_qualifier
-from pipeline.core.times import parse_time
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 from pipeline.repair.transforms import LOOKBACK_US
 
 
@@ -32,7 +32,7 @@ def windows_after(
         schema: its schema.
         retention: what Bigtable may have collected.
         longest: windows that were audited as a whole.
-        rewritten: findings; see :meth:`pipeline.core.audit.Finding.record`.
+        rewritten: findings; see :meth:`pipeline.core.completion.audit.Finding.record`.
     """
     metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the longest window
     for finding in rewritten:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from pipeline.core.aggregates import AggregateKey
-from pipeline.core.audit import Extent
-from pipeline.core.extents import Bounds
-from pipeline.core.schema.sweeps import Span
+from pipeline.core.completion.audit import Extent
+from pipeline.core.completion.auditable_windows import Bounds
+from pipeline.core.queries.sweeps import Span
+from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.schema.table_schema import Tier
 
 
@@ -14,7 +14,7 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
     """Returns the spans to read for these windows, in time order; each slice covers whole windows of the longest tier.
 
     Args:
-        extents: the windows to audit, as :func:`pipeline.core.extents.chains_of` returns them.
+        extents: the windows to audit, as :func:`pipeline.core.completion.auditable_windows.chains_of` returns them.
         most: the maximum number of slices, at least one.
         sensors: the sensors to audit; None for all.
     """

@@ -8,11 +8,11 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.aggregates import AggregateKey
-from pipeline.core.audit import FOREIGN, Finding, Untouched
-from pipeline.core.text import json_line
-from pipeline.core.times import parse_time
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.completion.audit import FOREIGN, Finding, Untouched
+from pipeline.core.notation.text import json_line
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import AggregateKey
 
 
 def line_of(found: Finding | Untouched) -> str:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pipeline.cloud.names import TableName
-from pipeline.core.events import LATEST_US
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
 
 

@@ -18,24 +18,24 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud import tables
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.key_ranges import Sample, sampled_keys, split_points, split_range
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_losses, retention_of
-from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import schema_of
-from pipeline.core.aggregates import AggregateKey, aggregate_prefix, aggregate_range
-from pipeline.core.audit import FOREIGN, Extent
-from pipeline.core.extents import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
-from pipeline.core.rows import KeyRange, prefix_range
-from pipeline.core.schema.foreign import ForeignRows
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points, split_range
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_losses, retention_of
+from pipeline.cloud.tables.schema_store import schema_of
+from pipeline.core.completion.audit import FOREIGN, Extent
+from pipeline.core.completion.auditable_windows import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
+from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.sweeps import Span, raw_ranges, window_rows
+from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_prefix, aggregate_range
+from pipeline.core.rows.rows import KeyRange, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span, raw_ranges, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.times import parse_time
-from pipeline.core.work_list import parse_work_key, work_range, work_range_of
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
@@ -62,7 +62,8 @@ class Slice(NamedTuple):
     """What a pipeline repairs.
 
     Attributes:
-        extents: the windows to audit, of tiers that nest: see :func:`pipeline.core.extents.chains_of`.
+        extents: the windows to audit, of tiers that nest: see
+            :func:`pipeline.core.completion.auditable_windows.chains_of`.
         spans: the spans to read.
     """
 

@@ -8,21 +8,21 @@ import apache_beam as beam
 from apache_beam.coders import Coder
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
-from pipeline.cloud.names import TableName
-from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.accumulator_bytes import read_window, window_bytes
-from pipeline.core.aggregates import aggregate_range, parse_aggregate_key
-from pipeline.core.audit import Extent, Finding, Recomputed, Untouched, audit
-from pipeline.core.latest import NewestReadings
-from pipeline.core.neighbours import Neighbours
-from pipeline.core.rows import EncodedRows, KeyRange
-from pipeline.core.schema.foreign import ForeignRow, ForeignRows
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
+from pipeline.core.completion.audit import Extent, Finding, Recomputed, Untouched, audit
+from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.queries.foreign import ForeignRow, ForeignRows
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.queries.sweeps import Span, events_within, window_rows
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
+from pipeline.core.rows.rows import EncodedRows, KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span, events_within, window_rows
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.work_list import work_row
 from pipeline.transforms import metrics
 from pipeline.transforms.coders import AccumulatorCoder
 from pipeline.transforms.tables import TableReadingFn, now_us

@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.latest import LatestRecord
-from pipeline.core.points import Points as PointsOfLine
-from pipeline.core.record_json import points_json
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.core.answers.points import Points as PointsOfLine
+from pipeline.core.answers.record_json import points_json
+from pipeline.core.queries.newest_readings import LatestRecord
 from pipeline.serve.parameters import ARROW
 
 if TYPE_CHECKING:

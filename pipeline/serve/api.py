@@ -7,19 +7,19 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from pipeline.cloud.frames import AggregateRecords, RawRecords
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.calendars import parse_window
-from pipeline.core.durations import parse_duration
-from pipeline.core.events import LATEST_US, checked_sensor_id
-from pipeline.core.gaps import Fill
-from pipeline.core.latest import LatestRecord
-from pipeline.core.record_json import aggregate_json, event_json, latest_json
-from pipeline.core.schema.scans import KeyBindings
-from pipeline.core.schema.sensor_locator import SensorLocator
+from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.core.answers.gaps import Fill
+from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json
+from pipeline.core.events.event import LATEST_US, checked_sensor_id
+from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.times import format_time
+from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.windows import tier_of
+from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of
-from pipeline.core.schema.window_queries import tier_of
-from pipeline.core.times import format_time
+from pipeline.core.windows.calendars import parse_window
 from pipeline.serve import answers
 from pipeline.serve.answers import latest_arrow, rendered, rendered_points, sensors_arrow
 from pipeline.serve.pages import page_by_time, searched_page

@@ -12,7 +12,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from pipeline import __version__
-from pipeline.cloud.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.serve import api
 from pipeline.serve.protection import Protection
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong

@@ -9,7 +9,7 @@ import click
 import uvicorn
 
 from pipeline.cli.options import schema_options, table_options
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.serve.app import create_app
 from pipeline.serve.protection import is_loopback, read_token

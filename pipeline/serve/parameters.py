@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Header, Query
 
-from pipeline.core.gaps import Fill
-from pipeline.core.questions import within_keys
-from pipeline.core.times import parse_moment
+from pipeline.core.answers.gaps import Fill
+from pipeline.core.answers.read_arguments import within_keys
+from pipeline.core.notation.times import parse_moment
 
 MAX_SENSORS = 50
 MAX_RECORDS = 10_000

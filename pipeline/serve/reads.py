@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
-from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import agreed_schema
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 

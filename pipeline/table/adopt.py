@@ -9,14 +9,14 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import table_options
-from pipeline.cloud import schema_store, tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_added_tiers, tiers_without_rows
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.schema.policies import Never, Policy, format_policy, same_policy
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import schema_store, tables
+from pipeline.cloud.tables.retention_notes import record_added_tiers, tiers_without_rows
+from pipeline.core.notation.text import counted
+from pipeline.core.schema.gc_policies import Never, Policy, format_policy, same_policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.core.text import counted
 from pipeline.table.comparison import summary
 from pipeline.table.inspection import Inspection, Report
 from pipeline.table.schema_flags import SchemaFlags, schema_flags

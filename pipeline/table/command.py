@@ -7,11 +7,11 @@ import click
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.options import table_options
-from pipeline.cloud import schema_store, tables
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_added_tiers, record_losses, retention_of, tiers_without_rows
-from pipeline.core.schema.policies import format_policy
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import schema_store, tables
+from pipeline.cloud.tables.retention_notes import record_added_tiers, record_losses, retention_of, tiers_without_rows
+from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pipeline.cloud import schema_store, tables
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import schema_store, tables
 from pipeline.core.schema.changes import ALTERNATIVE, Change, changes
-from pipeline.core.schema.policies import Policy, format_policy
+from pipeline.core.schema.gc_policies import Policy, format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.table.schema_flags import SchemaFlags

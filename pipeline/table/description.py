@@ -8,18 +8,18 @@ from rich import box
 from rich.table import Table
 
 from pipeline.cli.console import out
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import SCHEMA_KEY
-from pipeline.core.aggregates import aggregate_key
-from pipeline.core.events import Event
-from pipeline.core.latest import latest_key
-from pipeline.core.schema.scans import KeyBindings
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.newest_readings import latest_key
+from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_tokens import DAY_US
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.tokens import DAY_US
 from pipeline.core.schema.toml import document_of, format_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR
-from pipeline.core.times import parse_time
 
 _AT_US = parse_time("2026-02-17T10:30:00.25Z")
 _DAY_START_US = _AT_US - _AT_US % DAY_US

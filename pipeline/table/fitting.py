@@ -7,21 +7,21 @@ But a cell with a later timestamp than the schema's, for example, would hide all
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from pipeline.core.aggregates import (
+from pipeline.core.completion.work_list import parse_work_key, work_key
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, sensor_event, shown, validate
+from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.times import format_time
+from pipeline.core.rows.aggregate_rows import (
     READING_COUNT,
     AggregateKey,
     parse_aggregate_key,
     parse_statistic,
 )
-from pipeline.core.events import LATEST_US, RESERVED_SENSOR_IDS, Event, sensor_event, shown, validate
-from pipeline.core.reasons import BadData
-from pipeline.core.records import RawRecord
-from pipeline.core.rows import Cell, KeyRange, Row, after_prefix
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.rows import Cell, KeyRange, Row, after_prefix
+from pipeline.core.schema.key_template import RawKey
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.schema.template import RawKey
 from pipeline.core.statistics.definitions import qualifier_of, split_qualifier
-from pipeline.core.times import format_time
-from pipeline.core.work_list import parse_work_key, work_key
 
 _T = TypeVar("_T")
 

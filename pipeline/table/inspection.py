@@ -7,22 +7,22 @@ from datetime import timedelta
 
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.key_ranges import sampled_keys, split_range
-from pipeline.cloud.row_filters import row_filter
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import aggregate_prefix, aggregate_range, parse_aggregate_key
-from pipeline.core.audit import Audited, Finding, Recomputed, Stored, audit
-from pipeline.core.extents import bounds_of, chains_of, extents_of
-from pipeline.core.rows import KeyRange, Row, prefix_range
-from pipeline.core.schema.foreign import ForeignRow
+from pipeline.cloud.connection.key_ranges import sampled_keys, split_range
+from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored, audit
+from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
+from pipeline.core.notation.times import format_time
+from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
+from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.rows import KeyRange, Row, prefix_range
+from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.policies import Policy
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span, events_within, raw_ranges
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.times import format_time
-from pipeline.core.window_tree import chains
+from pipeline.core.windows.tier_sources import chains
 from pipeline.table.fitting import (
     Mismatch,
     aggregate_window,

@@ -8,17 +8,17 @@ from typing import Any, TextIO
 import click
 
 from pipeline.cli.options import Command, Parsed
-from pipeline.cloud.gc_rules import to_rule
-from pipeline.core.calendars import parse_window
+from pipeline.cloud.tables.gc_rules import to_rule
+from pipeline.core.notation.cell_values import Values
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import EXAMPLE, Policy, PolicyError, parse_policy
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.policies import EXAMPLE, Policy, PolicyError, parse_policy
 from pipeline.core.schema.sizing import check_sizes
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
-from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.rules import Statistics
-from pipeline.core.values import Values
+from pipeline.core.windows.calendars import parse_window
 
 _ANY = ("*",)
 _FIELDS = (

@@ -22,18 +22,18 @@ from apache_beam.transforms.userstate import (
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.cloud.names import TableName
-from pipeline.core import panes as fired
-from pipeline.core.group_windows import GroupWindows
-from pipeline.core.grouped_readings import start_of_part
-from pipeline.core.pane_order import pane_bytes
-from pipeline.core.panes import Aggregation, Moment, Panes
-from pipeline.core.rows import EncodedRows
-from pipeline.core.schedule import Schedule, Timers
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.completion.work_list import encoded_work_rows
+from pipeline.core.notation.times import format_time
+from pipeline.core.panes import panes as fired
+from pipeline.core.panes.firing import Schedule, Timers
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.grouped_readings import start_of_part
+from pipeline.core.panes.pane_order import pane_bytes
+from pipeline.core.panes.panes import Aggregation, Moment, Panes
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import format_time
-from pipeline.core.work_list import encoded_work_rows
 from pipeline.private_apis import state_cache
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn
@@ -70,8 +70,8 @@ class Aggregated(NamedTuple):
     """The outputs of an aggregation.
 
     Attributes:
-        panes: ``(group, rows)``: the aggregate rows of a pane, as :func:`pipeline.core.pane_order.pane_bytes` encodes
-            them, for :class:`pipeline.transforms.collect.CollectRows`.
+        panes: ``(group, rows)``: the aggregate rows of a pane, as :func:`pipeline.core.panes.pane_order.pane_bytes`
+            encodes them, for :class:`pipeline.transforms.collect.CollectRows`.
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
     """
 
@@ -82,7 +82,7 @@ class Aggregated(NamedTuple):
 class AggregateWindows(beam.PTransform):
     """Aggregates ``(group, readings)`` in the windows of all tiers to :class:`Aggregated`.
 
-    The readings are parts of :mod:`pipeline.core.grouped_readings`. No element is too late for this step.
+    The readings are parts of :mod:`pipeline.core.panes.grouped_readings`. No element is too late for this step.
 
     Args:
         table: its name, its schema, and what may be collected of it.

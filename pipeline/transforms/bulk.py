@@ -20,17 +20,17 @@ from apache_beam.utils.windowed_value import WindowedValue
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
-from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.bulk_writer import BulkWriter, Limits
-from pipeline.cloud.errors import explained
-from pipeline.cloud.names import TableName
-from pipeline.cloud.request_retrier import Tally
-from pipeline.core.aggregates import parse_aggregate_key
-from pipeline.core.messages import Message
-from pipeline.core.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
-from pipeline.core.rows import EncodedRows, Row
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.errors import explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
+from pipeline.cloud.writing.request_retrier import Tally
+from pipeline.core.completion.work_list import encoded_work_rows, is_work_key
+from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
+from pipeline.core.events.message import Message
+from pipeline.core.rows.aggregate_rows import parse_aggregate_key
+from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.work_list import encoded_work_rows, is_work_key
 from pipeline.private_apis.service_calls import ServiceCalls
 from pipeline.transforms import metrics
 

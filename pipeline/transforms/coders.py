@@ -7,12 +7,12 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.accumulator_bytes import read_window, window_bytes
-from pipeline.core.row_bytes import read_rows, rows_bytes, rows_size
-from pipeline.core.rows import EncodedRows
-from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import ShorterWindows
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
+from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.statistics.window_stats import WindowStats
 
 
 class AccumulatorCoder(Coder):
@@ -61,7 +61,9 @@ class StatsCoder(Coder):
 
 
 class RowsCoder(Coder):
-    """Encodes rows as :mod:`pipeline.core.row_bytes` does. Runners rarely store rows, but often ask for their size."""
+    """Encodes rows as :mod:`pipeline.core.rows.row_bytes` does. Runners rarely store rows, but often ask for their
+    size.
+    """
 
     def encode(self, value: EncodedRows) -> bytes:
         return rows_bytes(value)

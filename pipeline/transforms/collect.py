@@ -24,10 +24,10 @@ from apache_beam.transforms.userstate import (
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.latest import is_latest_key
-from pipeline.core.pane_order import PaneOrder, number_of_rows
-from pipeline.core.rows import EncodedRows
-from pipeline.core.schedule import END_US
+from pipeline.core.panes.firing import END_US
+from pipeline.core.panes.pane_order import PaneOrder, number_of_rows
+from pipeline.core.queries.newest_readings import is_latest_key
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
 from pipeline.transforms import metrics
 

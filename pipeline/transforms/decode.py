@@ -14,13 +14,13 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.dead_letters import dead_letter, replays_of, returns_too_often
-from pipeline.core.events import Event, shown
-from pipeline.core.message_types import Decoded, MessageTypes
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
+from pipeline.core.decoding.types import Decoded, MessageTypes
+from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
+from pipeline.core.events.event import Event, shown
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import to_datetime
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import to_datetime
 from pipeline.transforms import metrics
 
 _EVENTS = "events"

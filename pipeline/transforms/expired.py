@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics

@@ -18,11 +18,11 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.events import Event
-from pipeline.core.grouped_readings import GroupedReadings, Part, groups_for
-from pipeline.core.message_types import MessageTypes
-from pipeline.core.messages import Message
-from pipeline.core.rows import EncodedRows
+from pipeline.core.decoding.types import MessageTypes
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import Message
+from pipeline.core.panes.grouped_readings import GroupedReadings, Part, groups_for
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (
     coders,  # noqa: F401 (registers the coder of rows)
@@ -48,7 +48,7 @@ class Processed(NamedTuple):
     Attributes:
         rows: for each table, ``EncodedRows`` of events.
         readings: for each table, ``(group, readings)`` of one of the shortest windows, with a timestamp within it, as
-            :mod:`pipeline.core.grouped_readings` encodes them; None for a table without aggregates.
+            :mod:`pipeline.core.panes.grouped_readings` encodes them; None for a table without aggregates.
         dead_letters: ``Message`` elements.
     """
 

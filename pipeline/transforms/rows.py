@@ -6,8 +6,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from pipeline.core.events import Event
-from pipeline.core.rows import Row
+from pipeline.core.events.event import Event
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
 

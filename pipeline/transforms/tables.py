@@ -7,10 +7,10 @@ from threading import Lock
 
 import apache_beam as beam
 
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.completion import Completion
-from pipeline.core.rows import KeyRange, Row
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema

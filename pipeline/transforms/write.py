@@ -4,7 +4,7 @@ import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.messages import Message
+from pipeline.core.events.message import Message
 from pipeline.private_apis.bigtable_writer import WriteToBigTable
 
 # The connector counts cells, not rows. An aggregate row of ten metrics has 61 cells.

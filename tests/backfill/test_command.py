@@ -24,15 +24,15 @@ from click.testing import CliRunner, Result
 from google.auth.credentials import AnonymousCredentials
 
 from pipeline.cli.root import main
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.events import Event
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.times import format_time, parse_time
 from tests.job.google_cloud import BUCKET, Storage, running_storage
-from tests.lasting import lasting
-from tests.records import write_delimited
-from tests.waiting import eventually
+from tests.support.lasting import lasting
+from tests.support.records import write_delimited
+from tests.support.waiting import eventually
 
 HEADER = "sensor_id,event_time,n\n"
 HOUR_US = 3_600_000_000

@@ -17,11 +17,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
-from pipeline.core.events import Event, decode, sensor_event, validate
-from pipeline.core.messages import Message
+from pipeline.core.events.event import Event, decode, sensor_event, validate
+from pipeline.core.events.message import Message
 from pipeline.formats.files import EventMaker, FileColumns, UnreadableFile
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
-from tests.records import write_delimited
+from tests.support.records import write_delimited
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
 NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'

@@ -10,12 +10,12 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that
 
 from pipeline.backfill.files import ReadFiles
-from pipeline.core.message_types import Mapped, MessageTypes
+from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.times import parse_time
 from pipeline.formats.files import MappedMaker
 from pipeline.transforms.decode import DecodeMessages, Decoder
-from tests.core.mapping.protos import descriptor_set
+from tests.core.decoding.mapping.protos import descriptor_set
 
 NOW_US = parse_time("2026-02-17T12:00:00Z")
 T_US = parse_time("2026-02-17T10:00:00Z")

@@ -10,25 +10,25 @@ import pytest
 from google.cloud.bigtable import data
 
 from pipeline.backfill.run import Backfill, Outcome, count, load
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
-from pipeline.cloud.rewriter import Rewriter
-from pipeline.core.aggregates import aggregate_key, aggregate_row
-from pipeline.core.events import Event, deserialized
-from pipeline.core.rows import Cell, Row
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.completion.work_list import work_key
+from pipeline.core.events.event import Event, deserialized
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.work_list import work_key
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.formats.files import EventMaker, FileColumns
 from pipeline.job.settings import Target
-from tests import courses
-from tests.lasting import lasting
-from tests.records import write_delimited
-from tests.streams import Script, event_at
+from tests.support import courses
+from tests.support.lasting import lasting
+from tests.support.records import write_delimited
+from tests.support.streams import Script, event_at
 
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000

@@ -6,10 +6,10 @@ job's own windows and panes; the watermark follows the clock by a second. Events
 
 import random
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.groups import MINUTE, Group
+from tests.support.groups import MINUTE, Group
 
 SENSORS, MINUTES = 20, 24 * 60
 START = 1_771_286_400_000_000  # midnight

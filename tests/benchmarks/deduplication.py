@@ -12,11 +12,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipeline.core.events import sensor_event
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
-from tests.streams import NOON, flags, pubsub_message
+from tests.support.streams import NOON, flags, pubsub_message
 
 EVENTS, BATCH, SENSORS, RUNS = 60_000, 100, 20, 5
 

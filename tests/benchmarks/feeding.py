@@ -22,10 +22,10 @@ from google.cloud.pubsub_v1 import PublisherClient
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.events import Event
-from pipeline.core.times import format_time, parse_time
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time, parse_time
 from pipeline.local.emulators import PUBSUB, running_emulator
-from tests.records import write_delimited
+from tests.support.records import write_delimited
 
 EVENTS, SENSORS, BATCH, RUNS = 200_000, 100, 100, 5
 START_US = parse_time("2024-05-01T08:00:00Z")

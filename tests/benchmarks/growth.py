@@ -34,12 +34,12 @@ from apache_beam.transforms.core import RestrictionProvider
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.publishing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from tests.shuffled import shuffled
-from tests.streams import NOON, clock, flags, pubsub_message
+from tests.support.shuffled import shuffled
+from tests.support.streams import NOON, clock, flags, pubsub_message
 
 BATCH, MESSAGES_A_BUNDLE = 100, 50
 HOUR_US = 3_600_000_000

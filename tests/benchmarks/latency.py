@@ -21,16 +21,16 @@ from statistics import quantiles
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, RowFilter
 
-from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.names import TableName
-from pipeline.cloud.publisher import Publisher
-from pipeline.core.events import sensor_event
-from pipeline.core.outgoing import message_of
-from pipeline.core.rows import prefix_range
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.pubsub.publisher import Publisher
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
+from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import running_emulators
 from tests.job.running import Resources, running_job
-from tests.lasting import lasting
+from tests.support.lasting import lasting
 
 RATES = (50, 300)  # events per second
 WRITERS = ("connector", "bulk")

@@ -11,14 +11,14 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cloud import tables
-from pipeline.cloud.bulk_writer import BulkWriter
-from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.events import Event
-from pipeline.core.latest import NewestReadings
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.cloud.writing.bulk_writer import BulkWriter
+from pipeline.core.events.event import Event
+from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.schema.toml import parse_schema
-from tests.cloud.test_reader import created
+from tests.cloud.reading.test_reader import created
 
 SENSORS, FIRST, EVENTS = 100_000, 200, 3
 MINUTE = 60_000_000

@@ -17,15 +17,15 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cloud import tables
-from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.rows import prefix_range
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from tests.benchmarks.bench import hand_loop
 from tests.benchmarks.bench.feed import HOUR_US, Feed
-from tests.lasting import lasting
+from tests.support.lasting import lasting
 
 ROWS, RUNS = 100_000, 5
 SENSOR = "sensor-000"

@@ -22,17 +22,17 @@ from google.cloud.bigtable_v2 import BigtableClient
 from rich.progress import track
 
 from pipeline.cli.console import err
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.rows import Row
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time, to_datetime
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time, to_datetime
-from pipeline.core.windows import HOURLY
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import HOURLY
 
 EVENTS = 100_000
 SENSORS = 100

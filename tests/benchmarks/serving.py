@@ -17,12 +17,12 @@ import requests
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.events import Event
-from pipeline.core.latest import NewestReadings
-from pipeline.core.times import format_time
-from tests.cloud.test_reader import write
-from tests.rows import decoded
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time
+from pipeline.core.queries.newest_readings import NewestReadings
+from tests.cloud.reading.test_reader import write
 from tests.serve.serving import serving, table_of
+from tests.support.rows import decoded
 
 SENSORS, CLIENTS, SECONDS = 10_000, 50, 60
 MINUTE = 60_000_000

@@ -3,13 +3,13 @@
 Run with ``.venv/bin/python -m tests.benchmarks.sizes``.
 """
 
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event, sensor_event, validate
-from pipeline.core.outgoing import message_of
-from pipeline.core.rows import Row
+from pipeline.core.events.event import Event, sensor_event, validate
+from pipeline.core.events.publishing import message_of
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.stats import WindowStats
-from pipeline.core.windows import HOURLY
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import HOURLY
 
 _T = 1_771_324_200_123_456
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from grpc import StatusCode
 
-from pipeline.cloud import tables
-from pipeline.cloud.bulk_writer import BulkWriter
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.rows import Cell, KeyRange, Row
-from pipeline.core.schema.policies import Never
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.writing.bulk_writer import BulkWriter
+from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.schema.gc_policies import Never
 from pipeline.local.emulators import BIGTABLE, running_emulator
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsFault, breaking, failing, refusing
 

@@ -12,9 +12,9 @@ from datetime import timedelta
 
 import numpy as np
 
-from pipeline.core.accumulator import WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.tiers import ShorterWindows
 from pipeline.transforms.coders import AccumulatorCoder
 
 METRICS = (1, 3, 10)

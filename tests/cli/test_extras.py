@@ -17,7 +17,7 @@ IN_THE_IMAGE = (
     "pipeline.repair.run",
     "pipeline.formats.avro_records",
     "pipeline.formats.parquet_records",
-    "pipeline.cloud.reader",
+    "pipeline.cloud.reading.reader",
 )
 
 

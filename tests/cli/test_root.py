@@ -62,7 +62,7 @@ def test_unknown_command():
         ("pipeline.local.publish", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.local.demo", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.dead_letters.command", {"apache_beam", "google.cloud.bigtable", "matplotlib", "plotext"}),
-        ("pipeline.core.dead_letters", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),
+        ("pipeline.core.events.dead_letter", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),
     ],
 )
 def test_modules_not_loaded(imported, excluded):

@@ -7,12 +7,12 @@ import uuid
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.events import Event
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.test_reader import raw_row, write
-from tests.lasting import lasting
+from tests.cloud.reading.test_reader import raw_row, write
+from tests.support.lasting import lasting
 
 # Slow to import, and needed by no reading that prints text.
 NEVER = {

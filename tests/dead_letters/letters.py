@@ -7,14 +7,14 @@ from itertools import count
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
-from pipeline.cloud.backlog import Backlog
-from pipeline.cloud.publisher import Publisher
-from pipeline.core.dead_letters import dead_letter, event_alone
-from pipeline.core.events import decode, sensor_event, validate
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import parse_time
-from tests.cloud.pubsub import Inbox
+from pipeline.cloud.pubsub.backlog import Backlog
+from pipeline.cloud.pubsub.publisher import Publisher
+from pipeline.core.events.dead_letter import dead_letter, event_alone
+from pipeline.core.events.event import decode, sensor_event, validate
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import parse_time
+from tests.support.pubsub import Inbox
 
 NOW = datetime(2026, 2, 17, 10, 30, tzinfo=UTC)
 T = parse_time("2026-02-17T10:00:00Z")

@@ -16,14 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.dead_letters import dead_letter
-from pipeline.core.events import sensor_event
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
-from tests.cloud.pubsub import Inbox
+from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.core.events.dead_letter import dead_letter
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
-from tests.waiting import eventually
+from tests.support.pubsub import Inbox
+from tests.support.waiting import eventually
 
 HOUR = timedelta(hours=1)
 NOWHERE = "projects/test-project/subscriptions/nowhere"

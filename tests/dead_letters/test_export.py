@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.backlog import Backlog
-from pipeline.cloud.errors import ServerProblem
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.pubsub.backlog import Backlog
+from pipeline.core.events.message import Message
 from pipeline.dead_letters import export as dead_letters_export
-from tests.cloud.pubsub import Inbox
 from tests.dead_letters.letters import command, of_sensor, publish, refused, waiting
+from tests.support.pubsub import Inbox
 
 FOREIGN = Message(b"hello", {"colour": "küche"})
 

@@ -15,15 +15,15 @@ from google.cloud.pubsub_v1 import SubscriberClient
 from google.protobuf import json_format
 
 from pipeline.cli.root import main
-from pipeline.cloud.backlog import Backlog
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.events import decode, sensor_event
-from pipeline.core.messages import ENCODING, Message
-from pipeline.core.outgoing import message_of
-from pipeline.core.reasons import Reason
-from tests.cloud.pubsub import Inbox
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.pubsub.backlog import Backlog
+from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
+from pipeline.core.events.event import decode, sensor_event
+from pipeline.core.events.message import ENCODING, Message
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.reasons import Reason
 from tests.dead_letters.letters import T, command, of_sensor, publish, refused, waiting
+from tests.support.pubsub import Inbox
 
 NO_TOPIC = "projects/test-project/topics/nowhere"
 FOREIGN = Message(b"hello", {"colour": "red"})

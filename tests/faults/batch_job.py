@@ -22,17 +22,17 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.types import ReceivedMessage
 
-from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.events import LATEST_US
-from pipeline.core.messages import Message
-from pipeline.core.pane_order import PaneOrder
-from pipeline.core.rows import EncodedRows
+from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.events.message import Message
+from pipeline.core.panes.pane_order import PaneOrder
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.job import table_steps
 from pipeline.job.checks import read_targets
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Settings, parse_flags, settings_of
 from pipeline.transforms.collect import CollectRows
-from tests.shuffled import shuffled
+from tests.support.shuffled import shuffled
 
 MESSAGES = 12
 IDLE_S = 15.0  # longer than the subscription's acknowledgement deadline, after which messages are redelivered

@@ -2,7 +2,7 @@ import pytest
 
 from pipeline.core.schema.table_schema import TableSchema
 from tests.job.running import Resources
-from tests.lasting import lasting
+from tests.support.lasting import lasting
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.core.events import sensor_event
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
 from pipeline.local.fleet import Plan, Simulated, simulate
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge
 from tests.job.running import PROJECT, Resources
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US

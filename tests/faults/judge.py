@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import google.cloud.bigtable
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

@@ -10,7 +10,7 @@ import pytest
 from tests.faults import judge
 from tests.faults.feed import HOUR_US, Feed, batches, fleet_messages, now_us, repair, series
 from tests.job.running import running_job
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.mark.timeout(420)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
 from tests.faults import judge
@@ -14,8 +14,8 @@ from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction, ReadActi
 from tests.faults.feed import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Feed, batches, fleet_messages, now_us, series
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import running_job
-from tests.lasting import lasting
-from tests.waiting import eventually
+from tests.support.lasting import lasting
+from tests.support.waiting import eventually
 
 HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
 

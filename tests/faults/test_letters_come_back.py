@@ -4,13 +4,13 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 
-from pipeline.core.dead_letters import MAX_RETURNS, replays_of
-from pipeline.core.events import sensor_event
-from pipeline.core.messages import Message
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.dead_letter import MAX_RETURNS, replays_of
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.message import Message
+from pipeline.core.events.publishing import message_of
 from tests.faults.feed import now_us
 from tests.job.running import running_job
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction, ReadAction, breaking, failing, first, refusing
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import PROJECT
-from tests.lasting import lasting
-from tests.waiting import eventually
+from tests.support.lasting import lasting
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pipeline.local.emulators import PUBSUB
 from tests.faults.feed import Feed, fleet_messages
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import running_job
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 20)], ids=["refuses 5 s", "hangs 20 s"])

@@ -7,13 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.core.events import sensor_event
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.proof import Expectation
 from tests.job.running import running_job
-from tests.streams import HOUR, Script, event_at
-from tests.waiting import eventually
+from tests.support.streams import HOUR, Script, event_at
+from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
 NOON_KEY = "agg#hourly#a#2026-02-17T12"

@@ -2,7 +2,7 @@
 
 from tests.faults.feed import Feed, fleet_messages, repair
 from tests.job.running import running_job
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_same_subscription_and_table(resources, log, tmp_path):

@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.reader import SensorTable
-from pipeline.cloud.rewriter import Rewriter
-from pipeline.core.events import Event
-from pipeline.core.rows import Cell, Row
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.events.event import Event
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.work_list import work_row
-from tests.cloud.test_reader import raw_row, write
+from tests.cloud.reading.test_reader import raw_row, write
 from tests.serve.serving import table_of
 
 T = 1_767_225_600_000_000

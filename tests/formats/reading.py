@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from pipeline.core.events import Event, validate
-from pipeline.core.times import parse_time
+from pipeline.core.events.event import Event, validate
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns
 from pipeline.proto.sensor_event_pb2 import SensorEvent

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.formats.avro_records import AvroFile
 from pipeline.formats.lines import Record, UnreadableFile
 from tests.formats.reading import MORNING_US, events, maker, read_until_damage, refusals, too_long

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.events import Event
-from pipeline.core.reasons import Reason
+from pipeline.core.events.event import Event
+from pipeline.core.events.reasons import Reason
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
 from tests.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long

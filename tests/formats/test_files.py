@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.formats.files import FileColumns, Record, Refusal, UnreadableFile, open_records
 from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
-from tests.records import delimited
+from tests.support.records import delimited
 
 CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
 NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'

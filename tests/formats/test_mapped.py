@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letter_records import DeadLetter, letter_json
-from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.message_types import Mapped
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.text import json_line
-from pipeline.core.times import parse_time
-from pipeline.core.trials import Trials
+from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.types import Mapped
+from pipeline.core.events.dead_letter import REPLAYS, dead_letter
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import json_line
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import (
     FileColumns,
     MappedMaker,
@@ -35,7 +35,7 @@ from pipeline.formats.files import (
     UnreadableFile,
     open_records,
 )
-from tests.core.mapping.protos import descriptor_set
+from tests.core.decoding.mapping.protos import descriptor_set
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, NOW_US
 
 PROBE = "plant.v1.Probe"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.formats.mappings import BadValue, event_of
 from pipeline.formats.values import InvalidEvent, Malformed
 from tests.formats.reading import MORNING, MORNING_US, events, maker

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.formats.lines import Lines, Record, Refusal, UnreadableFile
 from pipeline.formats.ndjson_records import ndjson_records
 from tests.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long

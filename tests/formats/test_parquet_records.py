@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
 from pipeline.formats.parquet_records import ParquetFile
 from tests.formats.reading import MORNING_US, events, maker, read_until_damage, refusals, too_long

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cloud.frames import RawRecords
-from pipeline.core.events import EARLIEST_US, Event
-from pipeline.core.records import RawRecord
-from pipeline.core.text import json_line
+from pipeline.cloud.reading.frames import RawRecords
+from pipeline.core.events.event import EARLIEST_US, Event
+from pipeline.core.notation.text import json_line
+from pipeline.core.rows.records import RawRecord
 from pipeline.formats.files import records_of
 from pipeline.formats.parquet_records import ParquetFile
 from pipeline.formats.tabular import write_csv, write_parquet
 from pipeline.reading.views import RAW
-from tests.core import strategies
 from tests.formats.reading import LATEST_US, events, maker
+from tests.support import strategies
 
 # Names that collide with columns, or look like their prefixes, and texts that look like numbers or missing values.
 names = strategies.names | st.sampled_from(

@@ -1,8 +1,8 @@
 import pytest
 
-from pipeline.core.events import EARLIEST_US
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import parse_time
+from pipeline.core.events.event import EARLIEST_US
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.values import Malformed, check_encoding, parse_number
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.core.events import sensor_event
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.messages import Message
-from pipeline.core.refusals import RefusedMessage
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.message import Message
+from pipeline.core.events.refusals import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from tests.core.mapping.protos import descriptor_set
+from tests.core.decoding.mapping.protos import descriptor_set
 
 REPORT = "plant.v1.Report"
 DESCRIPTORS = descriptor_set("""

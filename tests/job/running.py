@@ -14,12 +14,12 @@ import google.cloud.bigtable
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.types import ReceivedMessage
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.subscriber import subscriber_client
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.cloud.tables import tables
+from pipeline.core.events.message import Message
 from pipeline.core.schema.table_schema import TableSchema
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PROJECT = "test-project"
 

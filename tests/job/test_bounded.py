@@ -8,7 +8,7 @@ import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.bounded import beam_options, run
 from pipeline.job.settings import BadFlag, runs_here
@@ -152,7 +152,7 @@ def test_a_failing_job_on_dataflow(dataflow, monkeypatch):
     """The cause is the last line of a worker's text, or the message of our own error in it."""
     text = (
         "Dataflow pipeline failed. State: FAILED, Error:\nTraceback (most recent call last):\n  File x, line 1\n"
-        "pipeline.cloud.errors.ServerProblem: table t does not exist [while running 'a-ptransform-1']\n"
+        "pipeline.cloud.connection.errors.ServerProblem: table t does not exist [while running 'a-ptransform-1']\n"
     )
     ending(monkeypatch, DataflowRuntimeException(text, None))
     with pytest.raises(ServerProblem, match=r"^table t does not exist$"):

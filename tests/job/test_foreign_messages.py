@@ -8,18 +8,18 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main as toolbox
-from pipeline.cloud import tables
-from pipeline.core.messages import Message
-from pipeline.core.outgoing import message_of
+from pipeline.cloud.tables import tables
+from pipeline.core.events.message import Message
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.launch import main
-from tests import streams
 from tests.faults.judge import differences
 from tests.formats.test_delimited import delimited
 from tests.job import foreign
 from tests.job.running import running_job
-from tests.lasting import lasting
-from tests.waiting import eventually
+from tests.support import streams
+from tests.support.lasting import lasting
+from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
 

@@ -1,9 +1,9 @@
 """The real graph on a scripted stream: which panes fire, what they contain, and what else is written."""
 
-from pipeline.core.messages import Message
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.message import Message
+from pipeline.core.events.publishing import message_of
 from pipeline.core.statistics.rules import Statistics
-from tests.streams import HOUR, MINUTE, Script, event_at, key_at
+from tests.support.streams import HOUR, MINUTE, Script, event_at, key_at
 
 NOON_ROW = "agg#hourly#a#2026-02-17T12"
 

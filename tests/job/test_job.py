@@ -9,18 +9,18 @@ import google.cloud.bigtable
 import pytest
 from google.protobuf import json_format
 
-from pipeline.core.events import sensor_event, validate
-from pipeline.core.messages import BATCH_TYPE, Message
-from pipeline.core.outgoing import message_of
+from pipeline.core.completion.work_list import work_key
+from pipeline.core.events.event import sensor_event, validate
+from pipeline.core.events.message import BATCH_TYPE, Message
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows import HOURLY
-from pipeline.core.work_list import work_key
+from pipeline.core.windows.fixed import HOURLY
 from pipeline.local.fleet import Plan, simulate
 from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.job.running import PROJECT, running_job
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
 

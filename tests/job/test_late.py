@@ -5,16 +5,16 @@ from collections import Counter
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.aggregates import aggregate_range, parse_aggregate_row
-from pipeline.core.events import validate
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import validate
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.toml import parse_schema
 from tests.job.running import PROJECT
-from tests.lasting import lasting
-from tests.streams import HOUR, MINUTE, Script, event_at
+from tests.support.lasting import lasting
+from tests.support.streams import HOUR, MINUTE, Script, event_at
 
 DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
 QUARTERS = lasting(parse_schema('layout = "serialized"\n[tiers]\n15m = "quarters"\n1h = "hours"'))

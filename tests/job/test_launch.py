@@ -13,15 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main as toolbox
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import record_added_tiers, retention_of
-from pipeline.cloud.schema_store import text_of, write_schema
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_added_tiers, retention_of
+from pipeline.cloud.tables.schema_store import text_of, write_schema
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.policies import format_policy, parse_policy
+from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 from pipeline.job.launch import main
 from tests.job.running import PROJECT
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.rewriter import Replacement, Rewriter
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import sensor_event, validate
-from pipeline.core.rows import Cell
-from pipeline.core.schema.policies import parse_policy
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.events.event import sensor_event, validate
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell
+from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
+from pipeline.core.statistics.window_stats import WindowStats
 from tests.job.running import PROJECT
-from tests.lasting import lasting
-from tests.streams import HOUR, NOON, Script, event_at
+from tests.support.lasting import lasting
+from tests.support.streams import HOUR, NOON, Script, event_at
 
 BEGAN = 4 * HOUR  # long after the windows of these tests
 STORED = [sensor_event("a", (NOON + 60 * i) * 1_000_000, {"t": 1.0}, {"place": "north"}) for i in range(10)]

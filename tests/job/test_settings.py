@@ -3,11 +3,11 @@ from datetime import timedelta
 
 import pytest
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 from pipeline.job.settings import BadFlag, MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
-from tests.streams import flags
+from tests.support.streams import flags
 
 
 def parsed(**changes):

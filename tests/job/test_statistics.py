@@ -5,15 +5,15 @@ from collections import defaultdict
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.events import validate
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import validate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import Sketch
-from tests.courses import SCHEMA, check, stored
 from tests.job.running import PROJECT
-from tests.lasting import lasting
-from tests.streams import HOUR, MINUTE, Script, event_at
+from tests.support.courses import SCHEMA, check, stored
+from tests.support.lasting import lasting
+from tests.support.streams import HOUR, MINUTE, Script, event_at
 
 MORE = '\nv = ["first", "last", "p50", "p99", "max"]\n'
 FLAGS = {"allowed_lateness": "10m", "early_firing": "60s", "late_firing": "60s"}

@@ -11,11 +11,11 @@ from apache_beam.metrics.cells import DistributionData, DistributionResult
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.metrics.metricbase import MetricName
 
-from pipeline.core.events import sensor_event
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.publishing import message_of
 from pipeline.job.status import Standing, StatusLine, describe
 from pipeline.transforms import metrics
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 IMPATIENT_JOB = [
     sys.executable,

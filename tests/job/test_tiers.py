@@ -1,9 +1,9 @@
 """Longer windows on a scripted stream: the day's panes while its hours arrive, change and are late."""
 
-from pipeline.core.events import sensor_event
+from pipeline.core.events.event import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.streams import HOUR, MINUTE, NOON, Script, event_at, key_at
+from tests.support.streams import HOUR, MINUTE, NOON, Script, event_at, key_at
 
 HOURS_AND_DAYS = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
 THREE_TIERS = parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"')

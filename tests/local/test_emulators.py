@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from google.cloud import bigtable, pubsub_v1
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.local import emulators
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator, running_emulators
 

@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from pipeline.core.events import decode, validate
-from pipeline.core.reasons import BadData
+from pipeline.core.events.event import decode, validate
+from pipeline.core.events.reasons import BadData
 from pipeline.local.fleet import MALFORMED, Plan, simulate
 
 START = 1_771_286_400_000_000  # a midnight

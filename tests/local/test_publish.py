@@ -18,20 +18,20 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.dead_letter_records import DeadLetter, letter_json
-from pipeline.core.dead_letters import REPLAYS, dead_letter
-from pipeline.core.events import Event, decode, sensor_event, validate
-from pipeline.core.messages import Message
-from pipeline.core.reasons import BadData, Reason
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.events.dead_letter import REPLAYS, dead_letter
+from pipeline.core.events.event import Event, decode, sensor_event, validate
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import json_line
+from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.text import json_line
-from pipeline.core.times import parse_time
 from pipeline.local.publish import batches
-from tests.cloud.pubsub import Inbox, serving
-from tests.records import write_delimited
-from tests.waiting import eventually
+from tests.support.pubsub import Inbox, serving
+from tests.support.records import write_delimited
+from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "publish"]
 START_US = parse_time("2024-05-01T08:00:00Z")

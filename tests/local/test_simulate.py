@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from google.cloud import pubsub_v1
 
 from pipeline.cli.root import main
-from pipeline.cloud.publisher import Pacer
-from pipeline.core.events import sensor_event
+from pipeline.cloud.pubsub.publisher import Pacer
+from pipeline.core.events.event import sensor_event
 from pipeline.local.fleet import MALFORMED
 from pipeline.local.simulate import LiveClock
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PROJECT = "test-project"
 

@@ -7,15 +7,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
-from pipeline.cloud.publisher import Publisher
-from pipeline.core.dead_letters import dead_letter
-from pipeline.core.mapping.descriptors import Descriptors
-from pipeline.core.messages import ENCODING, MESSAGE_TYPE, Message
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.times import to_datetime
-from tests.cloud.pubsub import Inbox
-from tests.core.mapping.protos import descriptor_set
+from pipeline.cloud.pubsub.publisher import Publisher
+from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.events.dead_letter import dead_letter
+from pipeline.core.events.message import ENCODING, MESSAGE_TYPE, Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import to_datetime
+from tests.core.decoding.mapping.protos import descriptor_set
 from tests.dead_letters.letters import waiting
+from tests.support.pubsub import Inbox
 
 REPORT = descriptor_set(
     "package acme; message Report { string serial = 1; int64 at_ms = 2; double celsius = 3; string site = 4; }"

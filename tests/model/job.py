@@ -13,12 +13,12 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.group_windows import GroupWindows
-from pipeline.core.grouped_readings import read_part, start_of_part
-from pipeline.core.latest import is_latest_key
-from pipeline.core.pane_order import _PANE
-from pipeline.core.row_bytes import read_rows
-from pipeline.core.schedule import END_US
+from pipeline.core.panes.firing import END_US
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.grouped_readings import read_part, start_of_part
+from pipeline.core.panes.pane_order import _PANE
+from pipeline.core.queries.newest_readings import is_latest_key
+from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing
 from pipeline.transforms.collect import _CollectFn, _with_shard

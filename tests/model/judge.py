@@ -21,9 +21,9 @@ newest that the job got; after a repair, the newest of what it read.
 
 from datetime import UTC, datetime
 
-from pipeline.core.events import LATEST_US
-from pipeline.core.rows import KeyRange
-from pipeline.core.schema.sweeps import Span, events_within
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.queries.sweeps import Span, events_within
+from pipeline.core.rows.rows import KeyRange
 from tests.model.reference import LENGTHS, MS, counts_of, less, value_of
 from tests.model.table import Table
 

@@ -4,10 +4,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 
-from pipeline.core.rows import EncodedRow, Row
-from pipeline.core.schema.policies import Intersection, MaxAge, MaxVersions, Union
-from tests.core.schema.memory import Memory
-from tests.rows import decoded
+from pipeline.core.rows.rows import EncodedRow, Row
+from pipeline.core.schema.gc_policies import Intersection, MaxAge, MaxVersions, Union
+from tests.support.memory import Memory
+from tests.support.rows import decoded
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -47,7 +47,7 @@ class Table(Memory):
         for row in rows:
             self.write(decoded(row) if isinstance(row, EncodedRow) else row)
 
-    # As pipeline.cloud.rewriter.Rewriter
+    # As pipeline.cloud.writing.rewriter.Rewriter
 
     def replace(self, replacements):
         replacements = list(replacements)
@@ -63,7 +63,7 @@ class Table(Memory):
         for key in list(keys):
             self._delete(key, lambda cell: (cell.family, cell.qualifier) == (family, qualifier))
 
-    # As pipeline.cloud.row_reader.RowReader
+    # As pipeline.cloud.scanning.row_reader.RowReader
 
     def read_selection(self, key_range, selection, pattern=None, page_rows=None, *, reverse=False):
         return self(key_range, selection, pattern, page_rows, reverse=reverse)
@@ -72,7 +72,7 @@ class Table(Memory):
     def opened(self, *_):
         yield self
 
-    # As pipeline.cloud.retention_notes
+    # As pipeline.cloud.tables.retention_notes
 
     def note(self, key, columns, *, replace=False):
         self.noted[key] = ({} if replace else self.noted.get(key, {})) | columns

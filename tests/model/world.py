@@ -20,18 +20,18 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.backfill import transforms as backfilling
 from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
-from pipeline.cloud import retention_notes, tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import SCHEMA_KEY
-from pipeline.core.events import LATEST_US, sensor_event, validate
-from pipeline.core.outgoing import message_of
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import retention_notes, tables
+from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.events.event import LATEST_US, sensor_event, validate
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows import Window
-from pipeline.core.work_list import work_row
+from pipeline.core.windows.fixed import Window
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import claims
@@ -44,7 +44,7 @@ from tests.model.judge import Judge, start_of
 from tests.model.reference import DAY, LENGTHS, Truth
 from tests.model.specs import AGES
 from tests.model.table import Table
-from tests.streams import flags, pubsub_message
+from tests.support.streams import flags, pubsub_message
 
 START_US = round(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp()) * 1_000_000
 _SETTINGS = settings_of(parse_flags(flags()))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.prices import Prices, costs, parse_prices
 from pipeline.plan.reckon import Writes, messages, nodes_for_writes, panes, plan_of, state_bytes, tier_writes, vcpus
 from pipeline.plan.workload import Workload, names
 from tests.benchmarks.state_size import OPEN, sizes
-from tests.groups import MINUTE, Group
+from tests.support.groups import MINUTE, Group
 
 SECOND = 1_000_000
 DAYS = parse_schema('tiers = { 1h = "hours", 1d = "days" }')

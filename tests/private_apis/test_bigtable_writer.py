@@ -5,9 +5,9 @@ from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 from google.rpc.status_pb2 import Status
 
-from pipeline.core.mutation_bytes import ENTRY_OVERHEAD
-from pipeline.core.rows import Cell, Row
-from pipeline.core.times import to_datetime
+from pipeline.core.notation.times import to_datetime
+from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.private_apis.bigtable_writer import _Entry, _parts, _plain_responses, _WriteFn
 
 KEY = b"agg#hourly#a#2026-02-17T12"

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.private_apis.job_failures import cause_of, was_interrupted
 
 TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\n"
@@ -11,7 +11,9 @@ TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\n"
     [
         (ServerProblem("table t does not exist [while running 'a/b']"), "table t does not exist"),
         (
-            RuntimeError(f"{TRACEBACK}pipeline.cloud.errors.ServerProblem: no table [while running 'a']\n\nNone\n"),
+            RuntimeError(
+                f"{TRACEBACK}pipeline.cloud.connection.errors.ServerProblem: no table [while running 'a']\n\nNone\n"
+            ),
             "no table",
         ),
         (RuntimeError(f"{TRACEBACK}ValueError: bad [while running 'a']\n"), "the job failed: ValueError: bad"),

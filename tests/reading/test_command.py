@@ -11,21 +11,22 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from pipeline.cli.root import main
-from pipeline.cloud import emulators, tables
-from pipeline.cloud.names import TableName
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.calendars import parse_window
-from pipeline.core.events import Event
-from pipeline.core.rows import Cell, Row
+from pipeline.cloud.connection import emulators
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time, to_datetime
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time, to_datetime
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.reading import views as read_views
-from tests.cloud.test_reader import event as raw_event
-from tests.cloud.test_reader import foreign_raw_rows, foreign_windows, window_row, write
-from tests.lasting import lasting
+from tests.cloud.reading.test_reader import event as raw_event
+from tests.cloud.reading.test_reader import foreign_raw_rows, foreign_windows, window_row, write
+from tests.support.lasting import lasting
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
 

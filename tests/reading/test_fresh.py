@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from pipeline.core.events import Event
-from pipeline.core.times import format_time
-from tests.cloud.test_reader import raw_row, write
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time
+from tests.cloud.reading.test_reader import raw_row, write
 from tests.reading.test_command import run
 from tests.serve.serving import table_of
 

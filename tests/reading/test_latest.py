@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pipeline.core.events import Event
-from pipeline.core.latest import NewestReadings
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.times import parse_time
-from tests.cloud.test_reader import write
+from tests.cloud.reading.test_reader import write
 from tests.reading.test_command import created, run
-from tests.rows import decoded
+from tests.support.rows import decoded
 
 T = parse_time("2026-02-17T10:30:00Z")
 EVENTS = [

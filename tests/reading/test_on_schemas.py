@@ -5,14 +5,14 @@ from functools import cache
 
 import pytest
 
-from pipeline.cloud.names import TableName
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.windows import DAILY, HOURLY
-from tests.cloud.test_reader import write
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY
+from tests.cloud.reading.test_reader import write
 from tests.reading.test_command import created, run, run_json
 
 T = parse_time("2026-02-17T10:00:00Z")

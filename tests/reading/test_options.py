@@ -5,7 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pipeline.core.times import to_datetime
+from pipeline.core.notation.times import to_datetime
 from pipeline.reading.options import range_options
 
 NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)

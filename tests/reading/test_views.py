@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.output import Output
-from pipeline.core.records import AggregateRecord, MetricSummary, RawRecord
-from pipeline.core.windows import HOURLY
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.windows.fixed import HOURLY
 from pipeline.reading import views as read_views
 from pipeline.reading.views import AGGREGATES, RAW, print_records
 

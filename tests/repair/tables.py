@@ -9,17 +9,17 @@ from click.testing import CliRunner
 from google.cloud.bigtable import data
 
 from pipeline.cli.root import main
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.aggregates import aggregate_key, aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.rows import KeyRange
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.windows import DAILY, HOURLY
-from tests.lasting import lasting
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY
+from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T00:00:00Z")
 SECOND = 1_000_000

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipeline.core.aggregates import aggregate_key, aggregate_row
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.work_list import work_row
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.repair import run as job
 from tests.repair.tables import (
     DAY,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from tests.repair.tables import TWO_DAYS, WRONG, run, spoil, table_of
 
 

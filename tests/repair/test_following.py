@@ -2,11 +2,10 @@
 
 import time
 
-from pipeline.core.aggregates import aggregate_key, aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.times import format_time
-from pipeline.core.work_list import work_row
-from tests.courses import SCHEMA, check, stored
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time
+from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from tests.repair.tables import (
     DAY,
     HOUR,
@@ -21,6 +20,7 @@ from tests.repair.tables import (
     table_of,
     write,
 )
+from tests.support.courses import SCHEMA, check, stored
 
 READINGS = {
     T + day * DAY + n * 5 * HOUR + MINUTE: {"t": float(7 * n % 5), "u": float(n - day)}

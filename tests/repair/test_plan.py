@@ -8,18 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.aggregates import AggregateKey
-from pipeline.core.audit import Extent
-from pipeline.core.extents import COLLECTED, KEPT_NO_LONGER, OPEN, Bounds, Skipped, bounds_of, extents_of
+from pipeline.core.completion.audit import Extent
+from pipeline.core.completion.auditable_windows import (
+    COLLECTED,
+    KEPT_NO_LONGER,
+    OPEN,
+    Bounds,
+    Skipped,
+    bounds_of,
+    extents_of,
+)
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.sweeps import Span
+from pipeline.core.rows.aggregate_rows import AggregateKey
+from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span
 from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
-from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.times import parse_time
-from pipeline.core.windows import DAILY, HOURLY
+from pipeline.core.windows.fixed import DAILY, HOURLY
 from pipeline.repair.plan import aggregates_expired, settles, slices_of, spans_of
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")

@@ -3,11 +3,11 @@
 import json
 from dataclasses import replace
 
-from pipeline.cloud.reader import SensorTable
-from pipeline.cloud.rewriter import Rewriter
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.statistics.courses import At
-from pipeline.core.windows import HOURLY
-from pipeline.core.work_list import work_key, work_row
+from pipeline.core.windows.fixed import HOURLY
 from pipeline.repair import run as job
 from tests.repair.tables import (
     BOTH_TIERS,

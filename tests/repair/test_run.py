@@ -8,13 +8,13 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
 
-from pipeline.cloud.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.work_list import work_key, work_row
 from pipeline.job.settings import BadFlag
 from pipeline.repair import run as repair
 from pipeline.repair.run import Request, carry_out, plan
-from tests.cloud.test_rewriter import rows_of, write
+from tests.cloud.writing.test_rewriter import rows_of, write
 from tests.job.google_cloud import BUCKET
 from tests.job.test_bounded import dataflow  # noqa: F401 (a fixture)
 from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of

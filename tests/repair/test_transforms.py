@@ -6,23 +6,23 @@ import uuid
 import apache_beam as beam
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import aggregate_prefix, aggregate_row
-from pipeline.core.audit import Extent
-from pipeline.core.events import Event
-from pipeline.core.rows import KeyRange, prefix_range
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.audit import Extent
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.sweeps import Span
+from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_row
+from pipeline.core.rows.rows import KeyRange, prefix_range
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sweeps import Span
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
 from pipeline.repair.transforms import FindWrongWindows, Part, RewriteWindows
-from tests.cloud.test_rewriter import rows_of, write
-from tests.lasting import lasting
+from tests.cloud.writing.test_rewriter import rows_of, write
+from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T00:00:00Z")
 HOUR = 3_600_000_000

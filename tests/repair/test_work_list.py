@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.schema_store import read_stored, write_schema
-from pipeline.core.aggregates import aggregate_key
-from pipeline.core.events import Event
-from pipeline.core.schema.policies import parse_policy
-from pipeline.core.times import format_time
-from pipeline.core.windows import DAILY, HOURLY
-from pipeline.core.work_list import work_key, work_row
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import read_stored, write_schema
+from pipeline.core.completion.work_list import work_key, work_row
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time
+from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.windows.fixed import DAILY, HOURLY
 from pipeline.repair import run as job
 from tests.repair.tables import (
     BOTH_TIERS,

@@ -2,7 +2,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.private_apis.beam_flags import checked_flags
 from pipeline.run import command

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import requests
 
-from pipeline.cloud.names import TableName
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.latest import NewestReadings
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.events.event import Event
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.toml import parse_schema
-from tests.cloud.test_reader import created, write
-from tests.rows import decoded
+from tests.cloud.reading.test_reader import created, write
+from tests.support.rows import decoded
 
 SCHEMA = 'latest = "latest"\n'
 

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pyarrow
 import pytest
 
-from pipeline.cloud.reader import SensorTable
-from pipeline.core.events import Event
-from pipeline.core.times import format_time
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import format_time
 from tests.serve.serving import get, serving, table_of
 
 MINUTE, HOUR = 60_000_000, 3_600_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.times import format_time
+from pipeline.core.notation.times import format_time
 from tests.serve.serving import get, serving, table_of
 from tests.serve.test_api import EVENTS, HOUR, START
 

@@ -8,14 +8,14 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import expect
 
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.latest import NewestReadings
-from pipeline.core.stats import WindowStats
-from pipeline.core.windows import HOURLY
-from tests.cloud.test_reader import raw_row, write
-from tests.rows import decoded
+from pipeline.core.events.event import Event
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import HOURLY
+from tests.cloud.reading.test_reader import raw_row, write
 from tests.serve.serving import serving, table_of, token_file
+from tests.support.rows import decoded
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000

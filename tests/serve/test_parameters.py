@@ -1,6 +1,6 @@
 """Parameters that need no server."""
 
-from pipeline.core.events import LATEST_US
+from pipeline.core.events.event import LATEST_US
 from pipeline.serve.parameters import as_range
 
 

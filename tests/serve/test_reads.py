@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.row_reader import ReadStopped
-from pipeline.core.events import Event
+from pipeline.cloud.scanning.row_reader import ReadStopped
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.local.emulators import BIGTABLE
 from pipeline.serve.reads import ClientLeft, Reads, TookTooLong
 from tests.faults.tcp_proxy import TcpProxy
 from tests.serve.serving import get, serving, table_of
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 T = time.time_ns() // 1000
 EVENTS = [Event("a", T - n * 1_000_000, {"t": 1.0}, {}) for n in range(3000)]

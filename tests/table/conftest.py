@@ -2,7 +2,7 @@ import uuid
 
 import pytest
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from click.testing import CliRunner, Result
 from google.cloud import bigtable
 
 from pipeline.cli.root import main
-from pipeline.cloud import schema_store, tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import write_schema
-from pipeline.core.schema.policies import format_policy, parse_policy
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import schema_store, tables
+from pipeline.cloud.tables.schema_store import write_schema
+from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 
 NEWEST = "maxage=730d || maxversions=1"

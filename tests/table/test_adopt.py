@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from google.cloud import bigtable
 
-from pipeline.cloud import tables
-from pipeline.cloud.key_ranges import Sample
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import retention_of
-from pipeline.cloud.schema_store import read_schema
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.rows import Row
-from pipeline.core.schema.policies import parse_policy
+from pipeline.cloud.connection.key_ranges import Sample
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import retention_of
+from pipeline.cloud.tables.schema_store import read_schema
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Row
+from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.table import inspection
 from tests.table.running import create, in_file, overtake, policies, run
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.cloud.retention_notes import retention_of
-from pipeline.cloud.row_reader import RowReader
-from pipeline.cloud.schema_store import read_schema, text_of
-from pipeline.core.rows import KeyRange
-from pipeline.core.schema.policies import parse_policy
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import retention_of
+from pipeline.cloud.tables.schema_store import read_schema, text_of
+from pipeline.core.rows.rows import KeyRange
+from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.table.running import DEFAULTS, NEWEST, TALL, TALL_FLAGS, create, in_file, overtake, policies, run, write

@@ -6,8 +6,8 @@ import sys
 import pytest
 from google.cloud import bigtable
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
 from tests.table.running import arguments, create, run
 
 

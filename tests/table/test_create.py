@@ -1,10 +1,10 @@
 import pytest
 from click.testing import Result
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import read_schema
-from pipeline.core.schema.policies import format_policy
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import read_schema
+from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from tests.table.running import DEFAULTS, LONG_POLICY, NEWEST, create, policies, run
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.core.schema.policies import parse_policy
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.schema.gc_policies import parse_policy
 from tests.table.running import DEFAULTS, NEWEST, TALL, create, in_file, lines, run
 
 

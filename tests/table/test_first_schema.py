@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud import tables
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import read_schema
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.core.schema.table_schema import TableSchema
 from tests.table.running import TALL_FLAGS, create, in_file, overtake, policies, run, write
 

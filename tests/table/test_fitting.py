@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.rows import Cell, KeyRange, Row
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.work_list import work_row
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.table.fitting import Mismatch, aggregate_window, check_listed, prefix_ranges, raw_events, raw_key_ranges
 
 T = parse_time("2026-02-17T12:00:00Z")

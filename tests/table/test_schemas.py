@@ -4,9 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.schema_store import read_schema
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.core.schema.toml import parse_schema
 from tests.table.running import LONG_POLICY, TALL, arguments, in_file, run
 

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from tests.job import foreign
 from tests.job.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
-from tests.linking import link
+from tests.support.linking import link
 from tests.templates.dockerfile import ROOT, environment, instructions
 from tests.templates.metadata_server import ACCOUNT, running_metadata_server
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.cloud.monitoring_v3 import AlertPolicy
 
-from pipeline.core.reasons import Reason
+from pipeline.core.events.reasons import Reason
 from pipeline.transforms import metrics
 
 MONITORING = Path(__file__).parent.parent.parent / "templates/monitoring"

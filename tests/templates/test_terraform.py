@@ -7,9 +7,9 @@ from datetime import timedelta
 import hcl2
 import pytest
 
-from pipeline.cloud.tables import policies_of
+from pipeline.cloud.tables.tables import policies_of
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.policies import MaxAge, MaxVersions, Never, Policy, Union
+from pipeline.core.schema.gc_policies import MaxAge, MaxVersions, Never, Policy, Union
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from tests.templates.hcl import BLOCKS, DATA, LOCALS, MODULE, RESOURCES, TERRAFORM, VARIABLES, of_kind, parsed

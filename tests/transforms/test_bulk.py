@@ -13,20 +13,20 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 from grpc import StatusCode
 
-from pipeline.cloud import tables
-from pipeline.cloud.bulk_writer import Limits
-from pipeline.cloud.errors import ServerProblem
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.aggregates import aggregate_row
-from pipeline.core.events import Event
-from pipeline.core.mutation_bytes import encoded
-from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row
-from pipeline.core.schema.policies import Never
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.writing.bulk_writer import Limits
+from pipeline.core.completion.work_list import is_work_key
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
+from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.stats import WindowStats
-from pipeline.core.times import parse_time
-from pipeline.core.work_list import is_work_key
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.transforms import bulk, metrics
 from pipeline.transforms.bulk import BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing

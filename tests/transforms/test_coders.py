@@ -9,10 +9,10 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.rows import EncodedRow, EncodedRows
-from pipeline.core.stats import WindowStats
-from pipeline.core.tiers import ShorterWindows
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.rows.rows import EncodedRow, EncodedRows
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.transforms.coders import AccumulatorCoder, RowsCoder, StatsCoder
 
 rows = st.lists(st.builds(EncodedRow, st.binary(max_size=9), st.binary(max_size=300), st.integers(0, 2**32 - 1)))

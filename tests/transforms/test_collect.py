@@ -9,10 +9,10 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.typehints import KV
 
-from pipeline.core.pane_order import pane_bytes
-from pipeline.core.rows import EncodedRow, EncodedRows
+from pipeline.core.panes.pane_order import pane_bytes
+from pipeline.core.rows.rows import EncodedRow, EncodedRows
 from pipeline.transforms.collect import CollectRows
-from tests.streams import NOON, clock, stream_clock
+from tests.support.streams import NOON, clock, stream_clock
 
 _PANES = KV[int, bytes]
 FOUND: list[list[tuple[bytes, bytes]]] = []

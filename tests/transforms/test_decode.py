@@ -8,15 +8,15 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.message_types import Mapped, MessageTypes
-from pipeline.core.messages import BATCH_TYPE
-from pipeline.core.outgoing import message_of
+from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.events.message import BATCH_TYPE
+from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.transforms import metrics
 from pipeline.transforms.decode import DecodeMessages
-from tests.streams import NOON, clock, event_at, pubsub_message
+from tests.support.streams import NOON, clock, event_at, pubsub_message
 
 DEFAULT = [TableSchema.default()]
 

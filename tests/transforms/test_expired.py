@@ -1,10 +1,10 @@
 import pytest
 
-from pipeline.core.events import validate
+from pipeline.core.events.event import validate
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import expired
 from pipeline.transforms.expired import Expired
-from tests.streams import HOUR, NOON, event_at
+from tests.support.streams import HOUR, NOON, event_at
 
 SHORT = '[policies]\nraw = "maxage=2h || maxversions=9"\n[tiers]\n15m = "quarters"\n1h = "hours"'
 

@@ -18,13 +18,13 @@ import pytest
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
-from pipeline.core.reasons import Reason
-from pipeline.core.refused_rows import ROW_REFUSED
+from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
+from pipeline.core.events.reasons import Reason
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.graph import assemble
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.transforms import metrics
-from tests.streams import flags
+from tests.support.streams import flags
 
 MOST = 100
 ONE_TABLE = ("",)

@@ -10,15 +10,15 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from grpc import StatusCode
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.mutation_bytes import encoded
-from pipeline.core.rows import Cell, EncodedRows, KeyRange, Row
-from pipeline.core.schema.policies import Never
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
+from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows import HOURLY
-from pipeline.core.work_list import work_row
+from pipeline.core.windows.fixed import HOURLY
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.write import WriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction

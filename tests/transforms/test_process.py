@@ -7,13 +7,13 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.events import LATEST_US, Event, validate
-from pipeline.core.grouped_readings import group_of, read_part, start_of_part
-from pipeline.core.outgoing import message_of
+from pipeline.core.events.event import LATEST_US, Event, validate
+from pipeline.core.events.publishing import message_of
+from pipeline.core.panes.grouped_readings import group_of, read_part, start_of_part
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
 from pipeline.transforms.process import ProcessMessages
-from tests.streams import HOUR, NOON, clock, event_at, key_at, pubsub_message
+from tests.support.streams import HOUR, NOON, clock, event_at, key_at, pubsub_message
 
 HOURS = parse_schema("")
 QUARTERS = parse_schema('tiers = { 15m = "quarters" }')

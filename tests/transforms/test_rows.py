@@ -3,11 +3,11 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.events import Event
+from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import metrics
 from pipeline.transforms.rows import FormatRawRows
-from tests.streams import NOON
+from tests.support.streams import NOON
 
 
 def test_an_event_of_several_rows():

@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
-from pipeline.cloud.names import TableName
-from pipeline.core.rows import KeyRange
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.transforms import tables
 from pipeline.transforms.tables import TableReadingFn

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.schema.policies import same_policy
+from pipeline.core.schema.gc_policies import same_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.core.statistics.definitions import DEFAULT

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.policies import Policy, collected_after
+from pipeline.core.schema.gc_policies import Policy, collected_after
 from pipeline.core.schema.table_schema import TableSchema
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline.core.events import Event
-from pipeline.core.records import RawRecord, merge_parts
+from pipeline.core.events.event import Event
+from pipeline.core.rows.records import RawRecord, merge_parts
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from functools import cached_property, lru_cache
 from hashlib import md5
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pipeline.core.events import Event, deserialized, name_of, serialized
-from pipeline.core.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
-from pipeline.core.records import RawRecord, by_name, merge_parts
-from pipeline.core.rows import Cell, EncodedRow, Row
+from pipeline.core.events.event import Event, deserialized, name_of, serialized
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.rows.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
+from pipeline.core.rows.records import RawRecord, by_name, merge_parts
+from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
-from pipeline.core.schema.template import KeyTemplate, RawKey
-from pipeline.core.schema.tokens import ISO_US
-from pipeline.core.values import Values
+from pipeline.core.schema.key_template import KeyTemplate, RawKey
+from pipeline.core.schema.key_tokens import ISO_US
 
 _MAX_COLUMNS = 1 << 14  # in the cache
 _new = tuple.__new__  # makes a Cell in half the time of its own constructor

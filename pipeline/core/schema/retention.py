@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pipeline.core.schema.policies import Policy, collected_after, counts_versions
+from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions
 from pipeline.core.schema.table_schema import TableSchema, Tier
 
 FOR_EVER_US = 1 << 62

@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Iterator
 
-from pipeline.core.durations import format_interval
+from pipeline.core.notation.durations import format_interval
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.key_tokens import DAY_US, WEEK_US
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
-from pipeline.core.schema.tokens import DAY_US, WEEK_US
 
 MAX_ROW_BYTES = 100_000_000  # recommended in Bigtable's documentation, as is the next
 MAX_CELL_BYTES = 10_000_000

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 
-from pipeline.core.durations import format_interval
-from pipeline.core.events import Event, serialized, shown
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.rows import EncodedRow, Row
+from pipeline.core.events.event import Event, serialized, shown
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.durations import format_interval
+from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, parse_policy
 from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.key_space import KeyBindings, KeySpace
+from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
-from pipeline.core.schema.policies import Policy, collected_after, counts_versions, parse_policy
-from pipeline.core.schema.scans import KeyBindings, KeySpace
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.schema.tokens import EventIdToken, MetricToken
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.values import Values
-from pipeline.core.window_tree import tier_problem
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows.tier_sources import tier_problem
 
 SCHEMA_FAMILY = "tidetable"
 """The family of the table's own rows; never collected."""
@@ -90,7 +90,7 @@ class TableSchema:
         metrics: the families of readings; in a serializing layout, the one family of events.
         metadata: the families of metadata; none in a serializing layout.
         tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
-            its windows consist: see :mod:`pipeline.core.window_tree`.
+            its windows consist: see :mod:`pipeline.core.windows.tier_sources`.
         policies: garbage-collection policies by family; others have the default of their kind.
         rate: the expected rate of a sensor, if known.
         statistics: which statistics of which metrics aggregate rows contain.

@@ -36,16 +36,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from pipeline.core.calendars import parse_window
-from pipeline.core.durations import format_interval, parse_interval
-from pipeline.core.events import MAX_METADATA, MAX_READINGS
+from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.durations import format_interval, parse_interval
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
-from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.statistics.rules import Statistics
-from pipeline.core.values import Values
+from pipeline.core.windows.calendars import parse_window
 
 _T = TypeVar("_T")
 

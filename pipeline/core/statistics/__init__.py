@@ -1,1 +1,1 @@
-"""Statistics of a metric over a window that need more than a few numbers for state."""
+"""Statistics of a metric over a window: what a window keeps, and the cells computed from it."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pipeline.core.notation.cell_values import parse_value, shown_bytes
 from pipeline.core.statistics.courses import At, Course, held_mean, increase, rate, sloped_mean
 from pipeline.core.statistics.parts import PARTS, parse_time
 from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.stats import MetricStats
-from pipeline.core.values import parse_value, shown_bytes
+from pipeline.core.statistics.window_stats import MetricStats
 
 _MAX_COUNT = 2**53  # doubles represent every integer up to this
 _SMALLEST_DOUBLE = 5e-324

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
 from pipeline.core.statistics.courses import HELD, RISES, SLOPED, At, Course, Method, course_of, joined
 from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.values import format_value, parse_value, shown_bytes
 
 _SIZE = struct.Struct("<HI")
 

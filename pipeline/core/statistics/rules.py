@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 
 from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Span, Statistic, complete, statistic
 from pipeline.core.statistics.parts import PARTS, Series
-from pipeline.core.stats import MAX_METRICS, WindowStats
-from pipeline.core.windows import Window
+from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats
+from pipeline.core.windows.fixed import Window
 
 _MOST_NAMES = 32  # of statistics for a glob
 OTHER = "other"

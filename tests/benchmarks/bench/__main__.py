@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cloud import tables
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import running_emulators
 from tests.benchmarks.bench.check import check
@@ -24,7 +24,7 @@ from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
 from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Taken, Worker
 from tests.benchmarks.bench.report import RESULT, Measured, Run, below_floors, print_table, write_json
 from tests.benchmarks.bench.tidetable import refused
-from tests.lasting import lasting
+from tests.support.lasting import lasting
 
 EVENTS = 180_000
 ROUNDS = 5

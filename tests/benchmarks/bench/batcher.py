@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from google.cloud.bigtable.data import BigtableDataClient, RowMutationEntry, SetCell
 
-from pipeline.cloud.names import TableName
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.message import Message
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.benchmarks.bench.by_hand import Hours, raw_key, text
 

@@ -9,8 +9,8 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import TestingSource, run_main
 from google.cloud.bigtable.data import BigtableDataClient, RowMutationEntry
 
-from pipeline.cloud.names import TableName
-from pipeline.core.messages import Message
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.message import Message
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.benchmarks.bench.batcher import aggregate_entry, raw_entry
 from tests.benchmarks.bench.by_hand import HOUR_US, Hours

@@ -7,10 +7,10 @@ from typing import Any
 
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, RowFilter
 
-from pipeline.cloud.bigtable_client import bigtable_client
-from pipeline.cloud.names import TableName
-from pipeline.cloud.row_reader import RowReader
-from pipeline.core.rows import KeyRange, prefix_range
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.rows.rows import KeyRange, prefix_range
 from tests.benchmarks.bench.feed import Feed
 
 CHECKED = "sensor-007"

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
-from pipeline.cloud.names import TableName
-from pipeline.core.messages import BATCH_TYPE, MESSAGE_TYPE, Message
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.message import BATCH_TYPE, MESSAGE_TYPE, Message
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 from tests.benchmarks.bench.by_hand import LAST_US, Hours
 

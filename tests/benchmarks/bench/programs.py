@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from tests.benchmarks.bench.feed import Feed
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
-from pipeline.cloud.names import TableName
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.toml import parse_schema
 from tests.benchmarks.bench import tidetable
 

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.core.events import Event, deserialized
-from pipeline.core.records import RawRecord
-from pipeline.core.rows import Cell, Row
+from pipeline.core.events.event import Event, deserialized
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.times import from_datetime
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.times import from_datetime
-from pipeline.core.values import Values
 
 NOON, NOON_01, NOON_02, NOON_03, NOON_04 = (
     from_datetime(datetime(2021, 3, 5, 12, minute, tzinfo=UTC)) for minute in range(5)

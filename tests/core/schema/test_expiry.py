@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.policies import parse_policy
+from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.toml import parse_schema
 
 SCHEMA = parse_schema("metrics = { short = ['log_*'], raw = ['*'] }\ntiers = { 1h = 'hours' }\n")

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulator import RestoredReadings, WindowReadings
-from pipeline.core.events import Event
-from pipeline.core.pre_aggregation import BundlePreAggregator
-from pipeline.core.records import RawRecord
-from pipeline.core.rows import KeyRange
+from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
+from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
+from pipeline.core.events.event import Event
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.queries.events import Query, events_of
+from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.sweeps import Span, events_within
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_tokens import TemplateError
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.queries import Query, events_of
-from pipeline.core.schema.sensor_locator import SensorLocator
-from pipeline.core.schema.sweeps import Span, events_within
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.schema.tokens import TemplateError
-from pipeline.core.values import Values
-from pipeline.core.windows import HOURLY
-from tests.core.schema.memory import Memory
+from pipeline.core.windows.fixed import HOURLY
+from tests.support.memory import Memory
 
 START_US = 1_771_324_200_000_000  # 2026-02-17T10:30:00Z
 HOUR_US = HOURLY.length_us

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.events import Event, deserialized, sensor_event
-from pipeline.core.mutation_bytes import encoded
-from pipeline.core.records import RawRecord
-from pipeline.core.rows import Cell, Row
+from pipeline.core.events.event import Event, deserialized, sensor_event
+from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.times import from_datetime
+from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named
-from pipeline.core.schema.template import KeyTemplate, RawKey
-from pipeline.core.times import from_datetime
-from pipeline.core.values import Values
-from tests.core.strategies import events, key_texts, names, values
+from tests.support.strategies import events, key_texts, names, values
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
 AT = TEN_THIRTY - 456

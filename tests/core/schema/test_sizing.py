@@ -2,13 +2,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pipeline.core.notation.cell_values import Values
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.sizing import check_sizes, state_problem, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.values import Values
-from pipeline.core.windows import Window
+from pipeline.core.windows.fixed import Window
 
 SECOND_US = 1_000_000
 RAW = FamilyRules((("raw", ("*",)),))

@@ -6,18 +6,18 @@ from apache_beam.internal import pickler
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.events import Event, sensor_event, serialized, validate
-from pipeline.core.reasons import BadData, Reason
-from pipeline.core.rows import Cell, Row
+from pipeline.core.events.event import Event, sensor_event, serialized, validate
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.cell_values import Values, format_value
+from pipeline.core.notation.times import from_datetime
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import MAX_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
-from pipeline.core.schema.template import KeyTemplate
-from pipeline.core.times import from_datetime
-from pipeline.core.values import Values, format_value
-from pipeline.core.windows import DAILY, HOURLY, Window
-from tests.core.strategies import events
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.strategies import events
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
 RAW = FamilyRules((("raw", ("*",)),))

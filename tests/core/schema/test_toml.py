@@ -3,14 +3,14 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.notation.cell_values import Values
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.policies import parse_policy
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
-from pipeline.core.schema.template import KeyTemplate
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
-from pipeline.core.values import Values
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 
 DEFAULT = """\
 key = "{sensor_id}#{reverse_us}"

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cloud.frames import AggregateRecords
-from pipeline.core.accumulator import WindowReadings
-from pipeline.core.aggregates import parse_aggregate_row, stats_of
-from pipeline.core.audit import Audited, Extent, Recomputed, audit
-from pipeline.core.events import Event
-from pipeline.core.rows import Row
-from pipeline.core.schedule import END_US
+from pipeline.cloud.reading.frames import AggregateRecords
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.audit import Audited, Extent, Recomputed, audit
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.panes.firing import END_US
+from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
-from pipeline.core.times import parse_time
-from tests.groups import LATENESS, MINUTE, Group
+from tests.support.groups import LATENESS, MINUTE, Group
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 MIDNIGHT = 20_501 * DAY

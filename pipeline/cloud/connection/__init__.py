@@ -1,0 +1,1 @@
+"""Connections to Bigtable and Pub/Sub: names, clients, emulators, errors."""

@@ -1,0 +1,47 @@
+"""Parts of a table of about the same size, cut at row keys that Bigtable has sampled."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.errors import explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.rows.rows import KeyRange
+
+_TIMEOUT_S = 60.0
+_MAX_PARTS = 1000
+_MIN_PART_BYTES = 16 << 20  # less would not be worth a part's requests
+
+
+class Sample(NamedTuple):
+    """A row key and the approximate size of all rows before it. The last sample, the table's end, has an empty key."""
+
+    key: bytes
+    offset_bytes: int
+
+
+def sampled_keys(name: TableName) -> list[Sample]:
+    """Returns sampled row keys, in order. Raises ServerProblem if the server refuses or is out of reach."""
+    with explained(name), bigtable_client() as client:
+        found = client.sample_row_keys(table_name=str(name), timeout=_TIMEOUT_S)
+        return [Sample(each.row_key, each.offset_bytes) for each in found]
+
+
+def split_points(samples: Sequence[Sample], min_bytes: int = _MIN_PART_BYTES) -> list[bytes]:
+    """Returns keys that cut the table into parts of ``min_bytes`` or more, at most a thousand of them."""
+    if not samples:
+        return []
+    part_bytes = max(min_bytes, samples[-1].offset_bytes // _MAX_PARTS)
+    points, last_bytes = [], 0
+    for key, offset_bytes in samples:
+        if key and offset_bytes - last_bytes >= part_bytes:
+            points.append(key)
+            last_bytes = offset_bytes
+    return points
+
+
+def split_range(keys: KeyRange, points: Sequence[bytes]) -> list[KeyRange]:
+    """Returns the range cut at the points inside it."""
+    inside = [key for key in points if keys.start < key and (not keys.end or key < keys.end)]
+    starts, ends = [keys.start, *inside], [*inside, keys.end]
+    return [KeyRange(start, end) for start, end in zip(starts, ends, strict=True)]

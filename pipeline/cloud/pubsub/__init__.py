@@ -1,0 +1,1 @@
+"""Publishing, subscribing, backlogs, and schemas of topics."""

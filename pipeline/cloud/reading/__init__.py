@@ -1,0 +1,1 @@
+"""The Python API: records of a table, and data frames."""

@@ -1,0 +1,121 @@
+"""Streams of records that convert to an Arrow table or a pandas DataFrame.
+
+A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[frames]'``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
+from pipeline.core.rows.records import AggregateRecord, RawRecord, statistic_names
+from pipeline.core.statistics.definitions import qualifier_of
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+_Record = TypeVar("_Record", RawRecord, AggregateRecord)
+
+
+class _Records(Generic[_Record]):
+    """An iterator of records. A table or frame contains only the records that were not yet taken."""
+
+    def __init__(self, records: Iterable[_Record]) -> None:
+        self._records: Iterator[_Record] = iter(records)
+
+    def __iter__(self) -> Iterator[_Record]:
+        return self._records
+
+    def __next__(self) -> _Record:
+        return next(self._records)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """Returns the remaining records as an Arrow table."""
+        import pyarrow as arrow  # slow to import, and used for nothing else here
+
+        return arrow.table(self._columns(arrow, list(self._records)))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns the remaining records as a DataFrame, with NaN for null. Raises ImportError without ``frames``.
+
+        Whole numbers are ``Int64``, which allows nulls: a column has the same type whatever it contains.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "pandas is not installed; install the extra \"frames\" from the checkout: pip install '.[frames]'"
+            ) from error
+        table = self.to_arrow()
+        import pyarrow as arrow
+
+        return table.to_pandas(types_mapper={arrow.int64(): pandas.Int64Dtype()}.get)
+
+    def _columns(self, arrow: Any, records: list[_Record]) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class RawRecords(_Records[RawRecord]):
+    """Events. Columns: ``sensor_id``, ``event_time`` (microseconds, UTC), and ``event_id`` if any event has one.
+
+    Each metric, requested or found, is a column of doubles. Each metadata field is a column of text such as
+    ``metadata.location``. A value that an event lacks is null. A metric whose name would collide with another column,
+    ``event_time`` or ``metadata.location``, becomes ``reading.event_time``.
+    """
+
+    def __init__(self, records: Iterable[RawRecord], metrics: Iterable[str] = ()) -> None:
+        super().__init__(records)
+        self._metrics = tuple(metrics)
+
+    def _columns(self, arrow: Any, records: list[RawRecord]) -> dict[str, Any]:
+        columns = {
+            SENSOR_ID: arrow.array([record.sensor_id for record in records], arrow.string()),
+            EVENT_TIME: arrow.array([record.event_time_us for record in records], _instant(arrow)),
+        }
+        if any(record.event_id for record in records):
+            columns[EVENT_ID] = arrow.array([record.event_id or None for record in records], arrow.string())
+        for metric in _names((record.readings for record in records), self._metrics):
+            values = [record.readings.get(metric) for record in records]
+            columns[reading_column(metric)] = arrow.array(values, arrow.float64())
+        for name in _names(record.metadata for record in records):
+            texts = [record.metadata.get(name) for record in records]
+            columns[metadata_column(name)] = arrow.array(texts, arrow.string())
+        return columns
+
+
+class AggregateRecords(_Records[AggregateRecord]):
+    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds), ``window``, ``reading_count``.
+
+    Starts are in UTC; those of windows of a time zone's calendar are in that zone.
+
+    Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
+    window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
+    sum that overflowed is infinite. If gaps were filled, ``filled`` tells which windows have no row.
+    """
+
+    def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
+        zone = records[0].window.zone if records else "UTC"
+        columns = {
+            "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
+            "window_start": arrow.array([record.start_us for record in records], _instant(arrow, zone)),
+            "window": arrow.array([record.window.text for record in records], arrow.string()),
+            "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
+        }
+        if any(record.filled for record in records):
+            columns["filled"] = arrow.array([record.filled for record in records], arrow.bool_())
+        kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
+        for metric in _names(record.metrics for record in records):
+            summaries = [record.metrics.get(metric) for record in records]
+            found = [summary.statistics() if summary else {} for summary in summaries]
+            for name in statistic_names([summary] for summary in summaries if summary):
+                values = [each.get(name) for each in found]
+                columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
+        return columns
+
+
+def _instant(arrow: Any, zone: str = "UTC") -> Any:
+    return arrow.timestamp("us", tz=zone)
+
+
+def _names(mappings: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> list[str]:
+    return sorted({*more, *(name for mapping in mappings for name in mapping)})

@@ -1,0 +1,400 @@
+"""Reads a table: the readings and aggregates of sensors, each by bounded ranges of keys.
+
+The table stores its schema, and the schema that wrote the rows finds and parses them. Nothing here reads a table from
+end to end.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Self, TypeVar, overload
+
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
+from pipeline.cloud.reading.newest import newest_of
+from pipeline.cloud.scanning.read_ahead import ReadAhead
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.schema_store import agreed_schema
+from pipeline.core.answers.gaps import Fill
+from pipeline.core.answers.read_arguments import OPEN_FOR, listed_sensors, named_metrics, within_keys
+from pipeline.core.answers.window_answers import WindowQuery, answers
+from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.times import Time
+from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
+from pipeline.core.queries.foreign import ForeignRow, ForeignRows, OnForeign
+from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.queries.seeks import skip_scan
+from pipeline.core.queries.sweeps import sensor_prefix
+from pipeline.core.rows import aggregate_rows as aggregates
+from pipeline.core.rows.records import RawRecord, newest_first
+from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.fixed import Window
+
+if TYPE_CHECKING:
+    from pipeline.core.answers.points import Points
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+MAX_ROWS = 200_000  # of an answer that is computed from raw rows: a day at 1 Hz of two sensors
+
+NOTHING_DECLARED = DeclaredSchema()
+_NO_METADATA: Mapping[str, str] = {}
+
+
+class ForeignRowProblem(ServerProblem):
+    """A strict reader met a row that the table's schema does not write."""
+
+
+class SensorTable:
+    """Reads one table with any schema. Create it with :meth:`open`.
+
+    The server sends only the requested families, columns, versions and times of a row. A time is an aware datetime, ISO
+    8601 text (in UTC if it has no offset) or microseconds since the epoch, as in records. Row keys contain times from
+    1970 to 2286; a time outside is replaced by the nearest of them. If row keys contain metadata
+    (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole table for a sensor.
+
+    Every method raises ServerProblem if the server refuses or is out of reach, and ValueError for arguments without an
+    answer: a text that can't be a sensor id, a datetime without a time zone, a range of time that does not end after it
+    starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
+    ValueError and the iterator the ServerProblem.
+
+    A row with a key, a column or a value that the schema never writes is foreign and left out as a whole. ``foreign``
+    counts such rows, and the first one is logged as a warning. A table opened with ``strict`` raises ForeignRowProblem
+    from the iterator instead.
+
+    Attributes:
+        schema: the table's schema.
+        rows: the reader of its rows, which counts what the server returned.
+        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
+    """
+
+    def __init__(
+        self,
+        rows: RowReader,
+        schema: TableSchema,
+        connection: ExitStack,
+        strict: bool = False,
+        on_foreign: OnForeign | None = None,
+    ) -> None:
+        self.rows = rows
+        self.schema = schema
+        self.foreign = ForeignRows()
+        self._connection = connection
+        self._ahead = ReadAhead(connection)
+        self._strict = strict
+        self._on_foreign = on_foreign or self._log
+
+    @classmethod
+    def open(
+        cls,
+        project: str,
+        instance: str,
+        table: str,
+        declared: DeclaredSchema = NOTHING_DECLARED,
+        *,
+        strict: bool = False,
+        on_foreign: OnForeign | None = None,
+    ) -> Self:
+        """Connects to a table, or to the emulator if BIGTABLE_EMULATOR_HOST is set.
+
+        Reads the table's schema. A table without one has to be empty, or ``declared`` the default schema. Like a file,
+        a table is closed at the end of a ``with`` block, or by :meth:`close`.
+
+        Args:
+            project: of the table.
+            instance: of the table.
+            table: its id.
+            declared: the schema that the caller expects, or parts of it.
+            strict: whether a foreign row raises ForeignRowProblem.
+            on_foreign: called with each row that is left out, from any thread; by default the first one is logged.
+
+        Raises:
+            ServerProblem: the table or its schema is missing, the schema differs from ``declared``, or the server is
+                out of reach.
+        """
+        with ExitStack() as connection:
+            rows = connection.enter_context(RowReader.open(TableName(project, instance, table)))
+            schema = agreed_schema(rows, declared)
+            return cls(rows.with_new_counters(), schema, connection.pop_all(), strict, on_foreign)
+
+    def close(self) -> None:
+        """Closes the connection. Iterators that are not at their end can't be continued."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Readings
+
+    @overload
+    def latest(  # type: ignore[overload-overlap] # a str is an Iterable[str] too, and is one sensor
+        self, sensors: str, *, metrics: Iterable[str] | None = None, metadata: Mapping[str, str] = _NO_METADATA
+    ) -> RawRecord | None: ...
+
+    @overload
+    def latest(
+        self,
+        sensors: Iterable[str],
+        *,
+        metrics: Iterable[str] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords: ...
+
+    def latest(
+        self,
+        sensors: str | Iterable[str],
+        *,
+        metrics: Iterable[str] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecord | RawRecords | None:
+        """Returns the newest event of a sensor, or None; of several sensors, an iterator in their order.
+
+        With ``metrics``, returns the newest event that has one of them, with only these readings. Reads one row if a
+        row is an event; a row and a seek for each metric if keys have the metric before the time; the newest bucket, or
+        its newest cells, in bucket layouts. If keys begin with the time, reads every row until one of the sensor.
+        """
+        query = Query(metrics=named_metrics(metrics), limit=1, metadata=metadata)
+        if isinstance(sensors, str):
+            return next(self._events(sensors, query), None)
+        each = self._ahead.each((self._events(sensor, query) for sensor in listed_sensors(sensors)), 1)
+        return RawRecords((record for records in each for record in records), query.metrics or ())
+
+    def newest(
+        self,
+        prefix: str = "",
+        *,
+        after: str = "",
+        metrics: Iterable[str] | None = None,
+        silent_for: timedelta | None = None,
+        limit: int | None = None,
+    ) -> Iterator[LatestRecord]:
+        """Returns what each sensor whose id begins with ``prefix`` says now, in the order of ids.
+
+        If the schema declares a family of latest readings, one scan reads a row for each sensor, with the newest
+        reading of each metric. Otherwise, costs a seek and a read for each sensor, and returns its newest event.
+
+        Args:
+            prefix: of the sensors' ids.
+            after: a sensor's id; returns only those that follow it.
+            metrics: returns only these readings, and only sensors that have one of them; by default everything.
+            silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
+            limit: maximum number of sensors.
+        """
+        return newest_of(self, prefix, after, named_metrics(metrics), silent_for, limit, self._leave_out)
+
+    def range(
+        self,
+        sensors: str | Iterable[str],
+        start: Time,
+        end: Time,
+        *,
+        metrics: Iterable[str] | None = None,
+        limit: int | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords:
+        """Returns the events from ``start``, inclusive, to ``end``, exclusive, newest first.
+
+        Reads several sensors in parallel and merges their events by time.
+
+        Args:
+            sensors: one sensor id, or several.
+            start: the earliest event time.
+            end: the end of the range.
+            metrics: returns only these readings, without metadata; by default everything.
+            limit: maximum number of events, the newest.
+            metadata: of the sensors, if row keys contain it.
+        """
+        start_us, end_us = within_keys(start, end)
+        query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
+        if isinstance(sensors, str):
+            return RawRecords(self._events(sensors, query), query.metrics or ())
+        found = self._ahead.merged(
+            listed_sensors(sensors), lambda sensor, size: self._events(sensor, query, size), newest_first
+        )
+        return RawRecords(islice(found, limit), query.metrics or ())
+
+    def prefix(
+        self,
+        start: Time,
+        end: Time,
+        *,
+        sensors: str = "",
+        metrics: Iterable[str] | None = None,
+        limit: int | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> RawRecords:
+        """Returns the events of many sensors from one scan: of a location, for example, or with a common id prefix.
+
+        Sensors come in the order of keys (in reverse if keys sort the oldest first), the events of each newest first.
+        The scan covers all times of these sensors; the server returns those from ``start``, inclusive, to
+        ``end``, exclusive.
+
+        Without ``sensors`` and ``metadata``, returns the events of all sensors, on every schema. If keys begin with the
+        time, they come by time, the newest first. If a metric comes before the time, costs a scan for each sensor.
+
+        Args:
+            start: the earliest event time.
+            end: the end of the range.
+            sensors: the prefix of their ids.
+            metrics: returns only these readings, without metadata; by default everything.
+            limit: maximum number of events.
+            metadata: the metadata that row keys begin with, if they do.
+
+        Raises:
+            ValueError: also if such sensors are not next to each other in the order of keys.
+        """
+        start_us, end_us = within_keys(start, end)
+        query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
+        if sensors or metadata:
+            found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        else:
+            found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
+        return RawRecords(found, query.metrics or ())
+
+    def sensors(
+        self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA, *, after: str = ""
+    ) -> Iterator[str]:
+        """Returns every sensor that has a raw row and an id that begins with ``prefix``, in the order of keys.
+
+        With ``after``, a sensor's id, returns those that follow it. Costs one seek a sensor, however many rows it has:
+        a seek reads the first key behind the sensor before. Another seek finds the end, and one each jumps over
+        reserved prefixes. If row keys have other values before the sensor, each combination costs a seek.
+
+        If keys begin with the time, returns the sensors that have an aggregate, at the same cost; raises ValueError if
+        the table has no aggregates either.
+        """
+        if not self.schema.key.time_first:
+            return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out, after)
+        if not self.schema.tiers:
+            raise ValueError(f"keys of {self.schema.key} begin with the time: they can't list sensors")
+        return self._aggregated_sensors(prefix, after)
+
+    # Aggregates
+
+    def aggregates(
+        self,
+        sensors: str | Iterable[str],
+        start: Time,
+        end: Time,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
+        fill: Fill | str = Fill.NONE,
+        fresh: bool = False,
+        open_for: timedelta = OPEN_FOR,
+        max_rows: int = MAX_ROWS,
+    ) -> AggregateRecords:
+        """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
+
+        Reads several sensors in parallel and merges their windows by time. With ``fresh``, windows that are still open
+        are computed from their raw rows, as their final panes will count the readings that there are.
+
+        Args:
+            sensors: one sensor id, or several.
+            start: the earliest start of a window.
+            end: the end of the range of starts.
+            tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
+            metrics: returns only these metrics, and only windows that have one of them; by default everything.
+            fill: what to return for windows of the range that have no row: nothing (``"none"``), records without
+                statistics (``"null"``), with the averages, extremes and the like of the window before (``"previous"``),
+                or between those around (``"linear"``). Counts and sums are not filled.
+            fresh: whether to compute open windows from raw rows.
+            open_for: how long after its end a window counts as open: the job's allowed lateness, and time for panes.
+            max_rows: the most rows that a fresh answer reads; the iterator raises TooManyRows, a ValueError, beyond it.
+        """
+        window = parse_window(tier) if isinstance(tier, str) else tier
+        of_sensor = answers(
+            self.schema,
+            self.rows.read_selection,
+            WindowQuery(
+                window, *within_keys(start, end), named_metrics(metrics), Fill(fill), fresh, open_for, max_rows
+            ),
+            self._leave_out,
+        )
+        if isinstance(sensors, str):
+            return AggregateRecords(of_sensor(sensors, None))
+        return AggregateRecords(self._ahead.merged(listed_sensors(sensors), of_sensor, lambda record: record.start_us))
+
+    def points(
+        self,
+        sensor: str,
+        metric: str,
+        start: Time,
+        end: Time,
+        max_points: int = 4000,
+        *,
+        metadata: Mapping[str, str] = _NO_METADATA,
+        open_for: timedelta = OPEN_FOR,
+        max_rows: int = MAX_ROWS,
+    ) -> "Points":
+        """Returns the points that a line chart of a metric needs, oldest first: at most four for each column of pixels.
+
+        Reads aggregate rows if they have the first, last, least and greatest value of windows that are narrow enough,
+        and otherwise raw rows. If either would take more than ``max_rows`` rows, answers nearly, from aggregates; see
+        :class:`pipeline.core.answers.points.Points`. Raises ValueError if nothing can answer.
+
+        Args:
+            sensor: the sensor's id.
+            metric: the metric.
+            start: the earliest event time.
+            end: the end of the range.
+            max_points: the most points; a quarter of it is the number of columns.
+            metadata: of the sensor, if row keys contain it.
+            open_for: how long after its end a window counts as open: raw rows answer for it.
+            max_rows: the most rows to read.
+        """
+        from pipeline.core.answers.points import PointQuery, points_of
+
+        checked_sensor_id(sensor)
+        start_us, end_us = within_keys(start, end)
+        query = PointQuery(sensor, metric, start_us, end_us, max_points, metadata, open_for, max_rows)
+        return points_of(self.schema, self.rows.read_selection, query, self._leave_out)
+
+    def _aggregated_sensors(self, prefix: str, after: str) -> Iterator[str]:
+        window = self.schema.tiers[0].window
+        of_window = aggregates.aggregate_prefix(window)
+        key_range = prefix_range((of_window + prefix).encode())
+        if after:
+            key_range = key_range._replace(start=max(key_range.start, after_prefix(f"{of_window}{after}#".encode())))
+        parse = partial(aggregates.parse_aggregate_key, window)
+        found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
+        return (key.sensor_id for _, key in found)
+
+    # Reading rows
+
+    def _events(self, sensor_id: str, query: Query, max_page_rows: int | None = None) -> Iterator[RawRecord]:
+        """Returns a sensor's events, read in pages of at most this many rows."""
+        checked_sensor_id(sensor_id)
+        if query.start_us == query.end_us:  # outside the times of row keys
+            return iter(())
+
+        def read(
+            key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
+        ) -> Iterator[Row]:
+            page_rows = min((rows for rows in (page_rows, max_page_rows) if rows), default=None)
+            return self.rows.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
+
+        return events_of(self.schema, read, sensor_id, query, self._leave_out)
+
+    def _leave_out(self, problem: ForeignRow) -> None:
+        if self._strict:
+            raise ForeignRowProblem(f"table {self.rows.name}: {problem}") from problem
+        if self.foreign.add(problem):
+            self._on_foreign(problem)
+
+    def _log(self, problem: ForeignRow) -> None:
+        if len(self.foreign.messages) == 1:
+            _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)

@@ -1,0 +1,1 @@
+"""Scans of rows through ReadRows, with retries and filters."""

@@ -1,0 +1,343 @@
+"""Reads the rows of a table by ranges of keys, forward or backward. All readers read rows this way.
+
+Google's ``data`` client can't read backward: its queries have no such option, and the code that assembles its rows
+refuses descending keys. So requests go through the client beneath it, over its connection, and this module assembles
+the chunks that the server sends, as ReadRowsResponse in google/bigtable/v2/bigtable.proto describes them.
+"""
+
+import base64
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from google.api_core.exceptions import Aborted, DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
+from google.api_core.retry import exponential_sleep_generator
+from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
+
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
+from pipeline.cloud.connection.errors import explained, is_transient
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.schema.layouts import CellSelection
+
+PAGE_ROWS = 1000
+MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
+TIMEOUT_S = 15.0  # without another row, over all retries: how long a read waits for an unreachable server by default
+
+# A server reads backward only for clients that set the flag for it. The last scanned row is where a page whose filter
+# passes few rows resumes after a failure.
+_FEATURES = FeatureFlags(reverse_scans=True, last_scanned_row_responses=True)
+_METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
+
+_PAGES_BEFORE_GROWTH = 4
+_MAX_PAGE_BYTES = 4_000_000  # of a page that has grown, estimated from the page before it
+_CELL_BYTES = 200  # memory of a cell without its value
+
+# Bounds of the delay before a retry. The upper one doubles with each retry; the delay is random.
+_FIRST_DELAY_S = 0.05
+_MAX_DELAY_S = 1.0
+
+_Request = ReadRowsRequest.pb()  # the plain protobuf class, faster to fill in than its wrapper
+_new = tuple.__new__  # makes a Cell in half the time of its own constructor
+
+
+class ReadStopped(Exception):
+    """The caller of :meth:`RowReader.until` stopped the read."""
+
+
+class RowReader:
+    """Reads one table. Create it with :meth:`open`. Safe for any number of threads.
+
+    Attributes:
+        name: which table.
+        requests: requests for rows so far, including retries.
+        rows_read: rows that the server has sent so far.
+        cells_read: cells in these rows.
+    """
+
+    def __init__(
+        self,
+        client: BigtableClient,
+        name: TableName,
+        patience_s: float | None = None,
+        stopped: threading.Event | None = None,
+    ) -> None:
+        self.name = name
+        self._patience_s = patience_s
+        self._stopped = stopped
+        self.requests = 0
+        self.rows_read = 0
+        self.cells_read = 0
+        self._client = client
+        self._lock = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def open(cls, name: TableName, patience_s: float | None = None) -> Iterator["RowReader"]:
+        """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
+
+        Sends no request: the first read finds out whether the table exists. Raises ServerProblem if there are no
+        credentials, or nothing answers where that variable points.
+
+        Args:
+            name: which table.
+            patience_s: how long a read waits for an unreachable server, which may also be away now; by default
+                :data:`TIMEOUT_S`.
+        """
+        if patience_s is None:
+            check_emulator(BIGTABLE)
+        with ExitStack() as stack:
+            with explained(name):
+                client = stack.enter_context(bigtable_client())
+            yield cls(client, name, patience_s)
+
+    def with_new_counters(self) -> "RowReader":
+        """Returns a reader of the same table, over the same connection, whose counters start at zero."""
+        return RowReader(self._client, self.name, self._patience_s)
+
+    def until(self, stopped: threading.Event) -> "RowReader":
+        """Returns a reader with counters of its own, whose reads raise ReadStopped once the event is set.
+
+        A read that waits for the server notices it with the next response, or when the server takes too long.
+        """
+        return RowReader(self._client, self.name, self._patience_s, stopped)
+
+    def read(
+        self,
+        key_range: KeyRange,
+        cells: RowFilter | None = None,
+        limit: int | None = None,
+        *,
+        page_rows: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Row]:
+        """Reads the rows of a range, in the order of keys.
+
+        Rows come in pages of :data:`PAGE_ROWS`. Each page is a request with a deadline of its own, so the caller may
+        take its time, and memory contains one page at most. After a few pages, the pages of small rows grow up to
+        :data:`MAX_PAGE_GROWTH` times, as a request costs as much as many rows. The first ``next`` sends the first
+        request.
+
+        Args:
+            key_range: an empty end is the end of the table; a range that ends before it starts contains nothing.
+            cells: a filter of google.cloud.bigtable_v2.types; by default all cells pass. A row without a cell that
+                passes is left out.
+            limit: maximum number of rows.
+            page_rows: rows a page, without growth; at most :data:`PAGE_ROWS`. By default, pages start with that and
+                grow.
+            reverse: reads against the order of keys, the last row of the range first. The cells of a row keep their
+                order: newest first within a column, columns in order within a family.
+
+        Raises:
+            ServerProblem: from ``next``, if the server refuses the read or stays out of reach for the reader's
+                patience. Until then, transient failures are retried from behind the last row received, so no row is
+                lost or comes twice. A request that made progress before it failed restarts the time.
+        """
+        remaining = _Remaining(*key_range, reverse)
+        max_rows = min(page_rows or PAGE_ROWS, PAGE_ROWS)
+        pages = 0
+        while remaining and (limit is None or limit > 0):
+            size = max_rows if limit is None else min(limit, max_rows)
+            page = self._page(remaining, cells, size)
+            yield from page
+            if len(page) < size:
+                return
+            pages += 1
+            if page_rows is None and pages >= _PAGES_BEFORE_GROWTH:
+                max_rows = _next_page_rows(page)
+            del page  # frees it before the next one arrives
+            limit = None if limit is None else limit - size
+
+    def read_selection(
+        self,
+        key_range: KeyRange,
+        wanted: CellSelection,
+        pattern: str | None = None,
+        page_rows: int | None = None,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[Row]:
+        """Reads the selected cells of a range: :meth:`read` as a :class:`~pipeline.core.queries.events.ReadRows`."""
+        return self.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+
+    def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int) -> list[Row]:
+        """Returns the next ``size`` rows of the remaining range; fewer only at its end."""
+        page: list[Row] = []
+        with explained(self.name):
+            seconds = TIMEOUT_S if self._patience_s is None else self._patience_s
+            retries = _Retries(seconds)
+            while True:
+                before = remaining.start, remaining.end
+                request = remaining.request(self.name, cells, size - len(page))
+                try:
+                    self._receive(request, retries.left_s(), remaining, page)
+                    return page
+                except GoogleAPICallError as error:
+                    if not _is_retried(error):
+                        raise
+                    if not remaining or len(page) == size:
+                        return page  # it failed after the last row: nothing is missing
+                    if (remaining.start, remaining.end) != before:
+                        retries = _Retries(seconds)
+                    retries.wait(error)
+
+    def _receive(self, request: ReadRowsRequest, timeout_s: float, remaining: "_Remaining", page: list[Row]) -> None:
+        """Sends one request and moves its rows, as they come, from the remaining range to the page."""
+        before = len(page)
+        with self._lock:
+            self.requests += 1
+        try:
+            self._check_stopped()
+            stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
+            responses = map(ReadRowsResponse.pb, stream)
+            for row in assembled_rows(responses if self._stopped is None else self._until_stopped(stream, responses)):
+                remaining.resume_after(row.key)
+                if row.cells:
+                    page.append(row)
+        finally:
+            received = page[before:]
+            with self._lock:
+                self.rows_read += len(received)
+                self.cells_read += sum(len(row.cells) for row in received)
+
+    def _until_stopped(self, stream: Any, responses: Iterable[Any]) -> Iterator[Any]:
+        for response in responses:
+            try:
+                self._check_stopped()
+            except ReadStopped:
+                stream.cancel()  # the server stops sending
+                raise
+            yield response
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None and self._stopped.is_set():
+            raise ReadStopped
+
+
+def _next_page_rows(page: list[Row]) -> int:
+    """Returns the size of the page after this one: twice as many rows, unless that may be too much for memory."""
+    sample = page[:: len(page) // 100 + 1]
+    sample_bytes = sum(len(cell.value) + _CELL_BYTES for row in sample for cell in row.cells)
+    fitting = _MAX_PAGE_BYTES * len(sample) // sample_bytes
+    return max(PAGE_ROWS, min(2 * len(page), MAX_PAGE_GROWTH * PAGE_ROWS, fitting))
+
+
+class _Retries:
+    """Delays between the attempts of a read, which grow, and the time after which it fails."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._delays = exponential_sleep_generator(_FIRST_DELAY_S, _MAX_DELAY_S)
+        self._failures: list[Exception] = []
+
+    def left_s(self) -> float:
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def wait(self, failure: Exception) -> None:
+        """Waits before the next attempt. Raises the cause of the failures if there is no time for one."""
+        self._failures.append(failure)
+        delay = next(self._delays)
+        if delay >= self.left_s():
+            # A timeout tells less than any other failure.
+            others = (each for each in reversed(self._failures) if not isinstance(each, DeadlineExceeded))
+            raise next(others, failure)
+        time.sleep(delay)
+
+
+@dataclass(slots=True)
+class _Remaining:
+    """The part of a range that is still to read. False if it is empty."""
+
+    start: bytes
+    end: bytes
+    reverse: bool
+
+    def __bool__(self) -> bool:
+        return not self.end or self.start < self.end
+
+    def resume_after(self, key: bytes) -> None:
+        """Removes the row and every key that would come before it."""
+        if key < self.start or (self.end and key >= self.end):
+            raise DataLoss(f"the server sent row {key!r} out of order")
+        if self.reverse:
+            self.end = key
+        else:
+            self.start = key + b"\x00"
+
+    def request(self, name: TableName, cells: RowFilter | None, limit: int) -> ReadRowsRequest:
+        request = _Request(table_name=str(name), rows_limit=limit, reversed=self.reverse)
+        request.rows.row_ranges.add(start_key_closed=self.start, end_key_open=self.end or None)
+        if cells is not None:
+            request.filter.CopyFrom(RowFilter.pb(cells))
+        return ReadRowsRequest.wrap(request)
+
+
+def assembled_rows(responses: Iterable[Any]) -> Iterator[Row]:
+    """Assembles the rows of one stream of responses from their chunks.
+
+    Args:
+        responses: ReadRowsResponse as plain protobuf, all of one request.
+
+    Yields:
+        every complete row; and, without cells, every row that the server reports as scanned and left out.
+
+    Raises:
+        Aborted: the responses end in the middle of a row.
+        DataLoss: a chunk contradicts an earlier one.
+    """
+    key = b""  # of the current row; empty between rows
+    cells: list[Cell] = []
+    family: str | None = None
+    qualifier: bytes | None = None
+    pieces: list[bytes] = []  # of a value that is split over chunks
+    timestamp_us = 0
+    for response in responses:
+        if response.last_scanned_row_key:
+            if key:
+                raise DataLoss(f"the server sent row {key!r} in part and continued after it")
+            yield Row(response.last_scanned_row_key, [])
+        for chunk in response.chunks:
+            if chunk.reset_row:
+                key, cells, family, qualifier, pieces = b"", [], None, None, []
+                continue
+            chunk_key = chunk.row_key
+            if not key:
+                key = chunk_key
+            if not key or (chunk_key and chunk_key != key):
+                raise DataLoss(f"the server sent a cell of row {chunk_key!r} as one of row {key!r}")
+            # A chunk without a family or column has that of the chunk before. An empty name is a name like any other.
+            if (name := chunk.family_name.value) or chunk.HasField("family_name"):
+                family, qualifier = name, None
+            if (column := chunk.qualifier.value) or chunk.HasField("qualifier"):
+                qualifier = column
+            if family is None or qualifier is None:
+                raise DataLoss(f"the server sent a cell of row {key!r} without its column")
+            if not pieces:
+                timestamp_us = chunk.timestamp_micros
+            value = chunk.value
+            if chunk.value_size:
+                pieces.append(value)
+            else:
+                if pieces:
+                    value = b"".join((*pieces, value))
+                    pieces = []
+                cells.append(_new(Cell, (family, qualifier, timestamp_us, value)))
+            if chunk.commit_row:
+                if pieces:
+                    raise DataLoss(f"the server sent row {key!r} with a value in part")
+                yield Row(key, cells)
+                key, cells, family, qualifier = b"", [], None, None
+    if key:
+        raise Aborted(f"the server stopped in the middle of row {key!r}")
+
+
+def _is_retried(error: GoogleAPICallError) -> bool:
+    # As in Google's clients, a read that exceeds a quota is not retried: retries would use up more of the quota, and
+    # whoever waits for the rows learns the cause at once.
+    return is_transient(error) and not isinstance(error, ResourceExhausted)

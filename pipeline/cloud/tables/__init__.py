@@ -1,0 +1,1 @@
+"""Tables, families, policies and stored schemas."""

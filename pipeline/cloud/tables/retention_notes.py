@@ -1,0 +1,211 @@
+"""Notes that a table stores about its rows, beside its schema, in the family ``tidetable``.
+
+| row | column | value |
+|---|---|---|
+| ``schema#kept`` | a family | the time from which nothing of it was collected, if a policy was shorter once |
+| ``schema#seen`` | a family | the age from which it was last seen to collect, if less than in the schema |
+| ``schema#added`` | a family | the start of the first windows that have aggregates, if its tier was added later |
+| ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
+
+Times are microseconds since the epoch. The time of a tier that no job has written yet is later than any event.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+
+from google.cloud.bigtable_v2.types import Mutation
+
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.rows.aggregate_rows import aggregate_prefix
+from pipeline.core.rows.rows import prefix_range
+from pipeline.core.schema.gc_policies import MaxAge, Policy, collected_after, counts_versions
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import FOR_EVER_US, Retention
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema, Tier
+
+_OWN_ROWS = b"schema#"
+_KEPT = b"schema#kept"
+_SEEN = b"schema#seen"
+_ADDED = b"schema#added"
+_REPEATS = b"schema#repeats"
+_KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
+_MAX_DIGITS = 19
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
+    """Returns what may be collected from a table, by its policies and by former ones that it has noted.
+
+    Args:
+        name: of the table.
+        schema: of the table. Its policies count if the table stores it.
+        policies: the present policies of its families.
+
+    Raises:
+        ServerProblem: the table is out of reach.
+    """
+    if SCHEMA_FAMILY not in policies:
+        return Retention.of(schema, policies)
+    noted = _noted(name)
+    stored = [schema.policies] if SCHEMA_KEY in noted else []
+    since, added = (
+        {_text(family): _number(name, key, value) for family, value in noted.get(key, {}).items()}
+        for key in (_KEPT, _ADDED)
+    )
+    seen = {
+        _text(family): MaxAge(_number(name, _SEEN, value) * _MICROSECOND)
+        for family, value in noted.get(_SEEN, {}).items()
+    }
+    repeats = _spans(name, noted.get(_REPEATS, {}))
+    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added)
+
+
+def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
+    """Notes what may have been collected beyond the schema's policies, if the table stores its schema.
+
+    Also notes policies of the table that collect sooner than the schema's, as nobody reports when they end.
+
+    Args:
+        name: of the table.
+        schema: that the table stores from now on.
+        before: what may have been collected until now, from :func:`retention_of`.
+        policies: of its families from now on.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    noted = _noted(name) if SCHEMA_FAMILY in policies else {}
+    if SCHEMA_KEY not in noted:
+        return
+    lost = before.losses_under(Retention.of(schema), time.time_ns() // 1000)
+    if lost:
+        _note(name, _KEPT, {family.encode(): str(time_us).encode() for family, time_us in lost.items()})
+    seen = {family.encode(): str(age_us).encode() for family, age_us in _shorter_ages(schema, policies)}
+    if seen != noted.get(_SEEN, {}):
+        _note(name, _SEEN, seen, replace=True)
+
+
+def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
+    """Returns the families of the tiers without a row in the table. Raises ServerProblem if it is out of reach."""
+    with RowReader.open(name) as reader:
+        return [
+            tier.family
+            for tier in tiers
+            if not any(reader.read(prefix_range(aggregate_prefix(tier.window).encode()), _KEYS_ONLY, limit=1))
+        ]
+
+
+def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
+    """Notes that tiers were added to a table with rows: earlier windows have no row in these families.
+
+    Args:
+        name: of the table, which has the family tidetable.
+        families: of the tiers.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    if added := {family.encode(): b"%d" % FOR_EVER_US for family in families}:
+        _note(name, _ADDED, added)
+
+
+def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
+    """Notes whether a job that is about to start deduplicates, if earlier jobs did otherwise.
+
+    Also notes that jobs write every tier from now on, including tiers added since the last job started.
+
+    Args:
+        name: of the table, which has the family tidetable.
+        deduplicate: whether the job does.
+        earliest_us: a time before the end of every window that the job may write.
+        latest_us: a time after the start of every window that earlier jobs may have written.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    own_rows = _noted(name)
+    added = {
+        family: b"%d" % latest_us
+        for family, value in own_rows.get(_ADDED, {}).items()
+        if _number(name, _ADDED, value) == FOR_EVER_US
+    }
+    if added:
+        _note(name, _ADDED, added)
+    noted = own_rows.get(_REPEATS, {})
+    last = noted[max(noted)] if noted else b"on"
+    if last != (b"on" if deduplicate else b"off"):
+        _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
+
+
+def _shorter_ages(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tuple[str, int]]:
+    """Returns the families that collect sooner than in the schema, with their ages in microseconds."""
+    for family in schema.families:
+        if family not in policies:
+            continue
+        by_table, by_schema = (_age_us(schema, family, each[family]) for each in (policies, schema.policies))
+        if by_table is not None and (by_schema is None or by_table < by_schema):
+            yield family, by_table
+
+
+def _age_us(schema: TableSchema, family: str, policy: Policy) -> int | None:
+    """Returns the age from which a family loses cells; None if it never does."""
+    if schema.versions_are_events and family in schema.metrics.families and counts_versions(policy):
+        return 0
+    age = collected_after(policy)
+    return None if age is None else age // _MICROSECOND
+
+
+def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, int], ...]:
+    """Returns the spans of windows that may count a reading twice."""
+    spans = []
+    since_us = None
+    for digits, deduplication in sorted(noted.items()):
+        time_us = _number(name, _REPEATS, digits)
+        if deduplication == b"off" and since_us is None:
+            since_us = time_us
+        elif deduplication == b"on" and since_us is not None:
+            spans.append((since_us, time_us))
+            since_us = None
+    return (*spans, (since_us, FOR_EVER_US)) if since_us is not None else tuple(spans)
+
+
+def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
+    """Returns the table's own rows: for each key, the values by column."""
+    with RowReader.open(name) as reader:
+        rows = reader.read_selection(prefix_range(_OWN_ROWS), CellSelection((SCHEMA_FAMILY,), versions=1))
+        return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
+
+
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replace: bool = False) -> None:
+    """Writes these columns of a row, beside its other columns or in place of them."""
+    mutations = [Mutation(delete_from_row={})] if replace else []
+    mutations += [
+        Mutation(
+            set_cell={
+                "family_name": SCHEMA_FAMILY,
+                "column_qualifier": column,
+                "timestamp_micros": 0,  # always the same cell
+                "value": value,
+            }
+        )
+        for column, value in columns.items()
+    ]
+    with explained(name), bigtable_client() as client:
+        client.mutate_row(request={"table_name": str(name), "row_key": key, "mutations": mutations})
+
+
+def _text(column: bytes) -> str:
+    """Returns the name of a column. One that is not UTF-8 belongs to no family."""
+    return column.decode(errors="backslashreplace")
+
+
+def _number(name: TableName, key: bytes, text: bytes) -> int:
+    if not text.isdigit() or len(text) > _MAX_DIGITS:
+        raise ServerProblem(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
+    return int(text)

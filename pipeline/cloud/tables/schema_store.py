@@ -1,0 +1,178 @@
+"""Stores a table's schema in the table itself: one row of TOML, in a family that is never collected.
+
+Reading it needs the permission ``bigtable.tables.readRows``, and writing it ``bigtable.tables.mutateRows`` as well. All
+functions use the emulator if BIGTABLE_EMULATOR_HOST is set, and raise
+:class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+"""
+
+from typing import NamedTuple
+
+from google.api_core.exceptions import FailedPrecondition
+from google.cloud.bigtable_v2.types import Mutation, RowFilter, ValueRange
+
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.rows.rows import KeyRange, after_prefix
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
+from pipeline.core.schema.toml import format_schema, parse_schema
+
+SCHEMA_KEY = b"schema#current"
+
+_OWN_ROWS = b"schema#"  # no sensor id and no key template may begin like this
+_COLUMN = b"schema.toml"
+_MAX_COMPARED = 9000  # bytes: the filter contains the text twice, and Bigtable accepts filters of up to 20,480 bytes
+_TIMESTAMP_US = 0  # always the same cell: a later write replaces it, whatever the clocks show
+
+_SCHEMA_CELL = RowFilter(
+    chain=RowFilter.Chain(
+        filters=[
+            RowFilter(family_name_regex_filter=SCHEMA_FAMILY),
+            RowFilter(column_qualifier_regex_filter=_COLUMN.replace(b".", rb"\.")),
+            RowFilter(cells_per_column_limit_filter=1),
+        ]
+    )
+)
+_ANY_CELL = RowFilter(
+    chain=RowFilter.Chain(filters=[RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)])
+)
+
+
+class Stored(NamedTuple):
+    """The schema that a table stores, and the text that it was parsed from."""
+
+    text: bytes
+    schema: TableSchema
+
+
+def read_stored(name: TableName) -> Stored | None:
+    """Returns the schema that the table stores, with its text; None if it stores none.
+
+    Raises:
+        ServerProblem: the table does not exist, or what it stores is not a valid schema.
+    """
+    with RowReader.open(name) as reader:
+        return _stored(reader)
+
+
+def read_schema(name: TableName) -> TableSchema | None:
+    """Returns the schema that the table stores; None if it stores none. Raises as :func:`read_stored` does."""
+    stored = read_stored(name)
+    return stored.schema if stored else None
+
+
+def write_schema(name: TableName, schema: TableSchema, over: bytes | None = None) -> bool:
+    """Stores the schema; see :func:`replace_text`. The table needs the family ``tidetable``."""
+    return replace_text(name, over, text_of(schema))
+
+
+def text_of(schema: TableSchema) -> bytes:
+    """Returns the text that a table stores for the schema."""
+    return format_schema(schema).encode()
+
+
+def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> bool:
+    """Replaces the text of a schema by another, if it is still the text that was read. None stands for no text.
+
+    Returns:
+        False if the table stores another text than ``before`` by now; nothing has changed.
+    """
+    column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
+    # Delete first, in the same step: a cell written with cbt has the present as its timestamp and would hide this one.
+    mutations = [Mutation(delete_from_column=column)]
+    if after is not None:
+        mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
+    predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
+    row = {"table_name": str(name), "row_key": SCHEMA_KEY}
+    with explained(name), bigtable_client() as client:
+        if _text(RowReader(client, name)) != before:
+            return False
+        try:
+            response = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
+        except FailedPrecondition:
+            # The instance's app profile routes to several clusters, which have no atomic check-and-mutate. The
+            # comparison above has to do.
+            client.mutate_row(request={**row, "mutations": mutations})
+            return True
+        return bool(response.predicate_matched) is (before is not None)
+
+
+def has_rows(name: TableName) -> bool:
+    """Returns whether the table has any row besides its own ``schema#`` rows. Reads two rows at most."""
+    with RowReader.open(name) as reader:
+        return _has_rows(reader)
+
+
+def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
+    """Returns the schema to read and write the table by: its own, if the flags agree with it.
+
+    A table without rows and without a schema gets the schema of the flags, or the default.
+
+    Raises:
+        ServerProblem: the table has another schema than the flags, and the message lists the differences; or it has
+            rows but no schema, and ``--schema=default`` was not passed; or it does not exist.
+    """
+    with RowReader.open(name) as reader:
+        return agreed_schema(reader, declared)
+
+
+def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
+    """Returns :func:`schema_of` the reader's table, over its connection."""
+    name = reader.name
+    stored = _stored(reader)
+    if stored is None and not declared.default and _has_rows(reader):
+        raise ServerProblem(
+            f"table {name} has rows but stores no schema: if they were written with the default schema, pass "
+            f"--schema=default, or store it for good: {name.create_command} --apply "
+            "(with --schema FILE for other families or windows); if another program wrote them, tidetable table adopt "
+            "tells whether they fit"
+        )
+    try:
+        if stored is None:
+            return declared.schema()
+        differences = list(declared.disagreements(stored.schema))
+    except SchemaError as error:
+        raise ServerProblem(f"table {name}: the flags declare an invalid schema: {error}") from error
+    if differences:
+        raise ServerProblem(
+            f"table {name} has another schema than the flags say: {'; '.join(differences)}; "
+            "leave these flags out, as the table stores its schema, or name the table that they are meant for"
+        )
+    return stored.schema
+
+
+def _text(reader: RowReader) -> bytes | None:
+    row = next(reader.read(KeyRange(SCHEMA_KEY, SCHEMA_KEY + b"\x00"), _SCHEMA_CELL, limit=1), None)
+    return row.cells[0].value if row else None
+
+
+def _stored(reader: RowReader) -> Stored | None:
+    text = _text(reader)
+    if text is None:
+        return None
+    try:
+        if not text.strip():
+            raise SchemaError("schema", "it is empty")  # as TOML, it would be the default schema
+        return Stored(text, parse_schema(text.decode()))
+    except (UnicodeDecodeError, SchemaError) as error:
+        raise ServerProblem(
+            f"table {reader.name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
+            "another version of tidetable may have written it"
+        ) from error
+
+
+def _filter_for(text: bytes) -> RowFilter:
+    """Returns a filter that passes the schema's cell if it contains this text, or begins with the first 9,000 bytes."""
+    if len(text) <= _MAX_COMPARED:
+        same = ValueRange(start_value_closed=text, end_value_closed=text)
+    else:
+        begin = text[:_MAX_COMPARED]
+        same = ValueRange(start_value_closed=begin, end_value_open=after_prefix(begin))
+    return RowFilter(chain=RowFilter.Chain(filters=[_SCHEMA_CELL, RowFilter(value_range_filter=same)]))
+
+
+def _has_rows(reader: RowReader) -> bool:
+    around = KeyRange(b"", _OWN_ROWS), KeyRange(after_prefix(_OWN_ROWS), b"")
+    return any(row for key_range in around for row in reader.read(key_range, _ANY_CELL, limit=1))

@@ -1,0 +1,1 @@
+"""Writers of rows: bulk writes with retries, and rewriting of rows."""

@@ -1,0 +1,1 @@
+"""The state of a window: its readings and statistics, and their bytes."""

@@ -1,0 +1,398 @@
+"""The accumulator of a window. It keeps each reading once, so a redelivered event does not count again.
+
+Statistics alone cannot show which readings two accumulators have in common; the readings themselves can. So the
+accumulator keeps them, and counts each once however often and in whatever order accumulators are merged.
+
+An event is identified by its time. If its identity includes more than that, it is identified by a *wide* time: the time
+followed by 64 bits of a digest of the rest.
+
+New readings are buffered. They are deduplicated and counted when a result is needed: in bulk, this is far cheaper.
+Counted readings are kept to recognize others, and are rarely looked at: what is serialized often is sealed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.core.accumulation.accumulator_bytes import (
+    Reader,
+    columns_bytes,
+    events_bytes,
+    head_bytes,
+    read_columns,
+    read_events,
+    read_stats,
+    stats_bytes,
+)
+from pipeline.core.accumulation.reading_columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
+from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats, covers
+
+_MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
+_TOO_WIDE = 128  # a flag
+_SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
+_FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
+
+
+class Pane(NamedTuple):
+    """The result of a window so far.
+
+    Attributes:
+        stats: the window's statistics; empty if it is too wide.
+        complete: whether what the table stored was restored, and the statistics count all of it.
+        too_wide: whether the window has more metrics than fit in a row.
+    """
+
+    stats: WindowStats
+    complete: bool
+    too_wide: bool = False
+
+
+class WindowReadings:
+    """The accumulator of one sensor's window.
+
+    A reading is identified by its event and its metric. Of several values for one reading, the first counts. Not
+    thread-safe: even reading a result may count buffered readings.
+
+    Args:
+        deduplicate: whether to keep readings to recognize redelivered ones; otherwise only statistics are kept.
+    """
+
+    __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide")
+
+    def __init__(self, *, deduplicate: bool = True) -> None:
+        # Added but not counted yet: readings by event time, or by a running number without deduplication.
+        self._fresh: dict[int, Mapping[str, float]] = {}
+        self._bulk: list[Block] = []  # the same, of many events at once; they count before the fresh ones
+        self._stats = WindowStats()  # of the counted readings
+        self._kept = ReadingColumns() if deduplicate else None  # the counted readings
+        self._restored: WindowStats | None = None  # restored statistics, of readings other than those added
+        self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
+        self._has_restored = False
+        self._too_wide = False
+
+    def add(self, time_us: int, readings: Mapping[str, float], discriminator: str = "") -> None:
+        """Adds an event's readings, except those already known.
+
+        Args:
+            time_us: the event time.
+            readings: metric name to finite value; they must not change later.
+            discriminator: what identifies the event besides its time; "" if the time alone does.
+        """
+        if not readings:
+            return  # from a row that contains only metadata
+        fresh = self._fresh
+        if self._kept is None:
+            fresh[len(fresh)] = readings
+            if len(fresh) == _MAX_FRESH:
+                self._count()
+        else:
+            if discriminator:
+                time_us = event_key(time_us, discriminator)
+            first = fresh.setdefault(time_us, readings)
+            if first is not readings:
+                fresh[time_us] = {**readings, **first}
+
+    def extend(
+        self,
+        metrics: tuple[str, ...],
+        times: Sequence[int],
+        values: Sequence[float],
+        statistics: Statistics = BY_DEFAULT,
+    ) -> None:
+        """Adds the readings of events with the same metrics, except those already known; as :meth:`add` does for each.
+
+        Args:
+            metrics: the metric names, at least one.
+            times: the event times, wide if events are identified by more than that.
+            values: finite values, event by event.
+            statistics: tells what has to be kept of each metric without deduplication.
+        """
+        if self._too_wide:
+            return
+        width = len(metrics)
+        if self._kept is None and statistics.has_parts:
+            columns = dict(Block(metrics, [], list(values)).by_metric())
+            self._stats.merge(statistics.stats_of(list(map(time_of_key, times)), columns))
+            self._check_width()
+            return
+        if len(times) < _FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
+            for index, time_us in enumerate(times):
+                self.add(time_us, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
+            return
+        block = Block(metrics, list(times), list(values))
+        if self._kept is None:
+            self._stats.extend(block.by_metric(), len(times))
+            self._check_width()
+        else:
+            self._bulk.append(block)
+
+    def restore(self, restored: "RestoredReadings") -> None:
+        """Adds what the table stored. Readings that were already added do not count again."""
+        if restored.readings is not None:
+            self.merge(restored.readings)
+        self._restored = _larger(self._restored, restored.statistics)
+        self._floor = _larger(self._floor, restored.floor)
+        self._has_restored = True
+
+    def merge(self, other: "WindowReadings") -> None:
+        """Adds everything from ``other``, which stays unchanged.
+
+        Raises:
+            ValueError: one accumulator deduplicates and the other does not.
+        """
+        if self._too_wide or other._too_wide:
+            self._give_up()
+            return
+        if (self._kept is None) != (other._kept is None):
+            raise ValueError("cannot merge accumulators with and without deduplication")
+        if self._kept is None or other._kept is None:
+            self._stats.merge(other._stats)
+            _count_events(other._fresh, self._stats)
+        else:
+            if other._kept:
+                self._merge_kept(self._kept, other._kept, other._stats)
+            for block in other._bulk:
+                self.extend(*block)
+            for time_us, readings in other._fresh.items():
+                self.add(time_us, readings)
+        # Both were restored from the same aggregate row, so they are not added up.
+        self._restored = _larger(self._restored, other._restored)
+        self._floor = _larger(self._floor, other._floor)
+        self._has_restored |= other._has_restored
+        self._check_width()
+
+    def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
+        """Returns the window's result so far, as a copy: the accumulator keeps accumulating.
+
+        Args:
+            statistics: tells which parts of each metric's statistics are computed.
+        """
+        self._settle()
+        if self._too_wide:
+            return Pane(WindowStats(), complete=False, too_wide=True)
+        total = WindowStats()
+        total.merge(self._stats)
+        for readings in self._fresh.values():
+            total.add(readings)
+        if statistics.has_parts and self._kept is not None:
+            add_parts(total, statistics, self._series(self._kept))
+        if self._restored is not None:
+            restored = WindowStats()
+            restored.merge(self._restored)
+            restored.merge(total)
+            total = restored
+        if len(total.metrics) > statistics.most_metrics:
+            return Pane(WindowStats(), complete=False, too_wide=True)
+        return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
+
+    def _series(self, kept: ReadingColumns) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
+        """Yields times in µs with each metric's values at these times."""
+        for times, values in kept.series():
+            yield (times if not is_wide(max(times)) else list(map(time_of_key, times))), values
+        for time_us, readings in self._fresh.items():
+            yield (time_of_key(time_us),), {metric: (value,) for metric, value in readings.items()}
+
+    def magnitudes(self) -> dict[str, float]:
+        """Returns Σ|x| of the kept readings by metric, to which the tolerance of sums is relative."""
+        self._settle()
+        found: dict[str, float] = defaultdict(float)
+        if self._kept is not None:
+            for metric, values in self._kept.by_metric():
+                found[metric] += sum(map(abs, values))
+            for readings in self._fresh.values():
+                for metric, value in readings.items():
+                    found[metric] += abs(value)
+        return dict(found)
+
+    def newest(self) -> Iterator[tuple[int, str, float]]:
+        """Returns the newest kept readings: event time in µs, metric and value. A metric may come several times."""
+        self._count()
+        return iter(()) if self._kept is None else self._kept.newest()
+
+    def without(self, other: "WindowReadings") -> "WindowReadings":
+        """Returns the readings that are kept here but not in ``other``."""
+        other._settle()
+        self._settle()
+        known = other._by_time()
+        rest = WindowReadings()
+        for time_us, readings in self._by_time().items():
+            of_other = known.get(time_us, {})
+            rest.add(time_us, {metric: value for metric, value in readings.items() if metric not in of_other})
+        return rest
+
+    def _by_time(self) -> dict[int, Mapping[str, float]]:
+        found: dict[int, Mapping[str, float]] = {}
+        for events in (self._kept.events() if self._kept is not None else (), self._fresh.items()):
+            for time_us, readings in events:
+                found[time_us] = {**readings, **found.get(time_us, {})}
+        return found
+
+    def _settle(self) -> None:
+        """Counts the fresh events, unless they are few and nothing is counted yet."""
+        if not (self._kept is not None and not self._kept and not self._bulk and len(self._fresh) < _FEW):
+            self._count()
+
+    def _count(self) -> None:
+        """Counts the fresh readings, except those already kept."""
+        if self._bulk and self._kept is not None:
+            self._count_bulk(self._kept)
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, {}
+        if self._too_wide:
+            return
+        if self._kept is None:
+            _count_events(fresh, self._stats)
+            self._check_width()
+            return
+        more: dict[int, Mapping[str, float]] = {}  # new readings of events that are already counted
+        for time_us, metrics in self._kept.known(fresh).items():
+            readings = fresh.pop(time_us)
+            if new := {metric: value for metric, value in readings.items() if metric not in metrics}:
+                more[time_us] = new
+        _count_events(more, self._stats, self._kept)
+        self._stats.events -= len(more)
+        _count_events(fresh, self._stats, self._kept)
+        self._check_width()
+
+    def _count_bulk(self, kept: ReadingColumns) -> None:
+        """Counts events that were added many at once. If any of them is known, all become fresh ones instead."""
+        bulk, self._bulk = self._bulk, []
+        by_metrics: dict[tuple[str, ...], Block] = {}
+        for block in bulk:
+            whole = by_metrics.setdefault(block.metrics, Block(block.metrics, [], []))
+            whole.times_us.extend(block.times_us)
+            whole.values.extend(block.values)
+        times = {time_us for block in bulk for time_us in block.times_us}
+        if len(times) == sum([len(block.times_us) for block in bulk]) and not kept.known(times):
+            for whole in by_metrics.values():
+                self._stats.extend(whole.by_metric(), len(whole.times_us))
+                kept.extend(whole)
+            self._check_width()
+            return
+        later, self._fresh = self._fresh, {}
+        for metrics, times_us, values in bulk:
+            each = iter(values)
+            for time_us, of_event in zip(times_us, zip(*[each] * len(metrics), strict=True), strict=True):
+                self.add(time_us, dict(zip(metrics, of_event, strict=True)))
+        for time_us, readings in later.items():
+            self.add(time_us, readings)
+
+    def _check_width(self) -> None:
+        if len(self._stats.metrics) > MAX_METRICS:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Drops all content and marks the window as too wide, to bound its memory."""
+        self._fresh, self._bulk, self._stats = {}, [], WindowStats()
+        self._kept = None if self._kept is None else ReadingColumns()
+        self._restored = self._floor = None
+        self._has_restored, self._too_wide = False, True
+
+    def _merge_kept(self, kept: ReadingColumns, other: ReadingColumns, stats: WindowStats) -> None:
+        self._count()  # readings that are already here win over those of ``other``
+        if kept.overlaps(other):
+            for time_us, readings in other.events():
+                self.add(time_us, readings)
+        else:
+            kept.merge(other)
+            self._stats.merge(stats)
+
+    def to_bytes(self) -> bytes:
+        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulation.accumulator_bytes`."""
+        self._settle()
+        if self._too_wide:
+            return head_bytes(_TOO_WIDE)
+        columns = self._kept or None
+        if columns is not None:
+            columns.seal(_SEAL_AT)
+        wide = any(map(is_wide, self._fresh))
+        flags = (
+            (self._kept is not None)
+            | self._has_restored << 1
+            | (self._restored is not None) << 2
+            | (columns is not None) << 3
+            | bool(self._fresh) << 4
+            | wide << 5
+            | (self._floor is not None) << 6
+        )
+        return b"".join(
+            (
+                head_bytes(flags),
+                stats_bytes(self._stats),
+                b"" if self._restored is None else stats_bytes(self._restored),
+                b"" if self._floor is None else stats_bytes(self._floor),
+                b"" if columns is None else columns_bytes(columns, self._stats.metrics),
+                events_bytes(self._fresh, wide=wide) if self._fresh else b"",
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "WindowReadings":
+        """Parses what :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: these are other bytes, such as those of another release. Damage within sealed readings is found
+                only when they are needed.
+        """
+        reader = Reader(data)
+        reader.version()
+        flags = reader.byte()
+        found = cls(deduplicate=bool(flags & 1))
+        if flags & _TOO_WIDE:
+            found._too_wide = True
+            reader.end()
+            return found
+        found._has_restored = bool(flags & 2)
+        found._stats = read_stats(reader)
+        if flags & 4:
+            found._restored = read_stats(reader)
+        if flags & 64:
+            found._floor = read_stats(reader)
+        if flags & 8:
+            found._kept = read_columns(reader, found._stats.metrics)
+        if flags & 16:
+            found._fresh = read_events(reader, wide=bool(flags & 32))
+        reader.end()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredReadings:
+    """What the table stored of a window before the job saw its first event.
+
+    Args:
+        readings: the readings in its raw rows.
+        statistics: statistics of other readings, which cannot be deduplicated.
+        floor: what the aggregate row counts; no pane that counts less may replace it.
+    """
+
+    readings: WindowReadings | None = None
+    statistics: WindowStats | None = None
+    floor: WindowStats | None = None
+
+
+def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
+    """Returns the one that counts more."""
+    if one is None or other is None:
+        return one or other
+    return other if other.size > one.size else one
+
+
+def _count_events(
+    events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
+) -> None:
+    """Counts new events and, if ``kept`` is given, keeps their readings."""
+    few = len(events) < _FEW
+    if few:
+        for readings in events.values():
+            stats.add(readings)
+    if few and kept is None:
+        return
+    for block in blocks(events):
+        if not few:
+            stats.extend(block.by_metric(), len(block.times_us))
+        if kept is not None:
+            kept.extend(block)

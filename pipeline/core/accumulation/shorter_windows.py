@@ -1,0 +1,134 @@
+"""Accumulates longer windows from shorter ones, such as a day from its hours, without the events."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipeline.core.accumulation.accumulator import Pane
+from pipeline.core.accumulation.accumulator_bytes import (
+    Reader,
+    head_bytes,
+    read_stats,
+    read_windows,
+    stats_bytes,
+    windows_bytes,
+)
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.window_stats import WindowStats, at_least
+
+
+class RestoredShorterWindows(NamedTuple):
+    """What the table stored of a longer window before the job saw its first event.
+
+    Attributes:
+        shorter: the shorter windows' statistics by start, in microseconds.
+        floor: what the longer window's own aggregate row counts; no pane that counts less may replace it.
+    """
+
+    shorter: Mapping[int, WindowStats]
+    floor: WindowStats
+
+
+class ShorterWindows:
+    """The accumulator of a longer window: the latest result of each of its shorter windows.
+
+    A shorter window's panes accumulate, so its latest result replaces the earlier ones and is never added to them. The
+    latest is the one that counts most. So the order and repetition of results do not matter. A received result replaces
+    a restored one even if that counts more: it continues from the same data, or corrects it.
+
+    Attributes:
+        latest: received results by start in µs.
+        restored: results from the table.
+        settled: the statistics of earlier shorter windows, merged.
+        settled_us: all windows that start earlier are among them.
+        floor: what no pane may count less than.
+        has_restored: whether what the table stored was restored.
+    """
+
+    __slots__ = ("floor", "has_restored", "latest", "restored", "settled", "settled_us")
+
+    def __init__(self) -> None:
+        self.latest: dict[int, WindowStats] = {}
+        self.restored: dict[int, WindowStats] = {}
+        self.settled = WindowStats()
+        self.settled_us = 0
+        self.floor = WindowStats()
+        self.has_restored = False
+
+    def put(self, start_us: int, stats: WindowStats) -> None:
+        """Adds a result of the shorter window that starts at ``start_us``; it must not change later.
+
+        It also replaces one that counts the same: it may continue from another reading before the window.
+        """
+        known = self.latest.get(start_us)
+        if known is None or stats.size >= known.size:
+            self.latest[start_us] = stats
+
+    def restore(self, stored: Mapping[int, WindowStats], floor: WindowStats | None = None) -> None:
+        """Adds what the table stored before the job saw the longer window; see :class:`RestoredShorterWindows`."""
+        for start_us, stats in stored.items():
+            _put(self.restored, start_us, stats)
+        if floor is not None:
+            self._raise_floor(floor)
+        self.has_restored = True
+
+    def settle(self, until_us: int) -> None:
+        """Merges the windows that start before ``until_us``, which takes less space: they are over for now."""
+        windows = self.restored | self.latest
+        for start_us in sorted(start_us for start_us in windows if start_us < until_us):
+            self.settled.merge(windows[start_us])
+            self.settled_us = start_us + 1
+            self.latest.pop(start_us, None)
+            self.restored.pop(start_us, None)
+
+    def unsettle(self) -> None:
+        """Forgets what was merged, so that one of its windows can be replaced. It has to be restored then."""
+        self._raise_floor(self.pane().stats)
+        self.settled, self.settled_us = WindowStats(), 0
+
+    def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
+        """Returns the longer window's result so far: its shorter windows, merged in order of time.
+
+        Args:
+            statistics: in the row: they limit how many metrics fit.
+        """
+        windows = self.restored | self.latest
+        total = WindowStats()
+        total.merge(self.settled)
+        for start_us in sorted(windows):
+            total.merge(windows[start_us])
+        if len(total.metrics) > statistics.most_metrics:
+            return Pane(WindowStats(), complete=False, too_wide=True)
+        return Pane(total, self.has_restored and at_least([total], self.floor))
+
+    def _raise_floor(self, floor: WindowStats) -> None:
+        if floor.size > self.floor.size:
+            self.floor = floor
+
+    def to_bytes(self) -> bytes:
+        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulation.accumulator_bytes`."""
+        floor = stats_bytes(self.floor) if self.floor.events else b""
+        settled = windows_bytes({self.settled_us: self.settled}) if self.settled_us else b""
+        head = head_bytes(self.has_restored | bool(settled) << 1 | bool(floor) << 6)
+        return b"".join((head, windows_bytes(self.latest), windows_bytes(self.restored), settled, floor))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ShorterWindows":
+        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
+        found = cls()
+        reader = Reader(data)
+        reader.version()
+        flags = reader.byte()
+        found.has_restored = bool(flags & 1)
+        found.latest, found.restored = read_windows(reader), read_windows(reader)
+        if flags & 2:
+            ((found.settled_us, found.settled),) = read_windows(reader).items()
+        if flags & 64:
+            found.floor = read_stats(reader)
+        reader.end()
+        return found
+
+
+def _put(windows: dict[int, WindowStats], start_us: int, stats: WindowStats) -> None:
+    known = windows.get(start_us)
+    if known is None or stats.size > known.size:
+        windows[start_us] = stats

@@ -1,0 +1,1 @@
+"""Answers to readers: arguments, open windows, gaps, points of a chart, JSON."""

@@ -1,0 +1,102 @@
+"""Fills gaps: windows of a range that have no row, because the sensor sent nothing in them.
+
+A filled window counts no events and no readings. Only statistics that are a level of the metric are carried or
+interpolated: an average, an extreme, a quantile, the first or last value; not a count, a sum or an increase. As in
+TimescaleDB, nothing is carried into windows before the first with a row, or interpolated beyond the last.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
+from pipeline.core.windows.fixed import Window
+
+MAX_WINDOWS = 100_000
+"""The most windows in a range whose gaps are filled."""
+
+_LEVELS = frozenset({"avg", "min", "max", "first", "last", "time_weighted_mean"})
+
+
+class Fill(StrEnum):
+    """What a window without a row contains.
+
+    Attributes:
+        NONE: it is left out.
+        NULL: nothing.
+        PREVIOUS: the levels of the last window before it.
+        LINEAR: levels on a line between the windows around it, by their starts.
+    """
+
+    NONE = "none"
+    NULL = "null"
+    PREVIOUS = "previous"
+    LINEAR = "linear"
+
+
+def check_fill(window: Window, start_us: int, end_us: int) -> None:
+    """Raises ValueError if a range has too many windows to fill its gaps."""
+    count = window.count(window.first_start(start_us), window.first_start(end_us))
+    if count > MAX_WINDOWS:
+        raise ValueError(
+            f"the range has {count:,} windows of {window.text}, and gaps are filled in at most {MAX_WINDOWS:,}; "
+            "choose a shorter range, or longer windows"
+        )
+
+
+def filled(
+    records: Iterable[AggregateRecord], window: Window, sensor_id: str, start_us: int, end_us: int, fill: Fill
+) -> Iterator[AggregateRecord]:
+    """Yields a record for every window of one sensor that starts in the range, oldest first.
+
+    Args:
+        records: those that there are, oldest first.
+        window: of the records.
+        sensor_id: the sensor.
+        start_us: the earliest start.
+        end_us: the end of the range of starts.
+        fill: what windows without a record contain.
+    """
+    starts = iter(window.starts(start_us, end_us))
+    before: AggregateRecord | None = None
+    for record in records:
+        gap = list(iter(starts.__next__, record.start_us))
+        yield from _gap(window, sensor_id, gap, before, record, fill)
+        yield record
+        before = record
+    yield from _gap(window, sensor_id, starts, before, None, fill)
+
+
+def _gap(
+    window: Window,
+    sensor_id: str,
+    starts: Iterable[int],
+    before: AggregateRecord | None,
+    after: AggregateRecord | None,
+    fill: Fill,
+) -> Iterator[AggregateRecord]:
+    for start_us in starts:
+        metrics: Mapping[str, Mapping[str, float]] = {}
+        if fill == Fill.PREVIOUS and before is not None:
+            metrics = {metric: _levels(summary) for metric, summary in before.metrics.items()}
+        elif fill == Fill.LINEAR and before is not None and after is not None:
+            share = (start_us - before.start_us) / (after.start_us - before.start_us)
+            metrics = {
+                metric: _between(_levels(summary), _levels(after.metrics[metric]), share)
+                for metric, summary in before.metrics.items()
+                if metric in after.metrics
+            }
+        found = {metric: _summary(levels) for metric, levels in metrics.items()}
+        yield AggregateRecord(sensor_id, start_us, window, 0, found, filled=True)
+
+
+def _levels(summary: MetricSummary) -> dict[str, float]:
+    known = summary.statistics()
+    return {name: value for name, value in known.items() if name in _LEVELS or name[0] == "p"}
+
+
+def _between(before: Mapping[str, float], after: Mapping[str, float], share: float) -> dict[str, float]:
+    return {name: value * (1 - share) + after[name] * share for name, value in before.items() if name in after}
+
+
+def _summary(levels: Mapping[str, float]) -> MetricSummary:
+    return summary_of({**levels, "count": 0})

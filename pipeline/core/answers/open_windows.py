@@ -1,0 +1,111 @@
+"""Answers windows that are still open from raw rows, as their final panes will count them.
+
+A closed window is answered from its row. The job writes rows of open windows every few minutes; here, the raw rows that
+there are count at once. No answer counts less than the row does: raw rows may have been collected, and a job without
+deduplication counts repeats, which raw rows don't show.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from itertools import chain
+
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.queries.foreign import ForeignRow, OnForeign
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.windows import selected, windows_of
+from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, stats_of
+from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.window_stats import WindowStats, covers
+from pipeline.core.windows.tier_sources import sources
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class FreshWindows:
+    """Answers windows of sensors.
+
+    Args:
+        schema: of the table.
+        read: reads its rows.
+        now_us: the current time.
+        open_for: how long after its end a window counts as open.
+        on_foreign: receives rows that the schema does not write. Open windows next to one are answered from their rows.
+    """
+
+    def __init__(
+        self, schema: TableSchema, read: ReadRows, now_us: int, open_for: timedelta, on_foreign: OnForeign
+    ) -> None:
+        self._tiers = schema.tiers
+        self._sources = sources(tuple(tier.window for tier in schema.tiers))
+        self._read = read
+        self._now_us = now_us
+        self._over_us = now_us - open_for // _MICROSECOND
+        self._on_foreign = on_foreign
+        self._completion = Completion(schema, Retention.of(schema), read, search=True)
+
+    def of(
+        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, metrics: tuple[str, ...] | None
+    ) -> Iterator[AggregateRecord]:
+        """Yields the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive, oldest first.
+
+        With ``metrics``, yields only these, and only windows that have one of them.
+        """
+        open_us = min(max(tier.window.start_of(self._over_us), start_us), end_us)
+        if start_us < open_us:
+            yield from windows_of(tier, self._read, sensor_id, start_us, open_us, metrics, None, self._on_foreign)
+        if open_us < end_us:
+            yield from self._open(tier, sensor_id, open_us, end_us, metrics)
+
+    def _open(
+        self, tier: Tier, sensor_id: str, start_us: int, end_us: int, metrics: tuple[str, ...] | None
+    ) -> Iterator[AggregateRecord]:
+        window = tier.window
+        stored = {
+            record.start_us: record
+            for record in windows_of(tier, self._read, sensor_id, start_us, end_us, None, None, self._on_foreign)
+        }
+        try:
+            computed = self._computed(self._tiers.index(tier), sensor_id, start_us, end_us)
+        except ForeignRow as problem:
+            self._on_foreign(problem)
+            computed = {}
+        for each_us in sorted(stored.keys() | computed.keys()):
+            record, stats = stored.get(each_us), computed.get(each_us)
+            if stats is not None and (record is None or covers(stats, stats_of(record))):
+                row = aggregate_row(window, sensor_id, each_us, stats, tier.family, tier.statistics)
+                record = parse_aggregate_row(window, row, tier.statistics)
+            if record is not None and (found := selected(record, metrics)) is not None:
+                yield found
+
+    def _computed(self, tier: int, sensor_id: str, start_us: int, end_us: int) -> Mapping[int, WindowStats]:
+        """Returns the statistics of all windows that start in the range and have readings, by start."""
+        window, source = self._tiers[tier].window, self._sources[tier]
+        starts = list(window.starts(start_us, end_us))
+        if not starts:
+            return {}
+        until_us = window.end_of(starts[-1])
+        if source >= 0:
+            of_source = self._tiers[source]
+            open_us = max(starts[0], of_source.window.start_of(self._over_us))
+            shorter = self._computed(source, sensor_id, open_us, until_us) if open_us < until_us else {}
+            return dict(chain.from_iterable(self._longer(tier, sensor_id, each_us, shorter) for each_us in starts))
+        found = {}
+        for each_us, readings in self._completion.readings(sensor_id, starts[0], until_us, window).items():
+            pane = readings.pane(self._tiers[tier].statistics)
+            if not pane.too_wide:
+                found[each_us] = pane.stats
+        if self._tiers[tier].statistics.carries:
+            self._completion.neighbours.carry(sensor_id, found, self._now_us)
+        return found
+
+    def _longer(
+        self, tier: int, sensor_id: str, start_us: int, shorter: Mapping[int, WindowStats]
+    ) -> Iterator[tuple[int, WindowStats]]:
+        tiers = self._tiers[self._sources[tier]], self._tiers[tier]
+        end_us = tiers[1].window.end_of(start_us)
+        inside = {each_us: stats for each_us, stats in shorter.items() if start_us <= each_us < end_us}
+        stats = self._completion.completed_longer(tiers, sensor_id, start_us, self._now_us, inside)
+        if stats is not None and stats.events:
+            yield start_us, stats

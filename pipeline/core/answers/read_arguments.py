@@ -1,0 +1,46 @@
+"""What a reader is asked for, checked: sensors, metrics and a range of time."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from pipeline.core.events.event import LATEST_US, checked_sensor_id
+from pipeline.core.notation.times import Time, format_time, to_us
+
+OPEN_FOR = timedelta(minutes=15)
+"""How long after its end a window counts as open by default: the job's allowed lateness, and time for its panes."""
+
+
+def named_metrics(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Returns the names without repetition, or None for all metrics. Raises ValueError if there is none."""
+    if metrics is None:
+        return None
+    named = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+    if not named or not all(named):
+        raise ValueError("metrics contains no name; leave it out for all of them")
+    return named
+
+
+def listed_sensors(sensors: Iterable[str]) -> list[str]:
+    """Returns the sensor ids without repetition. Raises ValueError for a text that can't be one."""
+    listed = list(dict.fromkeys(sensors))
+    for sensor_id in listed:
+        checked_sensor_id(sensor_id)  # another text could lead to other rows
+    return listed
+
+
+def within_keys(start: Time, end: Time) -> tuple[int, int]:
+    """Returns the range in microseconds, limited to the times that row keys contain; empty if it lies outside them.
+
+    Raises ValueError if it does not end after it starts.
+    """
+    start_us, end_us = to_us(start), to_us(end)
+    if start_us >= end_us:
+        raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
+    return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
+
+
+def _shown(time_us: int) -> str:
+    try:
+        return format_time(time_us)
+    except OverflowError:
+        return f"{time_us} µs since the epoch"

@@ -1,0 +1,74 @@
+"""Answers a query for windows: from rows, or fresh from raw rows, with gaps filled or left."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from pipeline.core.answers.gaps import Fill, check_fill, filled
+from pipeline.core.answers.read_arguments import OPEN_FOR
+from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.queries.bounds import BoundedReads
+from pipeline.core.queries.foreign import OnForeign
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.windows import tier_of, windows_of
+from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.windows.fixed import Window
+
+Answer = Callable[[str, int | None], Iterator[AggregateRecord]]
+"""Returns a sensor's windows, read in pages of so many rows."""
+
+
+class WindowQuery(NamedTuple):
+    """The windows to read.
+
+    Attributes:
+        window: of the tier; None for the shortest.
+        start_us: the earliest start, inclusive.
+        end_us: the latest start, exclusive.
+        metrics: return only these, and only windows that have one of them; None for everything.
+        fill: what windows without a row contain.
+        fresh: whether to compute open windows from raw rows.
+        open_for: how long after its end a window counts as open.
+        max_rows: the most rows that a fresh answer reads.
+    """
+
+    window: Window | None
+    start_us: int
+    end_us: int
+    metrics: tuple[str, ...] | None = None
+    fill: Fill = Fill.NONE
+    fresh: bool = False
+    open_for: timedelta = OPEN_FOR
+    max_rows: int = 0
+
+
+def answers(schema: TableSchema, read: ReadRows, query: WindowQuery, on_foreign: OnForeign) -> Answer:
+    """Returns the function that answers for each sensor.
+
+    Raises:
+        ValueError: at once, if there is no such tier, or too many windows to fill gaps.
+        TooManyRows: while reading, if a fresh answer needs more rows than the query allows, over all sensors.
+    """
+    tier = tier_of(schema, query.window)
+    start_us, end_us, metrics = query.start_us, query.end_us, query.metrics
+    if query.fill != Fill.NONE:
+        check_fill(tier.window, start_us, end_us)
+    if query.fresh:
+        from pipeline.core.answers.open_windows import FreshWindows  # slow to import, and used for nothing else here
+
+        bounded = BoundedReads(read, query.max_rows)
+        fresh = FreshWindows(schema, bounded, time.time_ns() // 1000, query.open_for, on_foreign)
+
+    def answer(sensor_id: str, page_rows: int | None) -> Iterator[AggregateRecord]:
+        checked_sensor_id(sensor_id)
+        if query.fresh:
+            found = fresh.of(tier, sensor_id, start_us, end_us, metrics)
+        else:
+            found = windows_of(tier, read, sensor_id, start_us, end_us, metrics, page_rows, on_foreign)
+        if query.fill == Fill.NONE:
+            return found
+        return filled(found, tier.window, sensor_id, start_us, end_us, query.fill)
+
+    return answer

@@ -1,0 +1,1 @@
+"""What a table already contains of a window: restoring, neighbours, audits, the work list."""

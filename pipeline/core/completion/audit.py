@@ -1,0 +1,291 @@
+"""Audits windows: computes their aggregates from raw readings and compares them with the stored aggregate rows."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from sys import float_info
+from typing import Any, NamedTuple
+
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.notation.times import format_time
+from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key, aggregate_row, parse_statistic
+from pipeline.core.rows.rows import Cell
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.courses import Course
+from pipeline.core.statistics.definitions import Value, split_qualifier
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import WindowStats
+
+_MAX_EXACT = 2**53  # doubles represent every integer up to this
+_GREATEST_DOUBLE = float_info.max
+
+FOREIGN = "foreign raw rows"
+TOO_WIDE = "too many metrics"
+
+Stored = Mapping[str, bytes]  # the values of an aggregate row, by qualifier
+
+
+class Extent(NamedTuple):
+    """The windows of a tier that start in [``start_us``, ``end_us``). Both are starts of windows."""
+
+    tier: Tier
+    start_us: int
+    end_us: int
+
+    def __contains__(self, start_us: object) -> bool:
+        return isinstance(start_us, int) and self.start_us <= start_us < self.end_us
+
+    @property
+    def windows(self) -> int:
+        """The number of windows per sensor."""
+        return self.tier.window.count(self.start_us, self.end_us)
+
+
+@dataclass
+class Recomputed:
+    """A window's statistics, recomputed from its raw readings.
+
+    Args:
+        stats: the correct aggregate.
+        magnitudes: Σ|x| by metric, to which the tolerance is relative.
+        too_wide: whether the window has more metrics than fit in a row.
+    """
+
+    stats: WindowStats = field(default_factory=WindowStats)
+    magnitudes: dict[str, float] = field(default_factory=dict)
+    too_wide: bool = False
+
+    @classmethod
+    def of(cls, readings: WindowReadings, statistics: Statistics = BY_DEFAULT) -> "Recomputed":
+        """Computes the statistics of all readings of a window."""
+        stats, _, too_wide = readings.pane(statistics)
+        return cls(stats, readings.magnitudes(), too_wide)
+
+    def merge(self, other: "Recomputed") -> None:
+        """Adds the readings of another window."""
+        self.stats.merge(other.stats)
+        for metric, magnitude in other.magnitudes.items():
+            self.magnitudes[metric] = self.magnitudes.get(metric, 0.0) + magnitude
+        self.too_wide |= other.too_wide
+
+
+class Difference(NamedTuple):
+    """One statistic that is wrong."""
+
+    statistic: str  # the column's name, like sum_temperature
+    stored: Value | str | None  # None if missing; text if it is not a value that Tidetable writes
+    recomputed: Value | None  # None if there should be no such column
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A window whose aggregate row is wrong.
+
+    Args:
+        tier: the window's tier.
+        sensor_id: the sensor.
+        start_us: the window's start.
+        differences: the wrong statistics, in order; all of them if the row is missing or the window has no raw rows.
+        cells: the correct cells; empty if the window has no raw rows.
+    """
+
+    tier: Tier
+    sensor_id: str
+    start_us: int
+    differences: tuple[Difference, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def key(self) -> bytes:
+        """The aggregate row's key."""
+        return aggregate_key(self.tier.window, self.sensor_id, self.start_us)
+
+    @property
+    def problem(self) -> str:
+        """``no raw rows``, ``no aggregate row`` or ``differs``."""
+        if not self.cells:
+            return "no raw rows"
+        return "no aggregate row" if all(each.stored is None for each in self.differences) else "differs"
+
+    def record(self) -> dict[str, Any]:
+        """Returns the finding as a JSON object. Infinite numbers become text, because JSON has none."""
+        return {
+            "sensor_id": self.sensor_id,
+            "window": self.tier.window.text,
+            "start": self.tier.window.shown(self.start_us),
+            "problem": self.problem,
+            "differences": {
+                each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
+                for each in self.differences
+            },
+        }
+
+
+class Untouched(NamedTuple):
+    """A window that is not compared: some of its raw rows may be foreign, or it has too many metrics for a row."""
+
+    tier: Tier
+    sensor_id: str
+    start_us: int
+    problem: str = FOREIGN
+
+    def record(self) -> dict[str, Any]:
+        """Returns the window as a JSON object with the same fields as :meth:`Finding.record`."""
+        return {
+            "sensor_id": self.sensor_id,
+            "window": self.tier.window.text,
+            "start": self.tier.window.shown(self.start_us),
+            "problem": self.problem,
+            "differences": {},
+        }
+
+
+class Audited(NamedTuple):
+    """One window that was compared."""
+
+    tier: Tier
+    finding: Finding | None  # None if the row is correct
+
+
+def audit(
+    sensor_id: str,
+    extents: Iterable[Extent],
+    shortest: Mapping[int, Recomputed],
+    stored: Mapping[tuple[Tier, int], Stored],
+    foreign: Collection[tuple[int, int]] = (),
+) -> Iterator[Audited | Untouched]:
+    """Audits every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
+
+    A window with too many metrics, or with foreign raw rows, cannot be compared and yields :class:`Untouched`. If any
+    window in the extents has foreign raw rows, every window of the shortest tier with such rows is yielded, including
+    those outside its extent: all of them belong on the work list.
+
+    Args:
+        sensor_id: the sensor.
+        extents: the windows to compare, the shortest tier first. All their raw rows must have been read.
+        shortest: the recomputed windows of the shortest tier, by start; longer windows are computed from them.
+        stored: the stored aggregate rows, by tier and start.
+        foreign: spans of time, each with an exclusive end, that contain foreign raw rows.
+    """
+    extents = list(extents)
+    untouched = [_overlapping_starts(extent.tier, foreign) for extent in extents]
+    if any(start_us in extent for extent, starts in zip(extents, untouched, strict=True) for start_us in starts):
+        shortest_tier = extents[0].tier
+        yield from (Untouched(shortest_tier, sensor_id, start_us) for start_us in sorted(untouched[0]))
+        for extent, starts in list(zip(extents, untouched, strict=True))[1:]:
+            yield from (Untouched(extent.tier, sensor_id, each) for each in sorted(starts) if each in extent)
+    for extent, left in zip(extents, untouched, strict=True):
+        recomputed = _rolled_up(extent, shortest)
+        starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
+        for start_us in sorted((starts | recomputed.keys()) - left):
+            found = recomputed.get(start_us)
+            if found and (found.too_wide or len(found.stats.metrics) > extent.tier.statistics.most_metrics):
+                yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
+                if extent is not extents[0]:  # the work list contains windows of the shortest tier
+                    yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
+                continue
+            row = stored.get((extent.tier, start_us), {})
+            yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, found, row))
+
+
+def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
+    """Returns the starts of the windows that overlap these spans of time."""
+    window = tier.window
+    return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
+
+
+def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[Difference]:
+    """Yields the statistics of a row that differ by more than the contract allows: the event count, then by name.
+
+    Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
+    the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
+    greatest double: near it, one order of addition overflows and another does not.
+    """
+    expected = _values(recomputed.stats, tier, start_us)
+    for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
+        value = _value(name, stored.get(name))
+        if name not in expected or not _agree(name, value, expected[name], recomputed):
+            yield Difference(name, value, expected.get(name))
+
+
+def _event_count_first(name: str) -> tuple[bool, str]:
+    return name != READING_COUNT, name
+
+
+def _finding(
+    tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
+) -> Finding | None:
+    if recomputed is None:
+        superfluous = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
+        return Finding(tier, sensor_id, start_us, superfluous, ())
+    found = tuple(differences(recomputed, stored, tier, start_us))
+    if not found:
+        return None
+    row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family, tier.statistics)
+    return Finding(tier, sensor_id, start_us, found, tuple(row.cells))
+
+
+def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, Recomputed]:
+    """Computes the extent's windows by merging the windows of the shortest tier in them, in order of time."""
+    found: dict[int, Recomputed] = defaultdict(Recomputed)
+    for start_us in sorted(shortest):
+        longer_us = extent.tier.window.start_of(start_us)
+        if longer_us in extent:
+            found[longer_us].merge(shortest[start_us])
+    return dict(found)
+
+
+def _values(stats: WindowStats, tier: Tier, start_us: int) -> dict[str, Value]:
+    """Returns the values of the row to be stored, by qualifier."""
+    row = aggregate_row(tier.window, "", start_us, stats, tier.family, tier.statistics)
+    return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
+
+
+def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed) -> bool:
+    if stored == expected:
+        return True
+    if name == READING_COUNT or stored is None:
+        return False
+    if isinstance(stored, Course) and isinstance(expected, Course):
+        if stored._replace(amount=expected.amount) != expected:
+            return False
+        stored, expected = stored.amount, expected.amount
+    if not isinstance(stored, float) or not isinstance(expected, float):
+        return False
+    statistic, metric = split_qualifier(name)
+    of_metric = recomputed.stats.metrics[metric]
+    # Σ|x| may overflow although no reading does. The greatest magnitude is never less than the mean magnitude.
+    magnitude = min(recomputed.magnitudes[metric] / of_metric.count, max(-of_metric.minimum, of_metric.maximum))
+    tolerance = statistic.tolerance(magnitude, of_metric.count, expected)
+    stored, expected = (min(max(value, -_GREATEST_DOUBLE), _GREATEST_DOUBLE) for value in (stored, expected))
+    return tolerance > 0 and abs(stored - expected) <= tolerance  # false for NaN
+
+
+def _text_of(course: Course) -> str:
+    """Returns the readings at the edges of a course: all that a person can check."""
+    edges = [course.before, course.first, course.last]
+    return "a course " + ", ".join(f"{at.value} at {format_time(at.time_us)}" for at in edges if at)
+
+
+def _value(name: str, value: bytes | None) -> Value | str | None:
+    """Parses a stored value. Returns it as text if it is invalid, for which readers skip the row."""
+    if value is None:
+        return None
+    try:
+        return parse_statistic(name.encode(), value)
+    except ValueError:
+        return value.decode(errors="backslashreplace")
+
+
+def _in_json(value: Value | str | None) -> float | str | None:
+    if isinstance(value, Sketch):
+        return f"a sketch of {value.count} values"
+    if isinstance(value, Course):
+        return _text_of(value)
+    if not isinstance(value, float):
+        return value
+    if not -inf < value < inf:
+        return str(value)
+    return int(value) if value.is_integer() and abs(value) < _MAX_EXACT else value

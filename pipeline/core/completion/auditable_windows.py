@@ -1,0 +1,123 @@
+"""Determines which windows may be audited and rewritten: those neither collected nor still written by a job."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from pipeline.core.completion.audit import Extent
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.tier_sources import chains, sources
+
+COLLECTED = "may be collected"  # the windows' raw rows
+KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
+OPEN = "still open"
+
+_MICROSECOND = timedelta(microseconds=1)
+_IN_FLIGHT = timedelta(minutes=20)  # twice as long as writers retry
+
+
+class Bounds(NamedTuple):
+    """The windows of a tier that may be audited."""
+
+    raw_us: int  # the earliest start of a window that has all its raw rows
+    kept_us: int  # the earliest start of a window whose aggregate row is not collected
+    latest_us: int  # the latest end of a window
+
+
+class Skipped(NamedTuple):
+    """Windows of a tier that are skipped: those that start in [``start_us``, ``end_us``)."""
+
+    tier: Tier
+    reason: str
+    start_us: int
+    end_us: int
+
+    @property
+    def windows(self) -> int:
+        """The number of windows per sensor."""
+        return self.tier.window.count(self.start_us, self.end_us)
+
+
+def bounds_of(
+    retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int, present: Retention | None = None
+) -> dict[Tier, Bounds]:
+    """Returns which windows of each tier are neither partly collected nor still written by a job.
+
+    Args:
+        retention: what the table certainly keeps.
+        lateness: how long after its end a job may write a window.
+        now_us: the current time.
+        present: the retention by the table's current policies, which decide whether a row written now would be kept;
+            None excludes all windows whose rows may be collected within a day or may have been collected before.
+    """
+    raw_us = min(retention.readings_from_us(now_us), now_us)
+    kept_us = present.aggregates_stay_from_us if present else retention.aggregates_from_us
+    return {
+        tier: Bounds(raw_us, kept_us(tier, now_us), now_us - late // _MICROSECOND) for tier, late in lateness.items()
+    }
+
+
+def extents_of(
+    start_us: int, end_us: int, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None
+) -> tuple[list[Extent], list[Skipped]]:
+    """Returns the windows of each tier that lie entirely between two times, without those outside the bounds.
+
+    Also returns the windows that the bounds exclude. None for the bounds excludes none. A tier without a window gets
+    an empty extent.
+    """
+    extents, skipped = [], []
+    for tier in tiers:
+        first_start = tier.window.first_start
+        start, end = first_start(start_us), tier.window.start_of(end_us)
+        end = max(start, end)
+        kept, first, last = start, start, end
+        if bounds is not None:
+            kept, first = (
+                first_start(min(max(each_us, start), end)) for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
+            )
+            first = max(kept, first)
+            last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
+        extents.append(Extent(tier, first, last))
+        of_tier = (
+            Skipped(tier, KEPT_NO_LONGER, start, kept),
+            Skipped(tier, COLLECTED, kept, first),
+            Skipped(tier, OPEN, last, end),
+        )
+        skipped += [each for each in of_tier if each.windows]
+    return extents, skipped
+
+
+def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
+    """Returns the extents of the tiers that are audited together: in each list, the last tier contains the others.
+
+    Weeks and months do not nest, nor do days of two zones: they are audited apart. Each tier's windows are in one of
+    the lists. Each list begins with the shortest tier, from which the others are computed; in further ones without a
+    window of it.
+
+    Args:
+        extents: of all tiers, the shortest first.
+    """
+    none = extents[0]._replace(start_us=0, end_us=0)
+    found = [[extents[index] for index in chain] for chain in chains(tuple(each.tier.window for each in extents))]
+    return found[:1] + [[none, *chain] for chain in found[1:]]
+
+
+def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
+    """Returns how long after its end a job may write a window of each tier; zero if no job runs.
+
+    A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Each longer tier
+    adds that interval and the length of its source's window. After that, the row may be in flight for as long as
+    writers retry.
+
+    Args:
+        tiers: the tiers, the shortest first.
+        allowed: the job's allowed lateness; zero if no job runs.
+        late_firing: the job's late firing interval.
+    """
+    if not allowed:
+        return dict.fromkeys(tiers, allowed)
+    kept: list[timedelta] = []
+    for source in sources(tuple(tier.window for tier in tiers)):
+        kept.append(allowed if source < 0 else kept[source] + late_firing + tiers[source].window.length)
+    return {tier: late + late_firing + _IN_FLIGHT for tier, late in zip(tiers, kept, strict=True)}

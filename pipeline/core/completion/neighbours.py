@@ -1,0 +1,198 @@
+"""Finds the last readings before windows, and the windows that continue from them.
+
+Some statistics of a window depend on the last reading before it. So when a window's last reading changes, the next
+window with that metric changes too; the ones after it don't.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+
+from pipeline.core.queries.events import Query, events_of
+from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.rows.aggregate_rows import aggregate_range, columns_of, parse_aggregate_row, stats_of
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import before_of, carried, last_of, order_of
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import Window
+
+_MOST_PAGE_ROWS = 100
+
+
+class Neighbours:
+    """Reads what lies before and after windows of the shortest tier.
+
+    Args:
+        schema: the table's schema; it finds sensors.
+        retention: what Bigtable may have collected.
+        read: reads the table's rows.
+        lookback_us: the time before a window for which raw rows are read whether or not there are aggregate rows.
+    """
+
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, lookback_us: int) -> None:
+        self._schema = schema
+        self._lookback_us = lookback_us
+        self._retention = retention
+        self._read = read
+
+    @property
+    def _window(self) -> Window:
+        return self._schema.tiers[0].window
+
+    def before(
+        self, sensor_id: str, metrics: Collection[str], floor_us: int, start_us: int, now_us: int
+    ) -> dict[str, At]:
+        """Returns the last reading of each metric before a window.
+
+        Raw rows tell it, of the time for which they are read. Aggregate rows tell in which window a metric was before
+        that: no read goes through all raw rows of a sensor for a metric that it never sent. Where Bigtable may have
+        collected raw rows, aggregate rows tell what these lack.
+
+        Args:
+            sensor_id: the sensor.
+            metrics: the metrics.
+            floor_us: there are no earlier readings to find.
+            start_us: the start of the window.
+            now_us: the current time.
+        """
+        found = self._before_by_raw_rows(sensor_id, metrics, max(floor_us, start_us - self._lookback_us), start_us)
+        kept_us = self._retention.readings_from_us(now_us)
+        wanted = {metric for metric in metrics if metric not in found or found[metric].time_us < kept_us}
+        if wanted and floor_us < start_us:
+            latest, own = self._before_by_rows(sensor_id, wanted, floor_us, start_us)
+            for metric, (last, window_us) in latest.items():
+                end_us = min(self._window.end_of(window_us), start_us)
+                of_window = self._before_by_raw_rows(sensor_id, [metric], max(window_us, floor_us), end_us)
+                _keep_latest(found, metric, last, of_window.get(metric))
+            for metric, before in own.items():
+                _keep_latest(found, metric, before)
+        return found
+
+    def _before_by_raw_rows(
+        self, sensor_id: str, metrics: Iterable[str], floor_us: int, start_us: int
+    ) -> dict[str, At]:
+        wanted, found, end_us = set(metrics), dict[str, At](), start_us
+        while wanted and (records := self._latest(sensor_id, wanted, floor_us, end_us)):
+            end_us = self._schema.identity.of_record(records[0])[0]
+            for metric in wanted & {metric for record in records for metric in record.readings}:
+                values = [record.readings[metric] for record in records if metric in record.readings]
+                found[metric] = At(end_us, max(values, key=order_of))
+            wanted -= found.keys()
+        return found
+
+    def stale(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> set[int]:
+        """Returns the starts of windows whose rows do not continue from the last readings before them.
+
+        Args:
+            sensor_id: the sensor.
+            lasts: by metric, its last reading before ``from_us``, and the start of a window with the metric that is
+                known already: the next one is looked for only before that.
+            from_us: the earliest start.
+        """
+        waiting, found = dict(lasts), set[int]()
+        end_us = max(bound_us for _, bound_us in lasts.values())
+        for start_us, stats in self._rows(sensor_id, waiting, from_us, end_us):
+            for metric in waiting.keys() & stats.metrics.keys():
+                last, bound_us = waiting.pop(metric)
+                parts = stats.metrics[metric].parts
+                # A row that was written before the statistic was declared does not know its course.
+                if start_us < bound_us and last_of(parts) is not None and before_of(parts) != last:
+                    found.add(start_us)
+            if not waiting:
+                break
+        return found
+
+    def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int) -> None:
+        """Adds the last reading before each of a sensor's windows to its statistics.
+
+        Args:
+            sensor_id: the sensor.
+            windows: by start: all that the sensor has in a span of time. One without metrics has too many of them.
+            now_us: the current time.
+        """
+        carries_to = self._schema.statistics.carries_to
+        last: dict[str, At] = {}
+        for start_us in sorted(windows):
+            metrics = windows[start_us].metrics
+            of_window = {metric: stats for metric, stats in metrics.items() if stats.parts and carries_to(metric)}
+            if missing := of_window.keys() - last.keys():
+                last |= self.before(sensor_id, missing, 0, start_us, now_us)
+            if not metrics:
+                last.clear()
+            for metric, stats in of_window.items():
+                stats.parts = carried(stats.parts or {}, last.get(metric))
+                last[metric] = last_of(stats.parts)  # type: ignore[assignment]
+
+    def _latest(self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int) -> list[RawRecord]:
+        """Returns the latest event that has one of the metrics, and the others of the same time."""
+        if start_us >= end_us:
+            return []
+        identity = self._schema.identity
+        query = Query(start_us, end_us, metrics=tuple(sorted(metrics)), limit=1)
+        found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+        if found and not identity.distinguishes_by_time_only:
+            time_us, _ = identity.of_record(found[0])
+            query = Query(max(time_us, start_us), min(time_us + identity.grain_us, end_us), metrics=query.metrics)
+            found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+        return found
+
+    def _before_by_rows(
+        self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int
+    ) -> tuple[dict[str, tuple[At | None, int]], dict[str, At]]:
+        """Returns what aggregate rows tell of the last reading of each metric.
+
+        The first value is the last reading in the latest window before, None if its row does not tell it, and the start
+        of that window. The second one is what the window's own row tells. It may have been written before the latest of
+        these readings came.
+        """
+        wanted, found, own = set(metrics), dict[str, tuple[At | None, int]](), dict[str, At]()
+        for each_us, stats in self._rows(sensor_id, wanted, floor_us, start_us + 1, reverse=True):
+            for metric in wanted & stats.metrics.keys():
+                parts = stats.metrics[metric].parts
+                if each_us == start_us:
+                    if (before := before_of(parts)) is not None:
+                        own[metric] = before
+                else:
+                    found[metric] = last_of(parts), each_us
+            wanted -= found.keys()
+            if not wanted:
+                break
+        return found, own
+
+    def _rows(
+        self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False
+    ) -> Iterator[tuple[int, WindowStats]]:
+        """Yields the rows of windows that start in [``start_us``, ``end_us``), with what they tell of the metrics.
+
+        The server leaves out rows without the metrics: a sensor may have any number of them. Usually the first row
+        tells all; otherwise pages grow. The caller may remove metrics as it finds them.
+        """
+        tier, page_rows = self._schema.tiers[0], 1
+        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
+        while keys.start < keys.end:
+            selection = CellSelection((tier.family,), columns_of(sorted(metrics), tier.statistics), versions=1)
+            page = list(islice(self._read(keys, selection, None, page_rows, reverse=reverse), page_rows))
+            for row in page:
+                with suppress(ValueError):  # another program's row, or one with none of these metrics
+                    record = parse_aggregate_row(tier.window, row, tier.statistics, counted=False)
+                    yield record.start_us, stats_of(record)
+            if len(page) < page_rows:
+                return
+            last = page[-1].key
+            keys = keys._replace(end=last) if reverse else keys._replace(start=last + b"\x00")
+            page_rows = min(8 * page_rows, _MOST_PAGE_ROWS)
+
+
+def _leave_out(_problem: ForeignRow) -> None:
+    """Skips the row."""
+
+
+def _keep_latest(found: dict[str, At], metric: str, *readings: At | None) -> None:
+    known = [at for at in (found.get(metric), *readings) if at is not None]
+    if known:
+        found[metric] = max(known)

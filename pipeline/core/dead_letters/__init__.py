@@ -1,0 +1,1 @@
+"""Dead letters as records, and rows that Bigtable refused as dead letters."""

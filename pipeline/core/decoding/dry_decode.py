@@ -1,0 +1,111 @@
+"""What a job would make of messages, message by message."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf import json_format, text_format
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from pipeline.core.decoding.types import Mapped, MessageType, MessageTypes
+from pipeline.core.events.event import Event, parse
+from pipeline.core.events.message import MESSAGE_TYPE, Message
+from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.times import format_time
+
+
+class Trial(NamedTuple):
+    """What a job would make of a message.
+
+    Attributes:
+        type: the name of the message's type; empty if it is of none.
+        is_mapped: whether a mapping reads it.
+        message: the message as JSON; None if it can't be parsed.
+        events: valid events.
+        problems: why the message, or events of its batch, would become dead letters.
+        skipped: messages or elements that conditions of a mapping leave out.
+        is_assumed: whether nothing says that the message is of this type.
+    """
+
+    type: str
+    is_mapped: bool
+    message: Any
+    events: list[Event]
+    problems: list[BadData]
+    skipped: int = 0
+    is_assumed: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Returns the trial as a JSON object."""
+        return {
+            "type": self.type or None,
+            "message": self.message,
+            "events": [event_document(event) for event in self.events],
+            "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
+            "skipped": self.skipped,
+        }
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """Returns an event as a JSON object."""
+    return {
+        "sensor_id": event.sensor_id,
+        "event_time": format_time(event.event_time_us),
+        **({"event_id": event.event_id} if event.event_id else {}),
+        "readings": dict(sorted(event.readings.items())),
+        "metadata": dict(sorted(event.metadata.items())),
+    }
+
+
+class Trials:
+    """Tries mappings on messages.
+
+    A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag gives their
+    type. A single mapping is tried on them all the same.
+
+    Args:
+        mapped: the mappings.
+    """
+
+    def __init__(self, mapped: Sequence[Mapped]) -> None:
+        self._types = MessageTypes(mapped, default=None)
+        self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None else None
+
+    def of(self, message: Message, latest_us: int) -> Trial:
+        """Returns what a job would make of a message.
+
+        Args:
+            message: as delivered.
+            latest_us: the latest event time allowed, inclusive.
+        """
+        only = self._only
+        is_assumed = only is not None and not message.attributes.get(MESSAGE_TYPE) and not only.mapping.unmarked
+        try:
+            one = only if only and is_assumed else self._types.of(message)
+        except BadData as problem:
+            return Trial("", False, None, [], [problem])
+        tried = Trial(one.name, isinstance(one, Mapped), _json_of(one, message), [], [], is_assumed=is_assumed)
+        try:
+            decoded = one.decode(message, latest_us, ())
+        except BadData as problem:
+            return tried._replace(problems=[problem])
+        problems = [problem for _, problem in decoded.refused]
+        return tried._replace(events=decoded.events, problems=problems, skipped=decoded.skipped)
+
+
+def _json_of(one: MessageType, message: Message) -> Any:
+    """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed."""
+    pool: DescriptorPool | None = None
+    try:
+        if isinstance(one, Mapped):
+            parsed, mapper = one.parse(message)
+            if mapper.message_class is None:
+                return parsed
+            pool = mapper.pool
+        else:
+            parsed = parse(message)
+    except BadData:
+        return None
+    try:
+        return json_format.MessageToDict(parsed, preserving_proto_field_name=True, descriptor_pool=pool)
+    except (json_format.Error, ValueError, TypeError):  # such as a Timestamp out of range, or an Any of an unknown type
+        return text_format.MessageToString(parsed)

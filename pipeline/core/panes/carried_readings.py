@@ -1,0 +1,140 @@
+"""Carries the last reading before a window into its statistics, while a job aggregates.
+
+Each window in a group's state knows the last readings before it, of the metrics that it has, and its own last readings.
+When a window fires, the latter are handed to the windows after it. So a late reading corrects its own window, and in
+the same firing the next one. What the state does not know is read from the table: the reading before a window when it
+fires first, and the window after one that is closed, or that began before the job.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import carried, last_of
+from pipeline.core.statistics.window_stats import WindowStats
+
+ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
+
+
+class CarryIn:
+    """Carries readings into windows of a group, of the shortest tier.
+
+    Args:
+        windows: of the group; changed in place.
+        tier: the shortest.
+        neighbours: finds readings and windows in the table.
+        now_us: the clock.
+        may_be_stored: returns whether the table may store an open window with this start before the job has fired it.
+        each: as for :class:`pipeline.core.panes.panes.Panes`.
+    """
+
+    def __init__(
+        self,
+        windows: GroupWindows,
+        tier: Tier,
+        neighbours: Neighbours,
+        now_us: int,
+        may_be_stored: Callable[[int], bool],
+        each: ForEach,
+    ) -> None:
+        self._windows = windows.of_tier[0]
+        self._tier = tier
+        self._neighbours = neighbours
+        self._now_us = now_us
+        self._may_be_stored = may_be_stored
+        self._each = each
+
+    def into(self, start_us: int, found: Mapping[str, WindowStats], *, again: bool) -> None:
+        """Adds the last readings before a window to its statistics.
+
+        Args:
+            start_us: the window's start.
+            found: its statistics by sensor.
+            again: whether to look for readings anew, in case others wrote some.
+        """
+        entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
+        missing: dict[str, list[str]] = {}
+        for sensor_id, stats in found.items():
+            known = () if again else entries[sensor_id].before
+            if metrics := [metric for metric in stats.metrics if metric not in known and carries_to(metric)]:
+                missing[sensor_id] = metrics
+        looked_up = self._each(lambda sensor_id: self._before(start_us, sensor_id, missing[sensor_id]), missing)
+        for sensor_id, readings in zip(missing, looked_up, strict=True):
+            entry = entries[sensor_id]
+            entry.moved |= any(entry.before.get(metric) != at for metric, at in readings.items())
+            entry.before |= readings
+        for sensor_id, stats in found.items():
+            for metric, of_metric in stats.metrics.items():
+                if of_metric.parts:
+                    of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
+
+    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
+        """Hands the last readings of a window to those after it, which have to fire then.
+
+        Returns sensor and start of further windows, which only the table has, that have to be computed anew.
+
+        Args:
+            start_us: the window's start.
+            found: its statistics by sensor.
+        """
+        window, end_us = self._windows[start_us], self._tier.window.end_of(start_us)
+        later = sorted(each_us for each_us in self._windows if each_us > start_us)
+        beyond_state = window.late or self._may_be_stored(end_us)
+        stored: dict[str, dict[str, tuple[At, int]]] = {}
+        for sensor_id, stats in found.items():
+            entry = window.entries[sensor_id]
+            changed = {
+                metric: last
+                for metric, of_metric in stats.metrics.items()
+                if (last := last_of(of_metric.parts)) is not None and entry.last.get(metric) != last
+            }
+            entry.last |= changed
+            bounds = self._hand_on(sensor_id, changed, later) if changed else {}
+            unknown = {metric: (last, bounds.get(metric, LATEST_US)) for metric, last in changed.items()}
+            if beyond_state and (unknown := {name: each for name, each in unknown.items() if each[1] > end_us}):
+                stored[sensor_id] = unknown
+        stale = self._each(lambda sensor_id: self._neighbours.stale(sensor_id, stored[sensor_id], end_us), stored)
+        return [(sensor_id, each_us) for sensor_id, starts in zip(stored, stale, strict=True) for each_us in starts]
+
+    def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
+        """Hands readings to the sensor's later windows. Returns the start of the first that has each metric."""
+        waiting, bounds = dict(lasts), dict[str, int]()
+        for each_us in later:
+            entry = self._windows[each_us].entries.get(sensor_id)
+            if entry is None:
+                continue
+            for metric, last in list(waiting.items()):
+                if metric in entry.before:
+                    before = entry.before[metric]
+                    if before is None or before < last:
+                        entry.before[metric] = last
+                        entry.dirty = entry.moved = True
+                if metric in entry.last:
+                    bounds[metric] = each_us
+                    del waiting[metric]
+            if not waiting:
+                break
+        return bounds
+
+    def _before(self, start_us: int, sensor_id: str, metrics: Iterable[str]) -> dict[str, At | None]:
+        """Returns the last reading of each metric before a window; None where there is none."""
+        found, floors = dict[str, At | None](), dict[int, list[str]]()
+        earlier = sorted((each_us for each_us in self._windows if each_us < start_us), reverse=True)
+        for metric in metrics:
+            floor_us, found[metric] = 0, None
+            for each_us in earlier:
+                entry = self._windows[each_us].entries.get(sensor_id)
+                if entry is not None and metric in entry.last:
+                    floor_us, found[metric] = self._tier.window.end_of(each_us), entry.last[metric]
+                    break
+            # Of windows that this job has open, the state contains all.
+            if floor_us < start_us and (not floor_us or self._windows[each_us].late or self._may_be_stored(floor_us)):
+                floors.setdefault(floor_us, []).append(metric)
+        for floor_us, some in floors.items():
+            stored = self._neighbours.before(sensor_id, some, floor_us, start_us, self._now_us)
+            found |= {metric: max(at, found[metric] or at) for metric, at in stored.items()}
+        return found

@@ -1,0 +1,147 @@
+"""When the panes of a group's windows fire: at the watermark, and at times of the clock between.
+
+A runner may deliver a timer twice, and clear it each time, even if it was set again in between: the DirectRunner does.
+So a timer that fires counts as not set, whatever it was set to, and :meth:`Schedule.rearm` sets it again.
+"""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.core.windows.fixed import Window
+
+VERSION = 1
+
+NEVER_US = (1 << 63) - 1
+"""Later than any watermark and any clock."""
+
+_MS = 1000  # in µs; runners round timers down to it
+
+END_US = 9_223_371_950_454_774_000
+"""The last watermark: the end of Beam's global window, in whole milliseconds."""
+
+
+@dataclass(frozen=True)
+class Firing:
+    """When panes fire and windows close. All times are in µs.
+
+    Args:
+        window: the window of the shortest tier.
+        early_us: how long after a window's first new readings an early pane fires; zero for no early panes.
+        late_us: how long after late readings a late pane fires; zero for a pane at once.
+        lateness_us: how far behind the watermark a window is kept.
+    """
+
+    window: Window
+    early_us: int
+    late_us: int
+    lateness_us: int
+
+
+class Timers(NamedTuple):
+    """The timers of a group that have to be set. None if one has to stay as it is."""
+
+    watermark_us: int | None
+    clock_us: int | None
+
+
+@dataclass
+class Schedule:
+    """The part of a group's state that is read for every element: it is small.
+
+    Attributes:
+        passed_us: an event time that the watermark has certainly passed.
+        closed_us: windows that end by this event time are closed: what comes later is late. So this alone decides what
+            is late, not a runner. It never decreases, even if an update of the job allows more lateness.
+        watermark_us: what the watermark timer is set to; :data:`NEVER_US` if it is not set.
+        clock_us: what the clock's timer is set to; :data:`NEVER_US` if it is not set.
+        panes: the number of panes so far that have rows.
+        due_us: when the readings that wait have to be in a pane, by the start of their window; :data:`NEVER_US` if that
+            is decided by the watermark alone.
+    """
+
+    passed_us: int = -NEVER_US
+    closed_us: int = -NEVER_US
+    watermark_us: int = NEVER_US
+    clock_us: int = NEVER_US
+    panes: int = 0
+    due_us: dict[int, int] = field(default_factory=dict)
+
+    def expect(self, start_us: int, now_us: int, firing: Firing) -> Timers | None:
+        """Notes that readings of a window wait. Returns what has to be set; None if nothing has changed."""
+        if start_us in self.due_us:
+            return None
+        end_us = firing.window.end_of(start_us)
+        if end_us <= self.passed_us:
+            due_us = now_us + firing.late_us
+        else:
+            due_us = now_us + firing.early_us if firing.early_us else NEVER_US
+        self.due_us[start_us] = due_us
+        return self.arm(self._next_watermark_us(start_us, firing), due_us)
+
+    def rearm(self, watermark_us: int, clock_us: int, firing: Firing) -> Timers:
+        """Makes the timers fire at these times, or when the readings that wait need it."""
+        watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
+        return self.arm(min([watermark_us, *watermarks_us]), min([clock_us, *self.due_us.values()]))
+
+    def arm(self, watermark_us: int, clock_us: int) -> Timers:
+        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early."""
+        watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
+        sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
+        self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
+        return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
+
+    def pass_watermark(self, time_us: int, firing: Firing) -> set[int]:
+        """Notes that the timer of the watermark fired. Returns the windows whose panes fire now, by their start."""
+        before = self.passed_us, self.closed_us
+        self.passed_us = max(self.passed_us, time_us)
+        self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
+        self.watermark_us = NEVER_US
+        steps = list(zip(before, (self.passed_us, self.closed_us), strict=True))
+        return {
+            start_us
+            for start_us in self.due_us
+            if self.passed_us >= END_US
+            or any(first_us < firing.window.end_of(start_us) <= last_us for first_us, last_us in steps)
+        }
+
+    def pass_time(self, time_us: int) -> set[int]:
+        """Notes that the clock's timer fired. Returns the windows whose panes fire now, by their start."""
+        self.clock_us = NEVER_US
+        return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
+
+    def done(self, starts_us: Iterable[int]) -> None:
+        """Notes that nothing waits for these windows any more."""
+        for start_us in starts_us:
+            del self.due_us[start_us]
+
+    def _next_watermark_us(self, start_us: int, firing: Firing) -> int:
+        """Returns the next watermark that lets readings of a window fire; the last one if there is none other.
+
+        At the last watermark, a job that is drained writes what waits.
+        """
+        end_us = firing.window.end_of(start_us)
+        times_us = (end_us, end_us + firing.lateness_us, END_US)
+        return next(time_us for time_us in times_us if time_us > self.passed_us or time_us == END_US)
+
+    def to_bytes(self) -> bytes:
+        """Serializes the schedule: a version in one byte, and 64-bit integers."""
+        pairs = [number for pair in self.due_us.items() for number in pair]
+        numbers = array("q", [self.passed_us, self.closed_us, self.watermark_us, self.clock_us, self.panes, *pairs])
+        return bytes([VERSION]) + numbers.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> "Schedule":
+        """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
+        if data is None:
+            return cls()
+        if data[:1] != bytes([VERSION]) or len(data) % 16 != 9:
+            raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
+        passed_us, closed_us, watermark_us, clock_us, panes, *pairs = array("q", data[1:])
+        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return cls(passed_us, closed_us, watermark_us, clock_us, panes, due_us)
+
+
+def _up_to_ms(time_us: int) -> int:
+    return min(-(-time_us // _MS) * _MS, NEVER_US)

@@ -1,0 +1,240 @@
+"""The windows of a group of sensors, as a job's state contains them. :mod:`pipeline.core.panes.panes` fires their
+panes.
+
+The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
+sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
+
+    chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
+            entries until the end
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
+            edges; number of events and readings in the last pane (-1: none); size of the accumulator; the id; the
+            accumulator; the number of edges and these, if there are any
+    edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
+            before; the name; time in µs and value of each reading that it has
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.panes.firing import END_US, NEVER_US
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.courses import At
+
+VERSION = 1
+
+_HEADER = struct.Struct("<BBqq")
+_ENTRY = struct.Struct("<HBqI")
+_EDGES = struct.Struct("<I")
+_EDGE = struct.Struct("<BB")
+_AT = struct.Struct("<qd")
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Entry:
+    """One sensor's window.
+
+    Attributes:
+        data: the bytes of the accumulator, if ``value`` is None.
+        value: the accumulator.
+        dirty: whether a pane has to be written.
+        written: the number of events and readings in the last pane; -1 if there was none.
+        stored: whether the table may have stored the window before its first readings came: it was read then.
+        exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
+        again: whether the table is read once more before the closed window is dropped.
+        moved: whether a pane has to be written although it counts the same as the last one.
+        before: by metric, the last reading before the window; None if there is none. See
+            :mod:`pipeline.core.panes.carried_readings`.
+        last: by metric, the last reading in the last pane.
+    """
+
+    data: bytes = b""
+    value: WindowReadings | ShorterWindows | None = None
+    dirty: bool = False
+    written: int = -1
+    stored: bool = False
+    exact: bool = True
+    again: bool = False
+    moved: bool = False
+    before: dict[str, At | None] = field(default_factory=dict)
+    last: dict[str, At] = field(default_factory=dict)
+
+    def readings(self) -> WindowReadings:
+        """Returns the accumulator, to be changed, of a window of the shortest tier."""
+        if self.value is None:
+            self.value = WindowReadings.from_bytes(self.data)
+        return cast(WindowReadings, self.value)
+
+    def forget(self) -> None:
+        """Replaces the accumulator by one without readings, which can be merged with raw rows."""
+        self.value, self.exact = WindowReadings(), True
+        self.data = self.value.to_bytes()
+
+    def shorter(self) -> ShorterWindows:
+        """Returns the accumulator, to be changed, of a longer window."""
+        if self.value is None:
+            self.value = ShorterWindows.from_bytes(self.data)
+        return cast(ShorterWindows, self.value)
+
+
+@dataclass(slots=True)
+class OpenOrLate:
+    """The sensors' windows with the same start.
+
+    Attributes:
+        kept_until_us: for a closed window, the time of the clock until which its readings are kept, in case raw rows
+            are still on their way to the table. Zero for an open window.
+        entries: by sensor id.
+    """
+
+    kept_until_us: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        """Whether the window is closed."""
+        return self.kept_until_us != 0
+
+
+class GroupWindows:
+    """The windows of one group.
+
+    Args:
+        tiers: of the table, the shortest first.
+        lateness_us: how far behind the watermark a window is kept.
+        chunks: the state, as :meth:`chunks` returned it.
+
+    Attributes:
+        of_tier: for each tier, the windows by their start in µs.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
+        self._ends = [tier.window.end_of for tier in tiers]
+        self._lateness_us = lateness_us
+        self.of_tier: list[dict[int, OpenOrLate]] = [{} for _ in tiers]
+        for chunk in chunks:
+            self._read(chunk)
+
+    def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
+        """Returns whether a window ends by an event time."""
+        return self._ends[tier](start_us) <= time_us
+
+    def close(self, closed_us: int, kept_until_us: int) -> None:
+        """Closes the open windows that end by ``closed_us``, and keeps them until ``kept_until_us``."""
+        for tier, windows in enumerate(self.of_tier):
+            for start_us, window in windows.items():
+                if not window.late and self.ends_by(tier, start_us, closed_us):
+                    window.kept_until_us = kept_until_us
+
+    def drop(self, now_us: int) -> None:
+        """Drops the closed windows that were kept until ``now_us``."""
+        for windows in self.of_tier:
+            for start_us, window in list(windows.items()):
+                if window.late and window.kept_until_us <= now_us:
+                    del windows[start_us]
+
+    def next_watermark_us(self, passed_us: int) -> int:
+        """Returns the watermark at which something has to be done next; :data:`NEVER_US` if there is none."""
+        found = NEVER_US
+        for end_of, windows in zip(self._ends, self.of_tier, strict=True):
+            for start_us, window in windows.items():
+                end_us = end_of(start_us)
+                if window.late:  # the clock matters, or that the job is drained
+                    if any(entry.again for entry in window.entries.values()):
+                        found = min(found, END_US)
+                    continue
+                if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
+                    found = min(found, end_us)
+                else:
+                    found = min(found, end_us + self._lateness_us)
+        return found
+
+    def next_time_us(self) -> int:
+        """Returns the time of the clock at which something has to be done next; :data:`NEVER_US` if there is none."""
+        kept = [window.kept_until_us for windows in self.of_tier for window in windows.values() if window.late]
+        return min(kept, default=NEVER_US)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yields the state."""
+        for tier, windows in enumerate(self.of_tier):
+            for start_us, window in windows.items():
+                header = _HEADER.pack(VERSION, tier, start_us, window.kept_until_us)
+                parts, size = [header], 0
+                for sensor_id, entry in window.entries.items():
+                    if entry.value is not None:
+                        entry.data = entry.value.to_bytes()
+                    id_bytes = sensor_id.encode()
+                    edges = _edges_bytes(entry) if entry.before or entry.last else b""
+                    flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
+                    flags |= entry.moved << 4 | bool(edges) << 5
+                    parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
+                    parts.append(edges)
+                    size += len(entry.data) + len(edges)
+                    if size >= _CHUNK_BYTES:
+                        yield b"".join(parts)
+                        parts, size = [header], 0
+                if len(parts) > 1:
+                    yield b"".join(parts)
+
+    def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
+        """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
+        for windows in self.of_tier:
+            for start_us, window in windows.items():
+                for sensor_id, entry in window.entries.items():
+                    if len(entry.data) > size_bytes:
+                        yield sensor_id, start_us, len(entry.data)
+
+    def _read(self, chunk: bytes) -> None:
+        version, tier, start_us, kept_until_us = _HEADER.unpack_from(chunk)
+        if version != VERSION:
+            raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
+        entries = self.of_tier[tier].setdefault(start_us, OpenOrLate(kept_until_us)).entries
+        end = _HEADER.size
+        while end < len(chunk):
+            id_size, flags, written, size = _ENTRY.unpack_from(chunk, end)
+            sensor_id = end + _ENTRY.size
+            data = sensor_id + id_size
+            end = data + size
+            entry = Entry(
+                chunk[data:end], None, bool(flags & 1), written, bool(flags & 2), bool(flags & 4), bool(flags & 8)
+            )
+            entry.moved = bool(flags & 16)
+            if flags & 32:
+                end = _read_edges(chunk, end, entry)
+            entries[chunk[sensor_id:data].decode()] = entry
+        if end != len(chunk):
+            raise ValueError("the windows are cut off")
+
+
+def _edges_bytes(entry: Entry) -> bytes:
+    metrics = entry.before.keys() | entry.last.keys()
+    parts = [_EDGES.pack(len(metrics))]
+    for metric in metrics:
+        name, before, last = metric.encode(), entry.before.get(metric), entry.last.get(metric)
+        has = (before is not None) | (last is not None) << 1 | (before is None and metric in entry.before) << 2
+        parts += (_EDGE.pack(len(name), has), name, *(_AT.pack(*at) for at in (before, last) if at is not None))
+    return b"".join(parts)
+
+
+def _read_edges(chunk: bytes, position: int, entry: Entry) -> int:
+    """Reads an entry's edges. Returns the position after them."""
+    (count,) = _EDGES.unpack_from(chunk, position)
+    position += _EDGES.size
+    for _ in range(count):
+        size, has = _EDGE.unpack_from(chunk, position)
+        position += _EDGE.size
+        metric = chunk[position : position + size].decode()
+        position += size
+        if has & 4:
+            entry.before[metric] = None
+        if has & 1:
+            entry.before[metric] = At(*_AT.unpack_from(chunk, position))
+            position += _AT.size
+        if has & 2:
+            entry.last[metric] = At(*_AT.unpack_from(chunk, position))
+            position += _AT.size
+    return position

@@ -1,0 +1,196 @@
+"""Gathers a bundle's readings by group of sensors and window, as the bytes that are shuffled and stored until a pane.
+
+State and timers cost the same for one sensor as for many. So sensors share them in groups: a group is the key of the
+step that aggregates. Within a group, each sensor has its own windows.
+
+A part contains the readings of a group in one window, in the order in which they came. Little-endian, without padding:
+
+    part    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
+    set     size of the names in bytes; the names, each preceded by its length in one byte
+    block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
+            or 16 for wide times); the id; times in µs; values as doubles, event by event
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
+from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.events.event import Event
+from pipeline.core.schema.identity import BY_TIME, Identity
+from pipeline.core.schema.table_schema import Rate
+from pipeline.core.windows.fixed import Window
+
+VERSION = 1
+
+_HEADER = struct.Struct("<BqI")
+_SIZE = struct.Struct("<I")
+_BLOCK = struct.Struct("<HIIB")
+_TIME, _WIDE_TIME = 8, 16
+_LONG_END = 1 << 63
+_SECOND_US = 1_000_000
+
+
+class Part(NamedTuple):
+    """A group's readings in one window.
+
+    Attributes:
+        group: the group.
+        time_us: the time of one of the events, which lies within the window.
+        data: the readings; :func:`read_part` reads them.
+    """
+
+    group: int
+    time_us: int
+    data: bytes
+
+
+class Readings(NamedTuple):
+    """Readings of one sensor in a part.
+
+    Attributes:
+        sensor_id: the sensor.
+        metrics: the metrics of each event.
+        times: what identifies the events, as :func:`pipeline.core.accumulation.accumulator.event_key` returns it.
+        values: event by event, in the order of the metrics.
+    """
+
+    sensor_id: str
+    metrics: tuple[str, ...]
+    times: Sequence[int]
+    values: Sequence[float]
+
+
+def groups_for(rate: Rate | None) -> int:
+    """Returns the number of groups for sensors with this rate.
+
+    It limits how many threads can aggregate at once, and sets how much a pane reads and writes: the windows of a group.
+    Sensors that send often hold more, so fewer of them share a group.
+    """
+    if rate is None or rate.every_us >= 10 * _SECOND_US:
+        return 256
+    return 1024 if rate.every_us >= _SECOND_US else 4096
+
+
+def group_of(sensor_id: str, groups: int) -> int:
+    """Returns the group of a sensor, from 0. It never changes: state is kept by it."""
+    return crc32(sensor_id.encode()) % groups
+
+
+class GroupedReadings:
+    """Gathers the readings of a bundle.
+
+    Args:
+        window: the windows' length.
+        identity: what identifies an event of a sensor in the table.
+        groups: the number of groups.
+    """
+
+    def __init__(self, window: Window, identity: Identity = BY_TIME, groups: int = 1) -> None:
+        self._length_us = window.length_us
+        self._identity = identity
+        self._groups = groups
+        self.start()
+
+    def start(self) -> None:
+        """Drops all content. If a bundle failed, its events are delivered again."""
+        self._windows: dict[tuple[str, int], dict[tuple[str, ...], tuple[list[int], list[float]]]] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds the events' readings."""
+        length_us, windows, identity = self._length_us, self._windows, self._identity
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
+        for event in events:
+            time_us, readings = event[1], event[2]
+            key = event[0], time_us - time_us % length_us
+            of_window = windows.get(key)
+            if of_window is None:
+                of_window = windows[key] = {}
+            metrics = tuple(readings)
+            columns = of_window.get(metrics)
+            if columns is None:
+                columns = of_window[metrics] = [], []
+            if distinguishes_by_time_only:
+                columns[0].append(time_us - time_us % grain_us)
+            else:
+                columns[0].append(event_key(*identity.of_event(event)))
+            columns[1].extend(readings.values())
+
+    def take(self) -> Iterator[Part]:
+        """Yields the content, one part for each group and window, and drops it."""
+        windows, groups = self._windows, self._groups
+        self.start()
+        parts: dict[tuple[int, int], _PartBytes] = {}
+        for (sensor_id, start_us), of_window in windows.items():
+            encoded = sensor_id.encode()
+            key = crc32(encoded) % groups, start_us
+            part = parts.get(key)
+            if part is None:
+                part = parts[key] = _PartBytes()
+            for metrics, (times, values) in of_window.items():
+                part.add(encoded, metrics, times, values)
+        for (group, start_us), part in parts.items():
+            yield Part(group, start_us, part.finish(start_us))
+
+
+class _PartBytes:
+    def __init__(self) -> None:
+        self._sets: dict[tuple[str, ...], int] = {}
+        self._blocks: list[bytes] = []
+
+    def add(self, sensor_id: bytes, metrics: tuple[str, ...], times: list[int], values: list[float]) -> None:
+        index = self._sets.setdefault(metrics, len(self._sets))
+        count = len(times)
+        size = _TIME if max(times) < _LONG_END else _WIDE_TIME
+        of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
+        self._blocks += (
+            _BLOCK.pack(len(sensor_id), index, count, size),
+            sensor_id,
+            _layout(count, len(metrics), size).pack(*of_times, *values),
+        )
+
+    def finish(self, start_us: int) -> bytes:
+        sets: list[bytes] = []
+        for metrics in self._sets:
+            names = names_bytes(metrics)
+            sets += (_SIZE.pack(len(names)), names)
+        return b"".join((_HEADER.pack(VERSION, start_us, len(self._sets)), *sets, *self._blocks))
+
+
+def start_of_part(data: bytes) -> int:
+    """Returns the start of a part's window in µs. Raises ValueError for bytes that another release wrote."""
+    version, start_us, _ = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise ValueError("another release wrote these readings; drain the job that wrote them and start a new one")
+    return int(start_us)
+
+
+def read_part(data: bytes) -> Iterator[Readings]:
+    """Yields the readings of a part. Raises ValueError for other bytes."""
+    start_of_part(data)
+    reader = Reader(data)
+    _, _, count = reader.unpack(_HEADER)
+    sets = [reader.names(reader.count()) for _ in range(count)]
+    end = reader.position
+    while end < len(data):
+        id_size, index, events, size = _BLOCK.unpack_from(data, end)
+        sensor_id = end + _BLOCK.size
+        begin = sensor_id + id_size
+        layout = _layout(events, len(sets[index]), size)
+        end = begin + layout.size
+        if end > len(data):
+            raise ValueError("the readings are cut off")
+        numbers = layout.unpack_from(data, begin)
+        times = numbers[:events]
+        if size == _WIDE_TIME:
+            times = tuple([int.from_bytes(time, "little") for time in times])
+        yield Readings(data[sensor_id:begin].decode(), sets[index], times, numbers[events:])
+
+
+@lru_cache(maxsize=1024)
+def _layout(events: int, metrics: int, size: int) -> struct.Struct:
+    times = f"{events}q" if size == _TIME else "16s" * events
+    return struct.Struct(f"<{times}{events * metrics}d")

@@ -1,0 +1,1 @@
+"""Which row keys answer a question, and what the rows contain."""

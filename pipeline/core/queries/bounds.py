@@ -1,0 +1,51 @@
+"""Bounds the number of rows that an answer may read."""
+
+import threading
+from collections.abc import Iterator
+
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.rows.rows import KeyRange, Row
+from pipeline.core.schema.layouts import CellSelection
+
+
+class TooManyRows(ValueError):
+    """An answer would have to read more rows than its caller allows."""
+
+
+class BoundedReads:
+    """Reads rows, from any thread, until they are more than ``most``, and raises TooManyRows then: a ReadRows.
+
+    Attributes:
+        rows: read so far.
+    """
+
+    def __init__(self, read: ReadRows, most: int) -> None:
+        self.rows = 0
+        self._read = read
+        self._most = most
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """The number of rows that may still be read."""
+        return max(self._most - self.rows, 0)
+
+    def __call__(
+        self,
+        key_range: KeyRange,
+        selection: CellSelection,
+        pattern: str | None,
+        page_rows: int | None,
+        /,
+        *,
+        reverse: bool,
+    ) -> Iterator[Row]:
+        for row in self._read(key_range, selection, pattern, page_rows, reverse=reverse):
+            with self._lock:
+                self.rows += 1
+            if self.rows > self._most:
+                raise TooManyRows(
+                    f"the answer needs more than {self._most:,} rows: ask for a shorter range or fewer sensors, or "
+                    "allow more rows"
+                )
+            yield row

@@ -1,0 +1,400 @@
+"""Queries for one sensor's events, or the events of a prefix of sensors, newest first on every schema.
+
+These functions are pure: the caller passes a function that reads rows, of a table or of a list. A row that the schema
+does not write goes to the caller's ``on_foreign``, which raises, or returns to leave the row out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import chain, dropwhile, groupby, islice
+
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
+from pipeline.core.queries.seeks import ReadRows, skip_scan
+from pipeline.core.rows.records import RawRecord, newest_first
+from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.schema.key_space import KeyBindings, Scan
+from pipeline.core.schema.key_template import RawKey
+from pipeline.core.schema.key_tokens import HOUR_US, MetadataToken, MetricToken, SensorToken, TimeToken, Token
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema
+
+_PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row contains all events of a span of time
+_MAX_PAGE_BUCKETS = 1000
+_ROWS_PER_EVENT = 8  # an estimate for layouts with a row per metric, to read a few events in one request
+
+# If a query spans more coarse times than this, seek those that have rows, instead of reading a range for each.
+_MAX_RANGES = 100
+
+
+@dataclass(frozen=True)
+class Query:
+    """The events to read.
+
+    Args:
+        start_us: the earliest event time, inclusive.
+        end_us: the latest event time, exclusive.
+        metrics: return only these readings, and no metadata; None for everything.
+        limit: return only this number of newest events; None for all.
+        metadata: values of the metadata fields that are part of row keys, as far as known.
+    """
+
+    start_us: int = 0
+    end_us: int = LATEST_US + 1
+    metrics: tuple[str, ...] | None = None
+    limit: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def events_of(
+    schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, on_foreign: OnForeign = raise_foreign
+) -> Iterator[RawRecord]:
+    """Returns one sensor's events, newest first, and merges the parts of each event.
+
+    Raises:
+        ValueError: at once, if row keys contain metadata that the query does not have.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
+    """
+    known = KeyBindings(sensor_id, None, query.metadata)
+    _check_metadata(query.metadata)
+    if missing := schema.keys.missing_metadata(known):
+        raise ValueError(
+            f"this table finds a sensor by its metadata: pass {', '.join(missing)} too, as in metadata "
+            + ", ".join(f"{name}=…" for name in missing)
+        )
+    return _project(islice(_events_of(schema, read, known, query, on_foreign), query.limit), query)
+
+
+def events_of_prefix(
+    schema: TableSchema, read: ReadRows, sensor_prefix: str, query: Query, on_foreign: OnForeign = raise_foreign
+) -> Iterator[RawRecord]:
+    """Returns the events of all sensors whose ids have the prefix, by one scan: sensor by sensor, each newest first.
+
+    Raises:
+        ValueError: at once, if row keys do not keep such sensors together.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
+    """
+    if "#" in sensor_prefix:  # would match one sensor's id and the start of the next field in its keys
+        raise ValueError(f"{sensor_prefix!r}: a sensor id contains no '#'")
+    key, known = schema.key, KeyBindings(None, None, query.metadata)
+    _check_before_sensor(schema, query.metadata)
+    unknown = schema.keys.first_unknown(known)
+    if not key.supports_prefix_scan or not isinstance(unknown, SensorToken):
+        raise ValueError(
+            f"keys of {key} do not keep these sensors together"
+            + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
+            + "; list the sensors and read each of them"
+        )
+    ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
+    return _project(islice(_events_of_keys(schema, read, ranges, known, query, on_foreign), query.limit), query)
+
+
+def events_of_all(
+    schema: TableSchema, read: ReadRows, query: Query, on_foreign: OnForeign = raise_foreign
+) -> Iterator[RawRecord]:
+    """Returns the events of all sensors, on every schema.
+
+    If keys have the sensor and then the time, one scan reads them sensor by sensor, each newest first. If a metric
+    comes before the time, costs a scan for each sensor as well. If keys begin with the time, the order is that of time,
+    the newest first.
+
+    Raises:
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
+    """
+    if schema.key.time_first:
+        found = _events_of_span(schema, read, query, on_foreign)
+    elif schema.key.supports_prefix_scan:
+        found = _events_of_keys(schema, read, raw_keys(), KeyBindings(), query, on_foreign)
+    else:
+        found = (
+            event
+            for known in places(schema, read, on_foreign)
+            for event in _events_of(schema, read, known, replace(query, limit=None), on_foreign)
+        )
+    return _project(islice(found, query.limit), query)
+
+
+def sensors_of(
+    schema: TableSchema,
+    read: ReadRows,
+    sensor_prefix: str,
+    metadata: Mapping[str, str],
+    on_foreign: OnForeign = raise_foreign,
+    after: str = "",
+) -> Iterator[str]:
+    """Returns every sensor that has a raw row and the prefix, each once, in the order of keys, with one seek each.
+
+    If other fields precede the sensor in keys, costs one seek for each combination of them with a sensor. Do not use
+    this if keys begin with the time: it would seek every row. With ``after``, returns the sensors that follow this one:
+    if other fields precede the sensor in keys, those before it cost their seeks again.
+
+    Raises:
+        ValueError: at once, for metadata that does not precede the sensor in keys.
+        ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
+    """
+    _check_before_sensor(schema, metadata)
+    known = KeyBindings(None, None, metadata)
+    by_sensor = isinstance(schema.keys.first_unknown(known), SensorToken)
+    start = after_prefix(schema.keys.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
+    keys = _first_keys(schema, read, known, SensorToken, on_foreign, sensor_prefix, start)
+    of_prefix = (
+        raw_key.sensor_id
+        for raw_key in keys
+        if raw_key.sensor_id.startswith(sensor_prefix) and metadata.items() <= raw_key.metadata.items()
+    )
+    each = _each_once(of_prefix)
+    return each if by_sensor or not after else islice(dropwhile(lambda sensor: sensor != after, each), 1, None)
+
+
+def _events_of_keys(
+    schema: TableSchema,
+    read: ReadRows,
+    ranges: list[KeyRange],
+    known: KeyBindings,
+    query: Query,
+    on_foreign: OnForeign,
+) -> Iterator[RawRecord]:
+    """Returns the events of ranges of keys that hold all rows of their sensors."""
+    selection = _selection(schema, query)
+    if selection.qualifier_range is None:
+        start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
+        selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
+    known = replace(known, metrics=query.metrics or ())
+    reverse = not schema.key.newest_first
+    scan = Scan(ranges[::-1] if reverse else ranges, reverse, schema.keys.pattern_of(known))
+    return _records(schema, read, scan, selection, query, known, on_foreign)
+
+
+def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreign: OnForeign) -> Iterator[RawRecord]:
+    """Returns the events of a schema whose keys begin with the time, the newest times first."""
+    selection = _selection(schema, query)
+    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
+        return  # as in _events_of
+    first, matches = schema.key.times[0], _matcher(query)
+    everywhere = schema.keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
+    ranges = raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
+    for key_range in ranges:
+        rows = read(key_range, selection, None, None, reverse=not first.newest_first)
+        # The parts of an event share the first time in their keys, but need not be next to each other.
+        for _, same in groupby(parsed_rows(schema, rows, on_foreign), key=lambda pair: first.floor(pair[0].time_us)):
+            events = schema.identity.merged(chain.from_iterable(records for _, records in same))
+            yield from filter(matches, events)
+
+
+def raw_keys() -> list[KeyRange]:
+    """Returns the ranges between the table's own rows, which begin with a reserved segment."""
+    reserved = [prefix_range(f"{segment}#".encode()) for segment in sorted(RESERVED_SENSOR_IDS)]
+    ends = [*(each.start for each in reserved), b""]
+    return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
+
+
+def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
+    """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each."""
+    before = schema.key.parts[: schema.key.index(TimeToken)]
+    kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
+    names = {part.name for part in before if isinstance(part, MetadataToken)}
+    seen = set()
+    for raw_key in _first_keys(schema, read, KeyBindings(), kind, on_foreign):
+        metadata = {name: text for name, text in raw_key.metadata.items() if name in names}
+        if (place := (raw_key.sensor_id, *metadata.values())) not in seen:
+            seen.add(place)
+            yield KeyBindings(raw_key.sensor_id, None, metadata)
+
+
+def _each_once(texts: Iterable[str]) -> Iterator[str]:
+    seen = set()
+    for text in texts:
+        if text not in seen:
+            seen.add(text)
+            yield text
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    for name, text in metadata.items():
+        if not text or "#" in text:
+            raise ValueError(f"metadata {name} is {text!r}; in row keys it is not empty, and contains no '#'")
+
+
+def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> None:
+    """Raises ValueError for metadata that does not precede the sensor in keys, and so can't select sensors."""
+    _check_metadata(metadata)
+    if others := metadata.keys() - set(schema.key.metadata_before_sensor):
+        raise ValueError(
+            f"keys of {schema.key} do not have metadata {', '.join(sorted(others))} before the sensor, "
+            "and so do not find sensors by it"
+        )
+
+
+def _events_of(
+    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
+) -> Iterator[RawRecord]:
+    selection = _selection(schema, query)
+    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
+        return  # the query lies between two milliseconds, and times are stored in milliseconds
+    streams = [
+        # The newest events of all streams are among the newest of each, which allows to limit each stream.
+        islice(
+            _records(schema, read, _scan(schema, read, each, query, on_foreign), selection, query, each, on_foreign),
+            query.limit,
+        )
+        for each in _by_metric(schema, read, known, query, on_foreign)
+    ]
+    if len(streams) == 1:
+        yield from streams[0]
+        return
+    order = schema.identity.order
+    for _, parts in groupby(merge(*streams, key=order), key=order):
+        yield from schema.identity.merged(parts)
+
+
+def _by_metric(
+    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
+) -> Iterator[KeyBindings]:
+    """Yields the bindings; once for each metric if rows must be found metric by metric."""
+    if not isinstance(schema.keys.first_unknown(known), MetricToken):
+        yield replace(known, metrics=query.metrics or ())
+    elif query.metrics is not None:
+        yield from (replace(known, metric=metric) for metric in query.metrics)
+    else:
+        for raw_key in _first_keys(schema, read, known, MetricToken, on_foreign):
+            yield replace(known, metric=raw_key.metric)
+
+
+def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign) -> Scan:
+    """Returns the scan of a query. If it spans many coarse times, the scan seeks those that have rows."""
+    key, start_us, end_us = schema.key, query.start_us, query.end_us
+    coarse = key.coarse_time
+    if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
+        return schema.keys.scan(known, start_us, end_us)
+
+    def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
+        return key.prefix_through(TimeToken, last)
+
+    def ranges() -> Iterator[KeyRange]:
+        coarse_range = schema.keys.coarse_range(known, start_us, end_us)
+        for last, _ in skip_scan(read, coarse_range, key.parse_key, prefix_of, on_foreign, reverse=True):
+            first_us = coarse.parse(prefix_of(last)[-len(coarse.render(0)) :].decode())
+            yield from schema.keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
+
+    return schema.keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
+
+
+def _first_keys(
+    schema: TableSchema,
+    read: ReadRows,
+    known: KeyBindings,
+    kind: type[Token],
+    on_foreign: OnForeign,
+    sensor_prefix: str = "",
+    start: bytes = b"",
+) -> Iterator[RawKey]:
+    """Returns the first key, from ``start``, of each prefix that ends with a token of that kind, with one seek each."""
+    key_range = prefix_range(schema.keys.prefix(known, sensor_prefix))
+    key_range = key_range._replace(start=max(start, key_range.start))
+    found = skip_scan(
+        read, key_range, schema.key.parse_key, lambda key, _: schema.key.prefix_through(kind, key), on_foreign
+    )
+    return (raw_key for _, raw_key in found)
+
+
+def _records(
+    schema: TableSchema,
+    read: ReadRows,
+    scan: Scan,
+    selection: CellSelection,
+    query: Query,
+    known: KeyBindings,
+    on_foreign: OnForeign,
+) -> Iterator[RawRecord]:
+    """Yields the events of a scan, each sensor's newest first."""
+    merges_rows = schema.keys.shares_times(known)
+    page_rows = _page_rows(schema, query, known, merges_rows=merges_rows)
+    matches = _matcher(query)
+    for key_range in scan.ranges:
+        rows = read(key_range, selection, scan.pattern, page_rows, reverse=scan.reverse)
+        parsed = parsed_rows(schema, rows, on_foreign)
+        for events in _events_of_times(schema, parsed) if merges_rows else _events_of_rows(parsed):
+            yield from filter(matches, events)
+
+
+def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, merges_rows: bool) -> int | None:
+    """Returns the number of rows that will probably be read; None if unknown."""
+    sizes = []
+    if schema.layout.bucketed:
+        sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MAX_PAGE_BUCKETS))
+    if query.limit is not None:
+        rows_per_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
+        sizes.append(query.limit * rows_per_event + merges_rows)  # one more, to see that the last event is complete
+    return min(sizes, default=None)
+
+
+def parsed_rows(
+    schema: TableSchema, rows: Iterable[Row], on_foreign: OnForeign
+) -> Iterator[tuple[RawKey, list[RawRecord]]]:
+    """Yields the parsed key of each raw row, and the events, or parts of events, in the row, in no order."""
+    parse_key, records_in, context = schema.key.parse_key, schema.layout.records, schema.layout_context
+    selected_by_key_only = schema.layout.selected_by_key_only(context) and not schema.layout.serializes
+    for row in rows:
+        raw_key = None
+        try:
+            raw_key = parse_key(row.key)
+            records = records_in(context, raw_key, row.cells)
+            if not selected_by_key_only:
+                _check_place(schema, raw_key, records)
+        except ValueError as error:
+            on_foreign(ForeignRow(row, error, raw_key))
+        else:
+            yield raw_key, records
+
+
+def _check_place(schema: TableSchema, raw_key: RawKey, records: list[RawRecord]) -> None:
+    """Raises ValueError for an event that belongs in another row: no query would find it here."""
+    start_us, end_us = raw_key.time_us - raw_key.time_us % 1000, schema.key.end_us(raw_key.time_us)
+    for record in records:
+        if not (
+            record.sensor_id == raw_key.sensor_id
+            and start_us <= record.event_time_us < end_us
+            and raw_key.metadata.items() <= record.metadata.items()
+            and raw_key.event_id in ("", record.event_id)
+        ):
+            raise ValueError(
+                f"it contains an event of {record.sensor_id} at {record.event_time_us} µs, which belongs in another row"
+            )
+
+
+def _events_of_rows(parsed: Iterable[tuple[RawKey, list[RawRecord]]]) -> Iterator[list[RawRecord]]:
+    """Yields the events of each row, newest first."""
+    for _, records in parsed:
+        yield records if len(records) < 2 else sorted(records, key=newest_first)
+
+
+def _events_of_times(
+    schema: TableSchema, parsed: Iterable[tuple[RawKey, list[RawRecord]]]
+) -> Iterator[list[RawRecord]]:
+    """Yields the events of all rows of one sensor and time, newest first, and merges the parts of each event."""
+    for _, same in groupby(parsed, key=lambda pair: (pair[0].sensor_id, pair[0].time_us)):
+        yield schema.identity.merged(chain.from_iterable(records for _, records in same))
+
+
+def _matcher(query: Query) -> Callable[[RawRecord], bool]:
+    """Returns the function that decides whether an event matches: rows may contain other times and other metrics."""
+    start_us, end_us, metrics = query.start_us, query.end_us, query.metrics
+    if metrics is None:
+        return lambda record: start_us <= record.event_time_us < end_us
+    return lambda record: start_us <= record.event_time_us < end_us and not record.readings.keys().isdisjoint(metrics)
+
+
+def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
+    """Drops what the query does not ask for. Comes last, because metadata is needed to merge the parts of events."""
+    if query.metrics is None:
+        return events
+    return (replace(event, readings=_pick(event.readings, query.metrics), metadata={}) for event in events)
+
+
+def _pick(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
+    return {metric: readings[metric] for metric in metrics if metric in readings}
+
+
+def _selection(schema: TableSchema, query: Query) -> CellSelection:
+    return schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)

@@ -1,0 +1,84 @@
+"""Finds every row of a sensor: raw rows, aggregate rows of all tiers, newest readings and the work list.
+
+Keys alone are read, parsed, and compared with the sensor's id. So no row of another sensor is found, whatever the ids
+have in common, and no row that another program wrote.
+"""
+
+import re
+from collections.abc import Iterator
+
+from pipeline.core.queries.events import raw_keys
+from pipeline.core.queries.foreign import ForeignRow, OnForeign
+from pipeline.core.queries.newest_readings import latest_range
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
+from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_tokens import SensorToken, TimeToken
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema
+
+RAW, AGGREGATES, LATEST, LISTED = "raw rows", "aggregate rows", "rows of newest readings", "listed windows"
+KINDS = (RAW, AGGREGATES, LATEST, LISTED)
+
+_KEYS = CellSelection((), keys_only=True)
+_START = re.compile(r"\d{4}-\d\d(-\d\d(T\d\d(:\d\d:\d\d)?)?)?")  # the start of a window in keys
+
+
+def rows_of_sensor(
+    schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: OnForeign
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the kind and the key of every row of a sensor.
+
+    Reads the sensor's rows alone, and seeks each tier. If something other than the sensor comes first in the keys of
+    raw rows, the server searches all of them, and sends those of the sensor.
+
+    Args:
+        schema: of the table.
+        read: reads its rows.
+        sensor_id: the sensor.
+        on_foreign: receives rows among them that the schema does not write.
+    """
+    for key in _raw_keys(schema, read, sensor_id, on_foreign):
+        yield RAW, key
+    for kind, first in ((AGGREGATES, b"agg#"), (LISTED, b"repair#")):
+        for key in _window_keys(read, first, sensor_id, on_foreign):
+            yield kind, key
+    own = latest_range(sensor_id).start
+    for row in read(KeyRange(own, own + b"\x00"), _KEYS, None, 1, reverse=False):
+        yield LATEST, row.key
+
+
+def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
+    known = KeyBindings(sensor_id)
+    prefix = schema.keys.prefix(known)
+    unknown = schema.keys.first_unknown(known)
+    unknown_at = schema.key.index(TimeToken) if unknown is None else schema.key.parts.index(unknown)
+    located = schema.key.index(SensorToken) < unknown_at
+    pattern = None if located else schema.keys.pattern_of_sensor(sensor_id)
+    ranges = [prefix_range(prefix)] if prefix else raw_keys()
+    for key_range in ranges:
+        for row in read(key_range, _KEYS, pattern, None, reverse=False):
+            try:
+                found = schema.key.parse_key(row.key).sensor_id
+            except ValueError as error:
+                on_foreign(ForeignRow(row, error))
+                continue
+            if found == sensor_id:
+                yield row.key
+
+
+def _window_keys(read: ReadRows, first: bytes, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
+    """Yields the keys of a sensor's windows of every length, also of tiers that the schema no longer has."""
+    rest: KeyRange = prefix_range(first)
+    while row := next(read(rest, _KEYS, None, 1, reverse=False), None):
+        label, separator, _ = row.key.removeprefix(first).partition(b"#")
+        of_label = first + label + separator
+        rest = rest._replace(start=after_prefix(of_label) if separator else row.key + b"\x00")
+        if not separator:
+            continue
+        of_sensor = of_label + sensor_id.encode() + b"#"
+        for found in read(prefix_range(of_sensor), _KEYS, None, None, reverse=False):
+            if _START.fullmatch(found.key.removeprefix(of_sensor).decode(errors="replace")):
+                yield found.key
+            else:
+                on_foreign(ForeignRow(found, ValueError("its key does not end with the start of a window")))

@@ -1,0 +1,253 @@
+"""Writes and parses aggregate rows: one per sensor and window, with decimal text values.
+
+The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema. The window knows what
+follows ``agg#``, and the text of its start.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+from pipeline.core.events.event import is_sensor_id, name_of
+from pipeline.core.notation.cell_values import format_value, shown_bytes
+from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
+from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row
+from pipeline.core.statistics.courses import Course
+from pipeline.core.statistics.definitions import (
+    DEFAULT_STATISTICS,
+    Statistic,
+    Value,
+    parse_count,
+    qualifier_of,
+    split_qualifier,
+)
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.windows.fixed import Window
+
+READING_COUNT = "reading_count"
+_READING_COUNT = READING_COUNT.encode()
+
+
+class AggregateKey(NamedTuple):
+    """The parts of an aggregate row's key."""
+
+    sensor_id: str
+    start_us: int
+
+
+def aggregate_prefix(window: Window) -> str:
+    """Returns the common prefix of the keys of all these windows."""
+    return f"agg#{window.label}#"
+
+
+def aggregate_key(window: Window, sensor_id: str, start_us: int) -> bytes:
+    """Returns the key of the sensor's window that starts at ``start_us``."""
+    before, after = _around_sensor(window, start_us)
+    return before + sensor_id.encode() + after
+
+
+def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
+    """Parses an aggregate row's key. Raises ValueError if :func:`aggregate_key` does not write such a key."""
+    text = key.decode()
+    prefix = aggregate_prefix(window)
+    if not text.startswith(prefix):
+        raise ValueError(f"it is not the key of a window of {window.text}")
+    sensor_id, _, start = text.removeprefix(prefix).partition("#")
+    try:
+        start_us = window.parse_start(start)
+    except ValueError:
+        raise ValueError(f"it is not the key of a window of {window.text}") from None
+    if not is_sensor_id(sensor_id):
+        raise ValueError("it does not contain a valid sensor_id")
+    return AggregateKey(sensor_id, start_us)
+
+
+def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
+    """Returns the key range of a sensor's windows that start in [``start_us``, ``end_us``), oldest first."""
+    first, end = window.first_start(start_us), window.first_start(end_us)
+    return KeyRange(aggregate_key(window, sensor_id, first), aggregate_key(window, sensor_id, end))
+
+
+def aggregate_row(
+    window: Window,
+    sensor_id: str,
+    start_us: int,
+    stats: WindowStats,
+    family: str,
+    statistics: Statistics = BY_DEFAULT,
+) -> Row:
+    """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
+    cells = [Cell(family, _READING_COUNT, start_us, format_value(stats.events))]
+    span = statistics.span(window, start_us)
+    for metric, of_metric in stats.metrics.items():
+        for each in statistics.of(metric):
+            value = each.value(of_metric, span)
+            if value is not None:
+                cells.append(Cell(family, qualifier_of(each.name, metric).encode(), start_us, _text(value)))
+    return Row(aggregate_key(window, sensor_id, start_us), cells)
+
+
+def encoded_aggregate_row(
+    window: Window,
+    sensor_id: str,
+    start_us: int,
+    stats: WindowStats,
+    family: str,
+    statistics: Statistics = BY_DEFAULT,
+) -> EncodedRow:
+    """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
+    text = str(stats.events).encode()
+    parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
+    span = None
+    for metric, of_metric in stats.metrics.items():
+        named = statistics.of(metric)
+        cells = _cells(family, metric, start_us, named)
+        if named is DEFAULT_STATISTICS:  # the same, without a call for each
+            values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
+            for before, value in zip(cells, (*values, of_metric.average, of_metric.deviation), strict=True):
+                text = repr(value).removesuffix(".0").encode()  # as format_value does
+                parts.append(before[len(text)])
+                parts.append(text)
+            continue
+        span = span or statistics.span(window, start_us)
+        for before, each in zip(cells, named, strict=True):
+            of_cell = each.value(of_metric, span)
+            if of_cell is not None:
+                text = _text(of_cell)
+                parts += (before[len(text)], text)
+    return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2)
+
+
+def _text(value: Value) -> bytes:
+    return value.to_bytes() if isinstance(value, Sketch | Course) else format_value(value)
+
+
+def parse_aggregate_row(
+    window: Window, row: Row, statistics: Statistics = BY_DEFAULT, *, counted: bool = True
+) -> AggregateRecord:
+    """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
+
+    A metric whose statistics the schema declares may lack those that were declared later. If the number of events was
+    not ``counted`` among the columns that were read, it is 0.
+
+    Raises:
+        ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
+            of events is missing, or a metric lacks a statistic or has a minimum above its maximum.
+    """
+    sensor_id, start_us = parse_aggregate_key(window, row.key)
+    events: Value = 0.0
+    found: dict[str, dict[str, Value]] = defaultdict(dict)
+    for cell in row.cells:
+        try:
+            value = parse_statistic(cell.qualifier, cell.value)
+        except ValueError as error:
+            raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
+        if cell.qualifier == _READING_COUNT:
+            events = value
+        else:
+            statistic, metric = split_qualifier(cell.qualifier.decode())
+            found[metric][statistic.name] = value
+    if not found or (counted and not events):
+        raise ValueError(f"it has no {READING_COUNT}" if found else "it has no metric")
+    metrics = {metric: _summary(metric, of_metric, statistics.of(metric)) for metric, of_metric in found.items()}
+    return AggregateRecord(sensor_id, start_us, window, int(cast(float, events)), metrics)
+
+
+def qualifiers(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
+    """Returns the columns of these metrics, and that of the number of events."""
+    return (_READING_COUNT, *columns_of(metrics, statistics))
+
+
+def columns_of(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
+    """Returns the columns of these metrics alone: a read of them leaves out rows that have none of the metrics."""
+    return tuple(qualifier_of(each.name, metric).encode() for metric in metrics for each in statistics.of(metric))
+
+
+def only_counts_events(row: Row) -> bool:
+    """Whether the row has no column but the number of events: the requested metrics are not in it."""
+    return all(cell.qualifier == _READING_COUNT for cell in row.cells)
+
+
+def parse_statistic(qualifier: bytes, value: bytes) -> Value:
+    """Parses the value of a column of an aggregate row.
+
+    Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite.
+
+    Raises:
+        ValueError: aggregate rows have no such column, or it never contains such a value.
+    """
+    if qualifier == _READING_COUNT:
+        return parse_count(value)
+    statistic, metric = split_qualifier(qualifier.decode())
+    name_of(metric.encode())
+    return statistic.parse(value)
+
+
+def stats_of(record: AggregateRecord) -> WindowStats:
+    """Returns the statistics that the row was made from.
+
+    An average outside [minimum, maximum] is clamped to that range, and a deviation to half its width. Earlier releases
+    wrote such averages through rounding, and infinite deviations of very large readings. What the row does not contain
+    is NaN.
+    """
+    stats = WindowStats()
+    stats.events = record.reading_count
+    for metric, summary in record.metrics.items():
+        of_metric = stats.metrics[metric] = MetricStats()
+        of_metric.count = summary.count
+        of_metric.total = _or_nan(summary.sum)
+        of_metric.minimum = least = _or_nan(summary.min)
+        of_metric.maximum = most = _or_nan(summary.max)
+        # The first argument is returned if the other is NaN.
+        of_metric.average = min(max(_or_nan(summary.avg), least), most)
+        of_metric.deviation = min(_or_nan(summary.stddev), most / 2 - least / 2)
+        of_metric.parts = summary.parts
+    return stats
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+class _CellBytes(dict[int, bytes]):
+    """What precedes a value in the mutation that writes a cell, by the size of the value in bytes."""
+
+    def __init__(self, family: str, qualifier: bytes, time_us: int) -> None:
+        super().__init__()
+        self._column, self._time = ColumnBytes(family, qualifier), timestamp_of(time_us)
+
+    def __missing__(self, value_size: int) -> bytes:
+        before, between = self._column[value_size]
+        self[value_size] = found = b"".join((before, self._time, between))
+        return found
+
+
+# The windows of many sensors start together.
+@lru_cache(maxsize=1024)
+def _cells(family: str, metric: str, start_us: int, named: tuple[Statistic, ...]) -> tuple[_CellBytes, ...]:
+    return tuple(_cell(family, qualifier_of(each.name, metric).encode(), start_us) for each in named)
+
+
+@lru_cache(maxsize=8192)
+def _cell(family: str, qualifier: bytes, start_us: int) -> _CellBytes:
+    return _CellBytes(family, qualifier, start_us)
+
+
+@lru_cache(maxsize=1024)
+def _around_sensor(window: Window, start_us: int) -> tuple[bytes, bytes]:
+    """Returns what is before and after the sensor's id in the keys of windows with this start."""
+    return aggregate_prefix(window).encode(), f"#{window.start_text(start_us)}".encode()
+
+
+def _summary(metric: str, found: dict[str, Value], named: tuple[Statistic, ...]) -> MetricSummary:
+    required = [each.name for each in named] if named is DEFAULT_STATISTICS else ["count"]
+    if missing := [name for name in required if name not in found]:
+        raise ValueError(f"metric {metric} has no {', '.join(missing)}")
+    if "min" in found and "max" in found and found["min"] > found["max"]:  # type: ignore[operator]
+        raise ValueError(f"metric {metric} has a minimum above its maximum")
+    return summary_of(found)

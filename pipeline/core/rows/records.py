@@ -1,0 +1,129 @@
+"""The records that readers return: one event, and one window of one sensor."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pipeline.core.statistics.courses import Course
+from pipeline.core.statistics.definitions import DEFAULT, statistic
+from pipeline.core.statistics.parts import PARTS
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.windows.fixed import Window
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One event as stored in the table. Readings and metadata are sorted by name.
+
+    The time is exact to the microsecond if row keys are, or if the table stores serialized events; otherwise to the
+    millisecond.
+    """
+
+    sensor_id: str
+    event_time_us: int
+    readings: dict[str, float]
+    metadata: dict[str, str] = field(default_factory=dict)
+    event_id: str = ""  # empty unless the table stores it in row keys or in serialized events
+
+
+def merge_parts(parts: Iterable[RawRecord], identity_of: Callable[[RawRecord], Hashable]) -> list[RawRecord]:
+    """Merges the parts of each event, in the order of first parts. If two parts have the same entry, the first wins."""
+    merged: dict[Hashable, RawRecord] = {}
+    for part in parts:
+        identity = identity_of(part)
+        first = merged.get(identity)
+        if first is None:
+            merged[identity] = part
+            continue
+        merged[identity] = RawRecord(
+            first.sensor_id,
+            first.event_time_us,
+            by_name(part.readings | first.readings),
+            by_name(part.metadata | first.metadata),
+            first.event_id or part.event_id,
+        )
+    return list(merged.values())
+
+
+def by_name(values: dict[str, _Value]) -> dict[str, _Value]:
+    """Returns the values sorted by name."""
+    return dict(sorted(values.items())) if len(values) > 1 else values
+
+
+def newest_first(record: RawRecord) -> int:
+    """A sort key that puts the newest event first, across sensors."""
+    return -record.event_time_us
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """The statistics of one metric in one window. A sum that overflowed is infinite; nothing is NaN.
+
+    Attributes:
+        count, sum, min, max, avg, stddev: None if the row does not contain it.
+        more: the other statistics by name, like ``p95`` and ``last``; times are in µs.
+        sketch: of all values: it gives any quantile, and merges with others. None if there is none.
+        courses: by the name of their cell: what merges statistics that depend on time.
+    """
+
+    count: int
+    sum: float | None = None
+    min: float | None = None
+    max: float | None = None
+    avg: float | None = None
+    stddev: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+    sketch: Sketch | None = None
+    courses: Mapping[str, Course] = field(default_factory=dict)
+
+    def statistics(self) -> dict[str, float]:
+        """Returns the statistics by name, in the order of their cells."""
+        return {name: getattr(self, name) for name in DEFAULT if getattr(self, name) is not None} | dict(self.more)
+
+    def value(self, name: str) -> float | None:
+        """Returns a statistic; a quantile also from the sketch. None if it is not known. Raises ValueError."""
+        if statistic(name).part == "sketch" and name not in self.more:
+            return self.sketch.quantile(float(name[1:]) / 100) if self.sketch else None
+        return self.statistics().get(statistic(name).name)
+
+    @property
+    def parts(self) -> dict[str, Any] | None:
+        """The parts that can be merged; see :mod:`pipeline.core.statistics.parts`."""
+        known = {**self.more, **self.courses} | ({"sketch": self.sketch} if self.sketch else {})
+        return {
+            name: part.of_cells(*(known[cell] for cell in part.cells))
+            for name, part in PARTS.items()
+            if all(cell in known for cell in part.cells)
+        } or None
+
+
+def statistic_names(summaries: Iterable[Iterable[MetricSummary]]) -> list[str]:
+    """Returns the names of all statistics in these summaries, in the order of their cells."""
+    found = {name for of_record in summaries for summary in of_record for name in summary.statistics()}
+    return sorted(found, key=lambda name: statistic(name).rank)
+
+
+def summary_of(found: Mapping[str, Any]) -> MetricSummary:
+    """Returns the summary with these statistics, by name; the count is one of them."""
+    named = {name: found[name] for name in DEFAULT if name in found} | {"count": int(found["count"])}
+    others = sorted((statistic(name) for name in found if name not in DEFAULT), key=lambda each: each.rank)
+    more = {each.name: found[each.name] for each in others if each.listed}
+    courses = {name: value for name, value in found.items() if isinstance(value, Course)}
+    return MetricSummary(**named, more=more, sketch=found.get("sketch"), courses=courses)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRecord:
+    """One window of one sensor, as stored in its aggregate row. Metrics are sorted by name.
+
+    A filled record is of a window without a row: it counts nothing.
+    """
+
+    sensor_id: str
+    start_us: int
+    window: Window
+    reading_count: int
+    metrics: dict[str, MetricSummary]
+    filled: bool = False

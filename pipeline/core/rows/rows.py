@@ -1,0 +1,49 @@
+"""Bigtable's rows, cells and key ranges as plain data."""
+
+from typing import NamedTuple
+
+
+class Cell(NamedTuple):
+    """One cell. Its timestamp is in microseconds, at Bigtable's granularity of a millisecond."""
+
+    family: str
+    qualifier: bytes
+    timestamp_us: int
+    value: bytes
+
+
+class Row(NamedTuple):
+    """The cells under one key, to be written or as read."""
+
+    key: bytes
+    cells: list[Cell]
+
+
+class EncodedRow(NamedTuple):
+    """A row to be written, with its cells encoded by :mod:`pipeline.core.rows.mutation_bytes`."""
+
+    key: bytes
+    mutations: bytes
+    cells: int
+
+
+class EncodedRows(list[EncodedRow]):
+    """Rows that are passed on as one element."""
+
+
+class KeyRange(NamedTuple):
+    """Row keys from ``start``, inclusive, to ``end``, exclusive. An empty end is the end of the table."""
+
+    start: bytes
+    end: bytes
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """Returns the first key after all keys with this prefix; empty, the end of the table, if there is none."""
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
+
+
+def prefix_range(prefix: bytes) -> KeyRange:
+    """Returns the range of all keys with this prefix."""
+    return KeyRange(prefix, after_prefix(prefix))

@@ -1,0 +1,380 @@
+"""Row key templates, such as ``{sensor_id}#{reverse_us}``: render row keys and parse them.
+
+A template consists of literal text and tokens (:mod:`pipeline.core.schema.key_tokens`). The keys of one sensor between
+two instants form one range, or a few, because every template obeys three rules: a text token ends at a ``#`` or at the
+end of the key; tokens that identify rows come before the first time token or after the last; time goes from coarse to
+fine.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, shown
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.schema.key_tokens import (
+    HOUR_US,
+    SPREADING_TOKENS,
+    TEXT_TOKENS,
+    WEEK_US,
+    CalendarToken,
+    EventIdToken,
+    MetadataToken,
+    MetricToken,
+    ReverseToken,
+    SaltToken,
+    SensorToken,
+    ShardToken,
+    TemplateError,
+    TimeToken,
+    Token,
+    parse_token,
+)
+
+MAX_KEY_BYTES = 4096  # of Bigtable
+
+_PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
+_PRINTABLE = re.compile(r"[!-~]+")  # ASCII
+_MAX_BYTES = 1024  # leaves room in a key for the longest sensor id and metric
+
+
+class RawKey(NamedTuple):
+    """The fields of a raw row's key. Fields that its template lacks are empty."""
+
+    sensor_id: str
+    time_us: int  # the start of the finest grain in the key
+    metric: str = ""
+    event_id: str = ""
+    metadata: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class KeyTemplate:
+    """A valid row key template. Made by :meth:`parse`."""
+
+    text: str
+    parts: tuple[Token | str, ...] = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "KeyTemplate":
+        """Parses the text of a template.
+
+        Raises:
+            TemplateError: a token is unknown, or rows with such keys could not be distinguished or found.
+        """
+        if len(text) > _MAX_BYTES:
+            raise TemplateError(f"{shown(text)} has {len(text):,} characters; at most {_MAX_BYTES:,} are allowed")
+        if not _PRINTABLE.fullmatch(text):
+            raise TemplateError(f"{shown(text)} is not printable ASCII without blanks")
+        if "".join(found[0] for found in _PART.finditer(text)) != text:
+            raise TemplateError(f"{text!r} has an unmatched brace")
+        parts = [
+            parse_token(token) if literal is None else literal
+            for token, literal in (found.groups() for found in _PART.finditer(text))
+        ]
+        template = cls(text, tuple(parts))
+        template._check()
+        return template
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyTemplate.parse, (self.text,)  # cached properties contain functions, which do not pickle
+
+    # Properties
+
+    def has(self, kind: type[Token]) -> bool:
+        """Whether the template has a token of that kind."""
+        return any(isinstance(part, kind) for part in self.parts)
+
+    @cached_property
+    def metadata_names(self) -> tuple[str, ...]:
+        """The metadata fields that are part of the key."""
+        return tuple(part.name for part in self.parts if isinstance(part, MetadataToken))
+
+    @cached_property
+    def grain_us(self) -> int:
+        """The time in microseconds by which two events of a sensor must differ to be sure of different keys."""
+        return self.times[-1].grain_us
+
+    @cached_property
+    def distinguishes_events(self) -> bool:
+        """Whether events of one sensor with the same event time have different keys."""
+        return self.has(EventIdToken)
+
+    @cached_property
+    def newest_first(self) -> bool:
+        """Whether a later event of a sensor has a smaller key."""
+        return all(token.newest_first for token in self.times)
+
+    @cached_property
+    def coarse_time(self) -> TimeToken | None:
+        """The first time token, if a finer one follows; None if there is only one."""
+        return self.times[0] if len(self.times) > 1 else None
+
+    @cached_property
+    def time_first(self) -> bool:
+        """Whether the time comes before the sensor."""
+        return self.index(TimeToken) < self.index(SensorToken)
+
+    @cached_property
+    def supports_prefix_scan(self) -> bool:
+        """Whether one scan can read all events of sensors with a common prefix, sensor by sensor."""
+        one_direction = len({token.newest_first for token in self.times}) == 1
+        metric_after_time = not self.has(MetricToken) or self.index(TimeToken) < self.index(MetricToken)
+        return not self.time_first and one_direction and metric_after_time
+
+    @cached_property
+    def spread_factor(self) -> int:
+        """The number of key ranges over which salts and shards before the sensor spread sensors; 1 without them."""
+        factor = 1
+        for part in self.parts[: self.index(SensorToken)]:
+            if isinstance(part, SPREADING_TOKENS):
+                factor *= len(part.values)
+        return factor
+
+    @cached_property
+    def metadata_before_sensor(self) -> tuple[str, ...]:
+        """The metadata fields that come before the sensor."""
+        before = self.parts[: self.index(SensorToken)]
+        return tuple(part.name for part in before if isinstance(part, MetadataToken))
+
+    # Keys
+
+    def check(self, event: Event) -> None:
+        """Raises BadData for an event that has no valid key."""
+        if self.accepts_all_events:
+            return
+        for name in self.metadata_names:
+            _check_field(f"metadata {name}", event.metadata.get(name, ""))
+        if self.has(EventIdToken):
+            _check_field("event_id", event.event_id)
+        key = self.render(event, max(event.readings, key=len) if self.has(MetricToken) else "")
+        if len(key) > MAX_KEY_BYTES:
+            raise BadData(Reason.KEY_TOO_LONG, f"the row key has {len(key)} bytes, at most {MAX_KEY_BYTES}")
+        for metric in event.readings if self._may_be_reserved and self.has(MetricToken) else [""]:
+            segment = first_segment(self.render(event, metric))
+            if segment in RESERVED_SENSOR_IDS:
+                raise BadData(Reason.RESERVED_KEY, f"the row key begins with the reserved prefix {segment}#")
+
+    def render(self, event: Event, metric: str = "") -> bytes:
+        """Returns the row key of an event, or of one of its readings. The event must have passed :meth:`check`."""
+        return self.renderer(event, metric)
+
+    def render_all(self, events: Iterable[Event]) -> list[bytes]:
+        """Returns the row keys of events in a layout without a row for each metric."""
+        match self.tokens:
+            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes a third less time than one by one
+                key_format = self._format("%s", time.number_format)
+                max_value, grain_us = time.max_value, time.grain_us
+                return [(key_format % (event[0], max_value - event[1] // grain_us)).encode() for event in events]
+        return [self.renderer(event, "") for event in events]
+
+    @cached_property
+    def renderer(self) -> Callable[[Event, str], bytes]:
+        """The function that :meth:`render` calls. Call it directly to render many keys."""
+        match self.tokens:
+            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes half the time
+                key_format = self._format("%s", time.number_format)
+                max_value, grain_us = time.max_value, time.grain_us
+                return lambda event, _: (key_format % (event[0], max_value - event[1] // grain_us)).encode()
+        key_format = self._format(*["%s"] * len(self.tokens))
+        renderers = [_renderer(token) for token in self.tokens]
+        return lambda event, metric: (key_format % tuple([render(event, metric) for render in renderers])).encode()
+
+    def parse_key(self, key: bytes) -> RawKey:
+        """Parses a row key. Raises ValueError for a key that the template does not render."""
+        found = self._pattern.fullmatch(key.decode())
+        if found is None:
+            raise ValueError(f"it does not match {self.text}")
+        sensor_id = metric = event_id = ""
+        time_us = 0
+        metadata = {}
+        for token, text in zip(self.tokens, found.groups(), strict=True):
+            match token:
+                case SensorToken():
+                    sensor_id = text
+                case TimeToken():
+                    time_us = token.parse(text)
+                case MetricToken():
+                    metric = text
+                case MetadataToken(name=name):
+                    metadata[name] = text
+                case EventIdToken():
+                    event_id = text
+        if time_us > LATEST_US:
+            raise ValueError("its time is out of range")
+        for index, token in self._derived:
+            text = found.group(index + 1)
+            if isinstance(token, TimeToken):  # a week may span two months
+                consistent = token.render(time_us) == text or token.render(self.end_us(time_us) - 1) == text
+            else:
+                consistent = text == token.render(sensor_id)
+            if not consistent:
+                raise ValueError(f"it has {text} for {token.text}, which contradicts the rest of the key")
+        return RawKey(sensor_id, time_us, metric, event_id, metadata)
+
+    def split_keys(self, most: int) -> list[bytes]:
+        """Returns up to ``most`` keys at which to split a new table, between salts or shards; none without either."""
+        prefixes = [""]
+        spreading = [index for index, part in enumerate(self.parts) if isinstance(part, SPREADING_TOKENS)]
+        for part in self.parts[: max(spreading, default=-1) + 1]:
+            if isinstance(part, str):
+                prefixes = [prefix + part for prefix in prefixes]
+            elif isinstance(part, SPREADING_TOKENS):
+                prefixes = [prefix + value for prefix in prefixes for value in part.values]
+                if len(prefixes) > most:
+                    break
+            else:
+                break
+        step = -(-len(prefixes) // (most + 1))
+        return [prefix.encode() for prefix in prefixes[step::step]]
+
+    def prefix_through(self, kind: type[Token], key: bytes) -> bytes:
+        """Returns the key's prefix through the first token of that kind, with the ``#`` that ends it.
+
+        Raises ValueError for a key that the template does not render.
+        """
+        text = key.decode()
+        found = self._pattern.fullmatch(text)
+        if found is None:
+            raise ValueError(f"it does not match {self.text}")
+        index = next(index for index, token in enumerate(self.tokens) if isinstance(token, kind))
+        end = found.end(index + 1)
+        return text[: end + 1 if kind in TEXT_TOKENS and text[end:] else end].encode()
+
+    def end_us(self, time_us: int) -> int:
+        """Returns the end, exclusive, of the event times whose keys contain that time."""
+        token = self.times[-1]
+        return token.next(time_us) if token.grain_us > WEEK_US else time_us + token.grain_us
+
+    # Structure and validation
+
+    @cached_property
+    def _derived(self) -> tuple[tuple[int, TimeToken | SaltToken | ShardToken], ...]:
+        """The tokens that follow from the sensor and the finest time, with their indices."""
+        return tuple(
+            (index, token)
+            for index, token in enumerate(self.tokens)
+            if isinstance(token, SaltToken | ShardToken)
+            or (isinstance(token, TimeToken) and token is not self.times[-1])
+        )
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Token))
+
+    @cached_property
+    def times(self) -> tuple[TimeToken, ...]:
+        """The time tokens, coarsest first."""
+        return tuple(part for part in self.parts if isinstance(part, TimeToken))
+
+    @cached_property
+    def index_of_last_time(self) -> int:
+        """The index of the finest time among the parts."""
+        return self.parts.index(self.times[-1])
+
+    def _format(self, *token_formats: str) -> str:
+        """Returns the template as a format for ``%``, with these formats for the tokens."""
+        rest = iter(token_formats)
+        return "".join(part.replace("%", "%%") if isinstance(part, str) else next(rest) for part in self.parts)
+
+    @cached_property
+    def accepts_all_events(self) -> bool:
+        """Whether every valid event has a valid key."""
+        return not (self.metadata_names or self.has(EventIdToken) or self._may_be_reserved)
+
+    @cached_property
+    def _may_be_reserved(self) -> bool:
+        """Whether a key can begin with a reserved prefix. A sensor id cannot."""
+        first_pattern = "".join(
+            re.escape(part) if isinstance(part, str) else part.pattern for part in self.parts
+        ).partition("\\#")[0]
+        return not isinstance(self.parts[0], SensorToken) and any(
+            re.fullmatch(first_pattern, segment) for segment in RESERVED_SENSOR_IDS
+        )
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(
+            "".join(re.escape(part) if isinstance(part, str) else f"({part.pattern})" for part in self.parts), re.DOTALL
+        )
+
+    def index(self, kind: type[Token]) -> int:
+        """Returns the index of the first token of that kind among the parts."""
+        return next(index for index, part in enumerate(self.parts) if isinstance(part, kind))
+
+    def _check(self) -> None:
+        texts = [token.text for token in self.tokens]
+        if repeated := next((text for text in texts if texts.count(text) > 1), None):
+            raise TemplateError(f"{self.text!r} has {repeated} twice")
+        if not self.has(SensorToken):
+            raise TemplateError(f"{self.text!r} has no {{sensor_id}}: sensors would share rows")
+        if not self.times:
+            raise TemplateError(
+                f"{self.text!r} has no time: a sensor's events would share one row; add one, like {{reverse_us}}"
+            )
+        self._check_text_ends()
+        self._check_times()
+        if first_segment(self.text.encode()) in RESERVED_SENSOR_IDS:
+            raise TemplateError(f"{self.text!r} begins with the reserved prefix {first_segment(self.text.encode())}#")
+
+    def _check_text_ends(self) -> None:
+        for part, following in pairwise([*self.parts, "#"]):
+            if isinstance(part, TEXT_TOKENS) and not (isinstance(following, str) and following.startswith("#")):
+                raise TemplateError(f"{part.text} must be followed by '#' or end the key: its length is not fixed")
+
+    def _check_times(self) -> None:
+        for coarse, fine in pairwise(self.times):
+            if coarse.grain_us <= fine.grain_us:
+                raise TemplateError(f"{coarse.text} is no coarser than {fine.text} after it; leave one out")
+            if coarse.grain_us < HOUR_US or not isinstance(coarse, CalendarToken):
+                raise TemplateError(
+                    f"{coarse.text} before {fine.text} splits a span of time into too many key ranges; "
+                    "use {bucket:1d}"
+                )
+        first = self.index(TimeToken)
+        last = self.index_of_last_time
+        for part in self.parts[first:last]:
+            if isinstance(part, MetricToken | MetadataToken):
+                raise TemplateError(f"{part.text} is between two times; put it before {self.times[0].text}")
+        if any(isinstance(part, EventIdToken) for part in self.parts[:last]):
+            raise TemplateError(
+                f"{{event_id}} must come after {self.times[-1].text}: it distinguishes events with the same time"
+            )
+
+
+def first_segment(key: bytes) -> str:
+    """Returns the part of a key before its first '#'."""
+    return key.partition(b"#")[0].decode(errors="backslashreplace")
+
+
+def _check_field(name: str, text: str) -> None:
+    if not text:
+        raise BadData(Reason.MISSING_KEY_FIELD, f"{name} is missing or empty, but part of the table's row keys")
+    if "#" in text:
+        raise BadData(Reason.INVALID_KEY_FIELD, f"{name} is {shown(text)}; a field of row keys can't contain '#'")
+
+
+def _renderer(token: Token) -> Callable[[Event, str], str]:
+    """Returns the function that renders the token, given the event and the metric."""
+    match token:
+        case SensorToken():
+            return lambda event, _: event.sensor_id
+        case TimeToken():
+            render = token.render
+            return lambda event, _: render(event.event_time_us)
+        case SaltToken() | ShardToken():
+            return lambda event, _: token.render(event.sensor_id)
+        case MetricToken():
+            return lambda _, metric: metric
+        case MetadataToken(name=name):
+            return lambda event, _: event.metadata[name]
+        case EventIdToken():
+            return lambda event, _: event.event_id
+    raise TypeError(token)

@@ -1,0 +1,417 @@
+import itertools
+import math
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from google.cloud.bigtable import data
+
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import NOTHING_DECLARED, ForeignRowProblem, SensorTable
+from pipeline.cloud.scanning import row_reader
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import LATEST_US, Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
+from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.lasting import lasting
+
+pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
+
+T = parse_time("2026-02-17T10:00:00Z")
+HOUR = HOURLY.length_us
+QUARTERLY = Window.parse("15m")
+
+# Each is a prefix of another, sorts between another and its rows, or begins like a row that is no sensor's.
+NEIGHBOURS = ["a", "a!", "a$", "a-1", "ab", "agg1", "aggx", "schema2", "repairs", "zz"]
+# Rows that are no sensor's, as they stand among those that are.
+OTHER_ROWS = [
+    Row(key, [Cell("stats", b"anything", 0, b"1")])
+    for key in (b"agg#daily#a#2026-02-17", b"repair#1", b"repair#2", b"schema#v1", b"schema#v2")
+]
+
+
+@pytest.fixture
+def name(bigtable: str) -> TableName:
+    """An empty table of the default schema, with two more tiers."""
+    return created(parse_schema('tiers = { 15m = "quarters", 1h = "stats", 1d = "days" }'))
+
+
+def created(schema: TableSchema) -> TableName:
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, lasting(schema))
+    return name
+
+
+def opened(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> SensorTable:
+    return SensorTable.open(name.project, name.instance, name.table, declared)
+
+
+def write(name: TableName, rows: Iterable[Row]) -> None:
+    """Writes rows with Google's client alone."""
+    entries = [
+        data.RowMutationEntry(
+            row.key, [data.SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_us) for cell in row.cells]
+        )
+        for row in rows
+    ]
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
+
+
+def raw_row(event: Event) -> Row:
+    [row] = TableSchema.default().rows(event)
+    return row
+
+
+def event(sensor_id: str, time_us: int, value: float = 1.0) -> Row:
+    return raw_row(Event(sensor_id, time_us, {"t": value}, {}))
+
+
+def window_row(
+    window: Window, sensor_id: str, start_us: int, *readings: dict[str, float], family: str = "stats"
+) -> Row:
+    stats = WindowStats()
+    for reading in readings:
+        stats.add(reading)
+    return aggregate_row(window, sensor_id, start_us, stats, family)
+
+
+def returned(table: SensorTable) -> tuple[int, int, int]:
+    """Returns the numbers of requests, rows and cells."""
+    return table.rows.requests, table.rows.rows_read, table.rows.cells_read
+
+
+def times(records: Iterable[RawRecord]) -> list[int]:
+    return [record.event_time_us - T for record in records]
+
+
+# Raw rows
+
+
+def test_latest_returns_the_newest_event(name: TableName) -> None:
+    """The newest event comes back unchanged: time in microseconds, readings and metadata."""
+    newest = Event("s", T + 250_001, {"t": 23.5, "p": 1e22, "h": -0.0}, {"place": "Köln, Dach", "model": "x"})
+    write(name, [event("s", T), raw_row(newest), event("s", T + 250_000)])
+    with opened(name) as table:
+        assert table.latest("s") == RawRecord(*newest[:4])
+
+
+def test_latest_reads_one_row(name: TableName) -> None:
+    """It costs one request for one row, however many events a sensor has."""
+    write(name, [event("s", T + i) for i in range(20)])
+    with opened(name) as table:
+        table.latest("s")
+        assert returned(table) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("sensor", NEIGHBOURS)
+def test_a_sensor_is_read_without_others(name: TableName, sensor: str) -> None:
+    """A sensor gets its own rows only, even if other ids have the same prefix."""
+    write(name, [event(other, T, index) for index, other in enumerate(NEIGHBOURS)])
+    write(name, OTHER_ROWS)
+    expected = RawRecord(sensor, T, {"t": NEIGHBOURS.index(sensor)}, {})
+    with opened(name) as table:
+        assert table.latest(sensor) == expected
+        assert list(table.range(sensor, 0, LATEST_US)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 1, [0]),
+        (-1, 1, [0, -1]),
+        (0, 2, [1, 0]),
+        (1, 2, [1]),
+        (2, 1_000, []),
+        (2, 1_001, [1_000]),
+        (-1_000, -1, []),
+        (-10, 10_000, [1_000, 1, 0, -1]),
+    ],
+)
+def test_a_range_includes_its_start_and_excludes_its_end(
+    name: TableName, start: int, end: int, expected: list[int]
+) -> None:
+    """[start, end) is exact to the microsecond, newest first."""
+    write(name, [event("s", T + offset) for offset in (-1, 0, 1, 1_000)])
+    with opened(name) as table:
+        assert times(table.range("s", T + start, T + end)) == expected
+
+
+def test_times_beyond_the_keys(name: TableName) -> None:
+    """A range from before 1970 to the year 9999 includes events at both ends of the keys."""
+    write(name, [event("s", 0), event("s", T), event("s", LATEST_US)])
+    with opened(name) as table:
+        everything = table.range("s", parse_time("0001-01-01"), parse_time("9999-12-31"))
+        assert [record.event_time_us for record in everything] == [LATEST_US, T, 0]
+        assert list(table.range("s", parse_time("2300-01-01"), parse_time("9999-12-31"))) == []
+        assert list(table.range("s", parse_time("1900-01-01"), 0)) == []
+
+
+def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName) -> None:
+    """The server sends only the newest rows, up to the limit."""
+    write(name, [event("s", T + i) for i in range(10)])
+    with opened(name) as table:
+        assert times(table.range("s", T, T + 9, limit=3)) == [8, 7, 6]
+        assert returned(table) == (1, 3, 3)
+
+
+@pytest.mark.parametrize(("limit", "requests"), [(None, 3), (7, 3), (6, 2), (3, 1), (100, 3)])
+def test_a_long_range_comes_in_pages(
+    name: TableName, monkeypatch: pytest.MonkeyPatch, limit: int | None, requests: int
+) -> None:
+    """A request returns a page, each row comes once, and the limit applies to all pages."""
+    monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
+    write(name, [event("s", T + i) for i in range(8)])
+    with opened(name) as table:
+        assert times(table.range("s", T, T + 8, limit=limit)) == [7, 6, 5, 4, 3, 2, 1, 0][:limit]
+        assert table.rows.requests == requests
+
+
+def test_the_newest_version_of_a_cell_counts(name: TableName) -> None:
+    """The server sends only the newest version of a cell."""
+    newest = event("s", T, 3.0)
+    write(name, [newest])
+    for age_us in (1_000, 2_000):
+        write(name, [Row(newest.key, [Cell("raw", b"t", T - age_us, b"99")])])
+    with opened(name) as table:
+        assert table.latest("s") == RawRecord("s", T, {"t": 3.0}, {})
+        assert table.rows.cells_read == 1
+
+
+def test_other_families_stay_on_the_server(bigtable: str) -> None:
+    """Families match by their exact names, in which a dot is no pattern, and the server sends no others."""
+    schema = TableSchema.default("r.w", "s", "m-1")
+    families = """metrics = { "r.w" = ["*"], r-w = ["x"] }\nmetadata = { m-1 = ["*"] }\ntiers = { 1h = "s" }"""
+    name = created(parse_schema(families))
+    [row] = schema.rows(Event("s", T, {"t": 1.5}, {"place": "lab"}))
+    write(name, [row._replace(cells=[*row.cells, Cell("s", b"t", T, b"9")])])
+    with opened(name) as table:
+        assert table.latest("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
+        assert table.rows.cells_read == 2
+
+
+# Aggregates
+
+
+def test_an_aggregate_is_read_as_written(name: TableName) -> None:
+    """The number of readings and six statistics a metric. Counts are whole numbers, an overflow is infinite."""
+    write(name, [window_row(HOURLY, "s", T, {"t_avg": 1.0, "p": 1e308}, {"t_avg": 2.0, "p": 1e308}, {"t_avg": 6.0})])
+    with opened(name) as table:
+        [record] = table.aggregates("s", T, T + 1, tier=HOURLY)
+    expected = {
+        "p": MetricSummary(2, math.inf, 1e308, 1e308, 1e308, 0.0),
+        "t_avg": MetricSummary(3, 9.0, 1.0, 6.0, 3.0, math.sqrt(14 / 3)),
+    }
+    assert record == AggregateRecord("s", T, HOURLY, 3, expected)
+    assert isinstance(record.metrics["p"].count, int)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, HOUR, [0]), (0, HOUR + 1, [0, HOUR]), (1, HOUR, []), (1, HOUR + 1, [HOUR]), (-1, 1, [0]), (-HOUR, 0, [-HOUR])],
+)
+def test_windows_are_selected_by_their_start(name: TableName, start: int, end: int, expected: list[int]) -> None:
+    """A window belongs to [start, end) if it starts there, to the microsecond; oldest first."""
+    write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1, 2)])
+    with opened(name) as table:
+        found = table.aggregates("s", T + start, T + end, tier=HOURLY)
+        assert [record.start_us - T for record in found] == expected
+
+
+def test_windows_are_read_by_length_and_sensor(name: TableName) -> None:
+    """Hours, days and quarters of an hour of a sensor are read apart, without those of other sensors."""
+    day = DAILY.start_of(T)
+    written = [(HOURLY, T), (QUARTERLY, T), (QUARTERLY, T + QUARTERLY.length_us), (DAILY, day)]
+    families = {HOURLY: "stats", QUARTERLY: "quarters", DAILY: "days"}
+    write(
+        name,
+        [
+            window_row(window, sensor, start, {"t": 1.0}, family=families[window])
+            for sensor in NEIGHBOURS
+            for window, start in written
+        ],
+    )
+    with opened(name) as table:
+        for sensor, window in itertools.product(NEIGHBOURS, (HOURLY, QUARTERLY, DAILY)):
+            found = table.aggregates(sensor, 0, LATEST_US, tier=window)
+            expected = [(sensor, start) for length, start in written if length == window]
+            assert [(record.sensor_id, record.start_us) for record in found] == expected
+
+
+# Sensors
+
+
+def test_sensors_cost_one_seek_each(name: TableName) -> None:
+    """One request for one key a sensor, one for each reserved prefix, one for the end, and no values."""
+    write(name, [event(sensor, T + i) for sensor in NEIGHBOURS for i in range(5)])
+    write(name, OTHER_ROWS)
+    with opened(name) as table:
+        assert list(table.sensors()) == sorted(NEIGHBOURS, key=lambda sensor: f"{sensor}#")
+        assert returned(table) == (len(NEIGHBOURS) + 3 + 1,) + 2 * (len(NEIGHBOURS) + 3,)
+        assert list(table.sensors("a-")) == ["a-1"]
+
+
+# Nothing there
+
+
+def test_an_unknown_sensor_has_no_records(name: TableName) -> None:
+    """A sensor without rows has no records, in an empty table and in one with other sensors."""
+    with opened(name) as table:
+        assert list(table.sensors()) == []
+        for _ in range(2):
+            assert table.latest("s") is None
+            assert list(table.range("s", 0, LATEST_US)) == []
+            assert list(table.aggregates("s", 0, LATEST_US)) == []
+            write(name, [event("r", T), event("t", T)])
+
+
+@pytest.mark.parametrize("sensor", ["", "agg", "schema", "repair", "a#b", "agg#hourly#a", "größe"])
+def test_an_invalid_sensor_id_is_refused(name: TableName, sensor: str) -> None:
+    """The call itself refuses an id that would lead to rows of other sensors."""
+    with opened(name) as table:
+        for read in (table.latest, lambda x: table.range(x, 0, 1), lambda x: table.aggregates(x, 0, 1)):
+            with pytest.raises(ValueError, match="can't be a sensor's id"):
+                read(sensor)
+
+
+@pytest.mark.parametrize("end", [T, T - 1])
+def test_a_range_that_does_not_end_after_its_start_is_refused(name: TableName, end: int) -> None:
+    """An empty or reversed range is an error, which contains both times."""
+    with opened(name) as table:
+        for read in (table.range, table.aggregates):
+            with pytest.raises(ValueError, match=r"2026-02-17T10:00:00Z is not before 2026-02-17T\S+Z$"):
+                read("s", T, end)
+
+
+# Rows that others wrote
+
+
+def foreign_raw_rows(sensor: str) -> list[Row]:
+    """Rows newer than T, each foreign in another way."""
+    keys = (TableSchema.default().key.render(Event(sensor, T + n, {}, {})) for n in itertools.count(1))
+    cells = [
+        *(Cell("raw", b"t", T, value) for value in (b"warm", b"nan", b"-inf", b"1_0", b"", (7).to_bytes(8), b"\xff")),
+        *(Cell("raw", name, T, b"1") for name in (b"x" * 300, b"\xff", b"", b"t t")),
+        *(Cell("meta", name, T, text) for name, text in ((b"place", b"\xff"), (b"#", b"x"))),
+    ]
+    odd_keys = [f"{sensor}#{text}".encode() for text in ("0", "82286757998", "x", "8228675799876543x")]
+    return [
+        *(Row(key, [Cell("raw", b"h", T, b"2"), cell]) for key, cell in zip(keys, cells, strict=False)),
+        *(Row(key, [Cell("raw", b"t", T, b"1")]) for key in odd_keys),
+        Row(f"{sensor}#".encode() + b"\xff", [Cell("raw", b"t", T, b"1")]),
+    ]
+
+
+def foreign_windows(sensor: str) -> list[Row]:
+    """A row for each hour after T, each foreign in another way."""
+    odd: list[dict[str, bytes]] = [
+        *({"reading_count": value} for value in (b"inf", b"-1", b"0", b"1.5", b"1e30", b"nan", b"many", b"")),
+        *({"count_t": value} for value in (b"1e999", b"0", b"-1", (1).to_bytes(8))),
+        *({"stddev_t": value} for value in (b"nan", b"-1", b"-inf")),
+        *({name: b"inf"} for name in ("min_t", "max_t", "avg_t")),
+        {"sum_t": b"nan"}, {"min_t": b"2"}, {"note": b"1"}, {f"sum_{'x' * 300}": b"1"}, {"sum_": b"1"}, {"": b"1"},
+        {"sum_other": b"1"},
+    ]  # fmt: skip
+    rows = []
+    for n, changes in enumerate(odd, 1):
+        row = window_row(HOURLY, sensor, T + n * HOUR, {"t": 1.0})
+        values = {cell.qualifier: cell.value for cell in row.cells}
+        values |= {name.encode(): value for name, value in changes.items()}
+        rows.append(Row(row.key, [Cell("stats", name, T, value) for name, value in values.items()]))
+    whole = window_row(HOURLY, sensor, T + (len(odd) + 1) * HOUR, {"t": 1.0})
+    rows.append(whole._replace(cells=[cell for cell in whole.cells if cell.qualifier != b"reading_count"]))
+    rows.append(Row(whole.key[:-2] + b"7", whole.cells))  # an hour in one digit
+    rows.append(Row(whole.key + b"#x", whole.cells))
+    return rows
+
+
+def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: pytest.LogCaptureFixture) -> None:
+    """A sensor's own rows are read despite foreign rows between them. A foreign row counts once."""
+    foreign = foreign_raw_rows("odd")
+    write(name, [event("odd", T), event("odd", T - HOUR), event("other", T), *foreign])
+    own = [RawRecord("odd", T, {"t": 1.0}), RawRecord("odd", T - HOUR, {"t": 1.0})]
+    with opened(name) as table:
+        assert table.latest("odd") == own[0]
+        assert table.foreign.count > 10
+        assert list(table.range("odd", 0, LATEST_US)) == own
+        assert list(table.range(["odd", "other"], 0, LATEST_US))[1:] == [RawRecord("other", T, {"t": 1.0}), own[1]]
+        assert list(table.prefix(0, LATEST_US, sensors="o")) == [*own, RawRecord("other", T, {"t": 1.0})]
+        assert list(table.sensors()) == ["odd", "other"]
+        assert table.foreign.count == len(foreign)
+        assert {row.key for row in foreign} == table.foreign.messages.keys()
+        messages = table.foreign.messages.values()
+        assert all("is not one of this schema: " in line and "\n" not in line for line in messages)
+    assert len(caplog.records) == 1
+
+
+def test_foreign_windows_are_left_out(name: TableName) -> None:
+    """A foreign aggregate row is left out, and those next to it are read."""
+    foreign = foreign_windows("odd")
+    write(name, [window_row(HOURLY, "odd", T + n * HOUR, {"t": 1.0}) for n in (0, 100)])
+    write(name, foreign)
+    with opened(name) as table:
+        assert [each.start_us for each in table.aggregates("odd", 0, LATEST_US, tier=HOURLY)] == [T, T + 100 * HOUR]
+        assert table.foreign.count == len(foreign)
+        assert table.foreign.messages.keys() == {row.key for row in foreign}
+
+
+def test_a_strict_reader_leaves_nothing_out(name: TableName) -> None:
+    """A strict reader raises for every foreign row, however often it meets one."""
+    write(name, [event("odd", T), foreign_raw_rows("odd")[0], *foreign_windows("odd")[:1]])
+    with SensorTable.open(name.project, name.instance, name.table, strict=True) as table:
+        for read in (
+            lambda: table.latest("odd"),
+            lambda: list(table.range(["odd", "even"], 0, LATEST_US)),
+            lambda: list(table.aggregates("odd", 0, LATEST_US, tier=HOURLY)),
+        ):
+            for _ in range(2):
+                with pytest.raises(ForeignRowProblem, match="is not one of this schema"):
+                    read()
+
+
+def test_many_foreign_rows_cost_few_requests(name: TableName) -> None:
+    """They are read in pages, not by a seek each."""
+    write(name, [Row(f"user-{n:05}".encode(), [Cell("raw", b"t", 0, b"1")]) for n in range(3000)])
+    write(name, [event("a", T), event("v", T)])
+    with opened(name) as table:
+        assert list(table.sensors()) == ["a", "v"]
+        assert table.rows.requests <= 12
+        assert table.foreign.count == 3000
+        assert len(table.foreign.messages) == 1000
+
+
+# Opening, and times
+
+
+def test_a_table_without_a_with_block(name: TableName) -> None:
+    """A table can be used and closed without a block, like a file; closing twice does no harm."""
+    write(name, [event("s", T)])
+    table = SensorTable.open(name.project, name.instance, name.table)
+    assert table.latest("s") is not None
+    assert times(table.range(["s", "other"], T, T + 1)) == [0]
+    table.close()
+    table.close()
+    with pytest.raises(ValueError, match="closed"):
+        table.latest("s")
+
+
+def test_all_kinds_of_times(name: TableName) -> None:
+    """Ranges take aware datetimes and ISO 8601 text, like microseconds, and refuse naive datetimes."""
+    write(name, [event("s", T + i) for i in (-1, 0, HOUR - 1, HOUR)])
+    write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1)])
+    start = datetime(2026, 2, 17, 11, tzinfo=timezone(timedelta(hours=1)))
+    with opened(name) as table:
+        assert times(table.range("s", start, "2026-02-17T11:00Z")) == [HOUR - 1, 0]
+        assert times(table.prefix("2026-02-17T10", T + HOUR, sensors="s")) == [HOUR - 1, 0]
+        windows = list(table.aggregates("s", start, "2026-02-17T11", tier="1h"))
+        assert [window.start_us for window in windows] == [T]
+        with pytest.raises(ValueError, match="has no time zone"):
+            table.range("s", start.replace(tzinfo=None), T + HOUR)

@@ -1,0 +1,259 @@
+"""Readers of every layout, against the emulator: they return the right records and read no more than they need."""
+
+import uuid
+from functools import cache
+
+import pytest
+from google.cloud.bigtable import data
+
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables import tables
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.lasting import lasting
+
+T = parse_time("2026-02-17T10:00:00Z")
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = HOURLY.length_us
+SENSORS = ("a", "a-1", "b")
+NORTH = {"location": "north"}
+
+# Every layout, once with the sensor first and once with keys that sort the oldest first, or by something else first.
+SCHEMAS = {
+    "wide": "{sensor_id}#{reverse_us}",
+    "wide float64": "shard-{shard:32}#{sensor_id}#{iso_s}",
+    "wide by location": "{metadata.location}#{sensor_id}#{time:%Y-%m-%d-%H%M%S}",
+    "wide time first": "{reverse_ms}#{sensor_id}",
+    "wide by day": "{bucket:1d}#{sensor_id}#{reverse_us}",
+    "tall": "{sensor_id}#{metric}#{reverse_us}",
+    "tall float64": "{salt:2}#{sensor_id}#{reverse_ms}#{metric}",
+    "serialized": "{sensor_id}#{reverse_us}",
+    "serialized by location": "{metadata.location}#{sensor_id}#{iso_ms}",
+    "bucket_cells": "{sensor_id}#{bucket:1h}",
+    "bucket_cells float64": "{salt:1}#{sensor_id}#{bucket:1w}",
+    "bucket_columns": "{sensor_id}#{metric}#{bucket:1h}",
+    "bucket_columns by location": "{metadata.location}#{sensor_id}#{bucket:1d}#{metric}",
+    "bucket_serialized": "{sensor_id}#{bucket:1h}",
+}
+
+MINUTES = 150
+
+
+def events(sensor):
+    """Events of two and a half hours, one a minute; only every tenth has a wind reading."""
+    index = SENSORS.index(sensor)
+    for minute in range(MINUTES):
+        readings = {"temperature": 20.5 + minute, "humidity": float(index)}
+        if minute % 10 == 0:
+            readings["wind"] = minute / 10
+        yield Event(sensor, T + minute * MINUTE, readings, {**NORTH, "model": f"m{minute % 2}"})
+
+
+def record(event):
+    return RawRecord(event.sensor_id, event.event_time_us, event.readings, event.metadata)
+
+
+def newest_first(sensor):
+    return [record(event) for event in events(sensor)][::-1]
+
+
+@cache
+def written(name):
+    """Returns a filled table of this schema, one for each worker."""
+    layout, _, more = name.partition(" ")
+    schema = parse_schema(
+        f"key = '{SCHEMAS[name]}'\nlayout = '{layout}'\n"
+        + ("values = 'float64'\n" if more == "float64" else "")
+        + "tiers = { 1h = 'hours', 1d = 'days' }\n"
+    )
+    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(table, lasting(schema))
+    rows = [row for sensor in SENSORS for event in events(sensor) for row in schema.rows(event)]
+    stats = WindowStats()
+    stats.add({"temperature": 1.0})
+    rows += [aggregate_row(HOURLY, sensor, T + i * HOUR, stats, "hours") for sensor in SENSORS for i in range(3)]
+    rows += [aggregate_row(DAILY, sensor, DAILY.start_of(T), stats, "days") for sensor in SENSORS]
+    entries = [
+        data.RowMutationEntry(
+            row.key, [data.SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_us) for cell in row.cells]
+        )
+        for row in rows
+    ]
+    with data.BigtableDataClient(project=table.project) as client:
+        client.get_table(table.instance, table.table).bulk_mutate_rows(entries)
+    return table
+
+
+@pytest.fixture(params=SCHEMAS)
+def table(bigtable, request):
+    name = written(request.param)
+    with SensorTable.open(name.project, name.instance, name.table) as opened:
+        yield opened
+
+
+def test_every_query(table):
+    """Latest, a range, one metric, a limit: the same records whatever the schema."""
+    for sensor in SENSORS:
+        expected = newest_first(sensor)
+        assert table.latest(sensor, metadata=NORTH) == expected[0]
+        start, end = T + 50 * MINUTE, T + 70 * MINUTE
+        inside = [each for each in expected if start <= each.event_time_us < end]
+        assert list(table.range(sensor, start, end, metadata=NORTH)) == inside
+        assert list(table.range(sensor, start, end, limit=3, metadata=NORTH)) == inside[:3]
+        wind = table.range(sensor, T, T + 3 * HOUR, metrics=["wind"], metadata=NORTH)
+        assert [each.readings for each in wind] == [{"wind": float(i)} for i in reversed(range(15))]
+        two = table.range(sensor, T, T + 1, metrics=["wind", "humidity"], metadata=NORTH)
+        assert [each.readings for each in two] == [{"humidity": float(SENSORS.index(sensor)), "wind": 0.0}]
+        assert table.latest(sensor, metrics=["wind"], metadata=NORTH).readings == {"wind": 14.0}
+
+
+def test_many_sensors(table):
+    """Latest events of several sensors come in the requested order, ranges in the order of time."""
+    latest = list(table.latest(["b", "nobody", "a"], metadata=NORTH))
+    assert latest == [newest_first("b")[0], newest_first("a")[0]]
+    start, end = T + 10 * MINUTE, T + 12 * MINUTE
+    found = list(table.range(SENSORS, start, end, metadata=NORTH))
+    assert [each.event_time_us for each in found] == sorted((each.event_time_us for each in found), reverse=True)
+    assert sorted(found, key=repr) == sorted(
+        (each for sensor in SENSORS for each in newest_first(sensor) if start <= each.event_time_us < end), key=repr
+    )
+    assert len(list(table.range(SENSORS, start, end, limit=4, metadata=NORTH))) == 4
+
+
+def test_sensors(table):
+    """Every sensor once, in order; or only those with a prefix."""
+    assert sorted(table.sensors()) == list(SENSORS)
+    assert sorted(table.sensors("a")) == ["a", "a-1"]
+
+
+def test_tiers(table):
+    """Hours and days are read apart, of one sensor or several; by default the shortest."""
+    hours = list(table.aggregates("a", T, T + 2 * HOUR))
+    assert [(each.sensor_id, each.start_us, each.window) for each in hours] == [
+        ("a", T, HOURLY),
+        ("a", T + HOUR, HOURLY),
+    ]
+    assert [each.window for each in table.aggregates("a", 0, T, tier=DAILY)] == [DAILY]
+    several = [(each.start_us - T, each.sensor_id) for each in table.aggregates(["b", "a"], T, T + 2 * HOUR)]
+    assert sorted(several) == [(0, "a"), (0, "b"), (HOUR, "a"), (HOUR, "b")]
+    assert [start for start, _ in several] == [0, 0, HOUR, HOUR]
+    with pytest.raises(ValueError, match="no aggregates of 15m; its tiers: 1h, 1d"):
+        table.aggregates("a", T, T + 1, tier=Window.parse("15m"))
+
+
+def test_no_records(table):
+    """An unknown sensor, an empty range and an unknown metric have no records."""
+    assert table.latest("nobody", metadata=NORTH) is None
+    assert list(table.range("nobody", T, T + HOUR, metadata=NORTH)) == []
+    assert list(table.range("a", T + 10 * HOUR, T + 11 * HOUR, metadata=NORTH)) == []
+    assert list(table.range("a", T, T + HOUR, metrics=["unheard-of"], metadata=NORTH)) == []
+    assert list(table.aggregates("nobody", T, T + HOUR)) == []
+
+
+# Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
+# An event has two cells of readings and two of metadata (a promoted location is in the key), or one where serialized;
+# every tenth has one reading more. The newest day of "wide by day" is looked up by one key. Of the newest bucket, half
+# an hour, "bucket_cells" sends each column's newest cell, and "bucket_serialized" its events. Where keys have the
+# metric before the time, three seeks find the metrics; where behind, a page is guessed large enough for an event.
+READ = {
+    "wide": [(1, 4), (60, 246), (60, 60), (1, 4)],
+    "wide float64": [(1, 4), (60, 246), (60, 60), (1, 4)],
+    "wide by location": [(1, 3), (60, 186), (60, 60), (1, 3)],
+    "wide time first": [(1, 4), (60, 246), (60, 60), (1, 4)],
+    "wide by day": [(2, 5), (60, 246), (60, 60), (1, 4)],
+    "tall": [(6, 12), (129, 381), (60, 60), (6, 12)],
+    "tall float64": [(9, 27), (126, 378), (60, 60), (9, 27)],
+    "serialized": [(1, 1), (60, 60), (60, 60), (1, 1)],
+    "serialized by location": [(1, 1), (60, 60), (60, 60), (1, 1)],
+    "bucket_cells": [(1, 5), (1, 246), (1, 60), (1, 5)],
+    "bucket_columns": [(6, 43), (6, 381), (1, 60), (6, 76)],
+    "bucket_columns by location": [(3, 169), (3, 252), (1, 60), (3, 70)],
+    "bucket_serialized": [(1, 30), (1, 60), (1, 60), (1, 60)],
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_no_more_than_is_needed(bigtable, name):
+    """The server returns only the rows and cells of the result, in every layout."""
+    queries = [
+        lambda table: [table.latest("a", metadata=NORTH)],
+        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, metadata=NORTH),
+        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, metrics=["temperature"], metadata=NORTH),
+        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, limit=1, metadata=NORTH),
+    ]
+    where = written(name)
+    found = []
+    for query in queries:
+        with SensorTable.open(where.project, where.instance, where.table) as table:
+            assert list(query(table))
+            found.append((table.rows.rows_read, table.rows.cells_read))
+    assert found == READ[name]
+
+
+def test_prefix(bigtable):
+    """One scan reads a location's sensors; keys that scatter sensors refuse it."""
+    where = written("wide by location")
+    with SensorTable.open(where.project, where.instance, where.table) as table:
+        start, end = T + 50 * MINUTE, T + 52 * MINUTE
+        found = list(table.prefix(start, end, metadata=NORTH))
+        assert {each.sensor_id for each in found} == set(SENSORS)
+        assert [each for each in found if each.sensor_id == "b"] == [
+            each for each in newest_first("b") if start <= each.event_time_us < end
+        ]
+        assert table.rows.requests == 1
+        assert {each.sensor_id for each in table.prefix(start, end, sensors="a", metadata=NORTH)} == {"a", "a-1"}
+        with pytest.raises(ValueError, match="location"):
+            table.prefix(start, end, sensors="a")
+    where = written("wide float64")
+    with (
+        SensorTable.open(where.project, where.instance, where.table) as table,
+        pytest.raises(ValueError, match=r"\{shard:32\} comes first; list the sensors"),
+    ):
+        table.prefix(start, end, sensors="a")
+
+
+def test_missing_metadata_is_refused(bigtable):
+    """If keys contain the location, a query without it is refused before any read."""
+    where = written("serialized by location")
+    with SensorTable.open(where.project, where.instance, where.table) as table:
+        for query in (lambda: table.latest("a"), lambda: table.range("a", T, T + 1)):
+            with pytest.raises(ValueError, match="pass location too"):
+                query()
+        assert table.rows.requests == 0
+
+
+def test_a_table_without_a_schema(bigtable):
+    """A table with rows but no schema is read only with a declared default schema."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    schema = parse_schema("")
+    tables.create_bare(name, lasting(schema).policies)
+    entry = data.RowMutationEntry("a#8228675799999999", [data.SetCell("raw", b"t", b"1.5", T)])
+    with data.BigtableDataClient(project=name.project) as client:
+        client.get_table(name.instance, name.table).bulk_mutate_rows([entry])
+    with pytest.raises(ServerProblem, match="--schema=default"), SensorTable.open(*_words(name)):
+        pass
+    with SensorTable.open(*_words(name), DeclaredSchema(default=True)) as table:
+        assert table.latest("a").readings == {"t": 1.5}
+
+
+def test_another_schema_than_declared(bigtable):
+    """The error lists how the declared schema differs from the table's."""
+    where = written("bucket_cells")
+    with (
+        pytest.raises(ServerProblem, match="layout is 'bucket_cells', wanted 'wide'"),
+        SensorTable.open(*_words(where), DeclaredSchema(default=True)),
+    ):
+        pass
+
+
+def _words(name):
+    return name.project, name.instance, name.table

@@ -1,0 +1,44 @@
+"""Cell selections as Bigtable filters."""
+
+from google.cloud.bigtable_v2.types import RowFilter
+
+from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.core.schema.layouts import CellSelection
+
+
+def kinds(rule: RowFilter) -> list[str]:
+    parts = rule.chain.filters or [rule]
+    return [RowFilter.pb(part).WhichOneof("filter") for part in parts]
+
+
+def test_every_part_of_a_selection_is_a_filter() -> None:
+    """Key, family, columns, time and versions, the cheapest to decide first."""
+    selection = CellSelection(("raw", "m.ta"), (b"t", b"t.2"), None, (1000, 2000), 3)
+    rule = row_filter(selection, r"a\#[0-9]{16}")
+    assert kinds(rule) == [
+        "row_key_regex_filter",
+        "family_name_regex_filter",
+        "column_qualifier_regex_filter",
+        "timestamp_range_filter",
+        "cells_per_column_limit_filter",
+    ]
+    _, families, columns, times, versions = rule.chain.filters
+    assert families.family_name_regex_filter == r"raw|m\.ta"
+    assert columns.column_qualifier_regex_filter == rb"t|t\.2"
+    assert (times.timestamp_range_filter.start_timestamp_micros, versions.cells_per_column_limit_filter) == (1000, 3)
+
+
+def test_keys_only() -> None:
+    """A selection of keys returns one cell of each row, without its value."""
+    assert kinds(row_filter(CellSelection((), keys_only=True))) == [
+        "cells_per_row_limit_filter",
+        "strip_value_transformer",
+    ]
+
+
+def test_a_filter_stays_within_bigtables_limit() -> None:
+    """Names of metrics beyond 20 kB are not part of the filter."""
+    names = tuple(f"a_metric_with_quite_a_long_name_{number}".encode() for number in range(1000))
+    rule = row_filter(CellSelection(("raw",), names))
+    assert kinds(rule) == ["family_name_regex_filter"]
+    assert RowFilter.pb(rule).ByteSize() < 20_000

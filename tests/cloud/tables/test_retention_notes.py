@@ -1,0 +1,163 @@
+"""Losses to garbage collection, with the emulator's own collection, and the notes that a table stores about them."""
+
+import time
+import uuid
+
+import pytest
+
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_added_tiers, record_job, record_losses, retention_of
+from pipeline.cloud.writing.bulk_writer import BulkWriter
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.completion.work_list import work_key, work_row
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+SCHEMA = parse_schema(
+    "tiers = { 1h = 'hourly', 1d = 'daily' }\npolicies = { hourly = 'maxage=2d', daily = 'never', raw = 'maxage=30d' }"
+)
+
+
+@pytest.fixture
+def name(bigtable):
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    tables.create(name, SCHEMA)
+    return name
+
+
+def keys_of(name):
+    with RowReader.open(name) as reader:
+        return {row.key for row in reader.read(KeyRange(b"", b""))}
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def test_the_work_list_outlives_the_aggregates(name):
+    """Whatever the policy of its family: the window still needs a repair."""
+    hour, day = SCHEMA.tiers
+    start_us = hour.window.start_of(now_us() - 3 * DAY)
+    stats = WindowStats()
+    stats.add({"t": 1.0})
+    rows = [aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family) for tier in (hour, day)]
+    with BulkWriter.open(name) as writer:
+        writer.add_all([*rows, work_row(hour, "a", start_us)])
+        assert not writer.finish()
+    changed = {"hourly": parse_policy("maxage=2d"), "more": parse_policy("never")}
+    tables.apply(name, tables.differences(tables.describe(name), changed))  # and the emulator collects
+    deadline = time.monotonic() + 60
+    while rows[0].key in (found := keys_of(name)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert rows[0].key not in found
+    assert {rows[1].key, work_key(hour.window, "a", start_us)} <= found
+
+
+def from_days(retention):
+    """Returns for raw rows and hours from how many whole days ago on all cells are certain to exist."""
+    now = now_us()
+    return [
+        round((now - us) / DAY)
+        for us in (retention.readings_from_us(now), retention.aggregates_from_us(SCHEMA.tiers[0], now))
+    ]
+
+
+def test_the_shortest_policy_counts(name):
+    """The schema's, or a changed one of the table; with a day to spare."""
+    policies = tables.describe(name)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [29, 1]
+    assert from_days(retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})) == [5, 1]
+    assert from_days(retention_of(name, SCHEMA, {**policies, "raw": parse_policy("never")})) == [29, 1]
+    without = {family: policy for family, policy in policies.items() if family != "tidetable"}
+    assert from_days(retention_of(name, SCHEMA, {**without, "raw": parse_policy("maxage=60d")})) == [59, 1]
+
+
+def test_a_policy_that_was_shorter(name):
+    """A longer policy does not bring back what a shorter one collected: the table notes it."""
+    policies = tables.describe(name)
+    short = retention_of(name, SCHEMA, {**policies, "raw": parse_policy("maxage=6d")})
+    record_losses(name, SCHEMA, short, policies)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]
+
+
+def test_a_policy_that_stays_shorter(name, monkeypatch):
+    """It counts until a check finds that it has ended, whenever it was first seen."""
+    policies = tables.describe(name)
+    short = {**policies, "raw": parse_policy("maxage=6d")}
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 20 * DAY * 1000)
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, short), short)
+    monkeypatch.undo()
+    assert from_days(retention_of(name, SCHEMA, policies)) == [5, 1]  # and not 25
+    record_losses(name, SCHEMA, retention_of(name, SCHEMA, policies), policies)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 20 * DAY * 1000)
+    assert from_days(retention_of(name, SCHEMA, policies)) == [25, 1]  # it has ended
+
+
+def test_versions_that_were_collected(name):
+    """If versions of a cell are events, a policy by versions may collect any of them."""
+    schema = parse_schema("key = '{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'\ntiers = { 1h = 'hourly' }")
+    policies = schema.policies | {"tidetable": parse_policy("never")}
+    by_versions = {**policies, "raw": parse_policy("maxversions=9")}
+    record_losses(name, schema, retention_of(name, schema, by_versions), by_versions)
+    assert retention_of(name, schema, policies).readings_from_us(now_us()) > now_us()
+
+
+def test_jobs_that_do_not_deduplicate(name):
+    """Between the first job that does not and the next that does, windows may count a reading twice."""
+    policies = tables.describe(name)
+
+    def spans(deduplicate, earliest_us, latest_us):
+        record_job(name, deduplicate=deduplicate, earliest_us=earliest_us, latest_us=latest_us)
+        return retention_of(name, SCHEMA, policies).repeats
+
+    assert spans(True, 1, 2) == ()
+    assert spans(False, 10, 20) == spans(False, 30, 40) == ((10, 1 << 62),)
+    assert spans(True, 50, 60) == spans(True, 70, 80) == ((10, 60),)
+    retention = retention_of(name, SCHEMA, policies)
+    assert [retention.may_repeat(start_us, start_us + 5) for start_us in (4, 6, 59, 60)] == [False, True, True, False]
+
+
+def test_a_tier_that_was_added(name):
+    """It has no rows for windows before the first job that writes it."""
+    policies = tables.describe(name)
+    hour, day = SCHEMA.tiers
+
+    def counted(start_us):
+        retention = retention_of(name, SCHEMA, policies)
+        return [retention.counts(tier, start_us) for tier in (hour, day)]
+
+    assert counted(0) == [True, True]
+    record_added_tiers(name, ["hourly"])
+    assert counted(now_us()) == [False, True]
+    for latest_us in (1000, 2000):
+        record_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
+        assert (counted(999), counted(1000)) == ([False, True], [True, True])
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "value"),
+    [
+        (b"schema#kept", b"raw", b"soon"),
+        (b"schema#kept", b"\xff", b"soon"),
+        (b"schema#seen", b"\xff", b""),
+        (b"schema#added", b"hourly", b"soon"),
+        (b"schema#repeats", b"x", b"off"),
+    ],
+)
+def test_an_invalid_note(name, key, column, value):
+    """The error names the row."""
+    with Rewriter.open(name) as rewriter:
+        rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
+    with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
+        retention_of(name, SCHEMA, tables.describe(name))

@@ -1,0 +1,417 @@
+import math
+import random
+from collections import defaultdict
+from fractions import Fraction
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.accumulation.accumulator import Pane, RestoredReadings, WindowReadings
+from pipeline.core.accumulation.packed_block import Sealed
+from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.exact_stats import GREATEST, assert_exact, kinds
+
+# The true events by identity (time and discriminator). Each has one value per metric, however often and in whatever
+# parts it is delivered.
+truths = kinds.flatmap(
+    lambda values: st.dictionaries(
+        st.tuples(
+            st.integers(0, 3_600_000_000) | st.integers(0, 9_999_999_999_999_999),
+            st.sampled_from(["", "north", "é#1"]),
+        ),
+        st.dictionaries(st.sampled_from("tuvw"), values, min_size=1),
+        min_size=1,
+        max_size=12,
+    )
+)
+
+
+def parts_of(readings, rng):
+    """Returns an event as one or two parts, which may overlap."""
+    names = sorted(readings)
+    cut = rng.randrange(len(names) + 1)
+    parts = [{n: readings[n] for n in names[: cut + 1]}, {n: readings[n] for n in names[cut:]}]
+    return [part for part in parts if part]
+
+
+def accumulated(deliveries):
+    found = WindowReadings()
+    for identity, readings in deliveries:
+        time_us, discriminator = identity if isinstance(identity, tuple) else (identity, "")
+        found.add(time_us, readings, discriminator)
+    return found
+
+
+def copied(readings):
+    return WindowReadings.from_bytes(readings.to_bytes())
+
+
+def stats_of(truth):
+    stats = WindowStats()
+    for _, readings in sorted(truth.items()):
+        stats.add(readings)
+    return stats
+
+
+def assert_same(found, expected):
+    """Compares counts, minima and maxima exactly, and sums with the tolerance for the order of addition."""
+    assert found.events == expected.events
+    assert found.metrics.keys() == expected.metrics.keys()
+    for metric, of_metric in expected.metrics.items():
+        got = found.metrics[metric]
+        assert (got.count, got.minimum, got.maximum) == (of_metric.count, of_metric.minimum, of_metric.maximum)
+        tolerance = 1e-9 * 1e6 * of_metric.count
+        assert math.isclose(got.total, of_metric.total, abs_tol=tolerance)
+        assert math.isclose(got.deviation, of_metric.deviation, rel_tol=1e-6, abs_tol=1e-3)
+
+
+def by_metric(truth):
+    found = defaultdict(list)
+    for readings in truth.values():
+        for metric, value in readings.items():
+            found[metric].append(value)
+    return found
+
+
+def assert_counts_once(stats, truth):
+    """Asserts that the statistics count each true reading once."""
+    expected = by_metric(truth)
+    assert stats.events == len(truth)
+    assert stats.metrics.keys() == expected.keys()
+    for metric, values in expected.items():
+        assert_exact(stats.metrics[metric], values)
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
+    """Each reading counts once, however often and in whatever parts and order it arrives, and whatever is merged."""
+    deliveries = [(time_us, part) for time_us, readings in truth.items() for part in parts_of(readings, rng)]
+    deliveries += rng.choices(deliveries, k=len(deliveries))
+    rng.shuffle(deliveries)
+    size = rng.randrange(1, len(deliveries) + 1)
+    groups = [accumulated(deliveries[i : i + size]) for i in range(0, len(deliveries), size)]
+    while len(groups) > 1:
+        one, other = groups.pop(rng.randrange(len(groups))), groups.pop(rng.randrange(len(groups)))
+        one.merge(copied(other) if rng.randrange(2) else other)
+        groups.append(one)
+    assert_counts_once(groups[0].pane().stats, truth)
+    magnitudes = groups[0].magnitudes()
+    for metric, values in by_metric(truth).items():
+        expected = sum(abs(Fraction(value)) for value in values)
+        assert abs(Fraction(min(magnitudes[metric], GREATEST)) - min(expected, GREATEST)) <= expected / 10**9
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_restored_and_received_readings_count_once(truth, rng: random.Random):
+    """A reading that was both restored and received counts once, in either order of merging."""
+    deliveries = list(truth.items())
+    stored = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    received_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
+    received = accumulated(received_events.items())
+    assert received.pane().complete is False
+    restored = WindowReadings()
+    restored.restore(RestoredReadings(accumulated(stored.items())))
+    one, other = (received, restored) if rng.randrange(2) else (restored, received)
+    one.merge(other)
+    pane = one.pane()
+    assert pane.complete is True
+    assert_counts_once(pane.stats, {t: truth[t] for t in received_events.keys() | stored.keys()})
+
+
+def test_restored_statistics_count_once():
+    """Statistics restored from an aggregate row are added to new readings, once, however often they are merged."""
+    found = accumulated([(1, {"t": 3.0})])
+    other = WindowReadings()
+    other.restore(RestoredReadings(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    found.merge(other)
+    found.merge(accumulated([(1, {"t": 3.0})]))
+    found.merge(other)  # some runners merge an accumulator twice
+    assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
+    assert found.pane().complete
+
+
+def test_less_than_the_row_is_incomplete():
+    """A pane is incomplete until it counts as many readings as the restored aggregate row."""
+    found = WindowReadings()
+    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    assert not found.pane().complete
+    found = WindowReadings.from_bytes(found.to_bytes())
+    found.add(2, {"u": 4.0})
+    assert not found.pane().complete  # as many events, but one reading less of t
+    other = accumulated([(3, {"t": 4.0})])
+    other.merge(found)
+    assert other.pane().complete
+
+
+def test_other_readings_than_the_row_s_are_incomplete():
+    """A pane is incomplete until its extremes enclose the aggregate row's, however many readings it counts."""
+    found = WindowReadings()
+    stored = accumulated([(i, {"t": 5.0}) for i in range(9)])
+    found.restore(RestoredReadings(stored, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    assert not found.pane().complete
+    found.add(10, {"t": 9.5})
+    assert not found.pane().complete
+    found.add(11, {"t": 1.0})
+    assert found.pane().complete
+
+
+@given(truths, st.randoms(use_true_random=False))
+def test_without_another_accumulator(truth, rng: random.Random):
+    """``without`` removes exactly the other's readings, also of events that both contain in part."""
+    some = {
+        t: dict(rng.sample(sorted(of_event.items()), rng.randrange(len(of_event) + 1))) for t, of_event in truth.items()
+    }
+    rest = accumulated(truth.items()).without(accumulated(some.items()))
+    left = {t: {m: x for m, x in of_event.items() if m not in some[t]} for t, of_event in truth.items()}
+    got, expected = rest.pane().stats, stats_of({t: of_event for t, of_event in left.items() if of_event})
+    assert got.events == expected.events
+    assert {m: (s.count, s.minimum, s.maximum) for m, s in got.metrics.items()} == {
+        m: (s.count, s.minimum, s.maximum) for m, s in expected.metrics.items()
+    }
+
+
+def test_without_deduplication():
+    """A redelivered reading counts again, and no readings are kept."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5})
+    other = WindowReadings(deduplicate=False)
+    other.add(5, {"t": 1.5})
+    found.merge(other)
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (3, 4.5)
+    assert len(found.to_bytes()) < 100
+
+
+def test_the_first_of_two_values_counts():
+    """Of two different values for one reading, a publisher's mistake, the first counts."""
+    found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
+    stats = found.pane().stats
+    assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 1.0, 3.0)
+
+
+def test_the_first_of_two_values_counts_in_a_merge():
+    """The accumulator's own value wins over the merged one, whatever their sizes and whether they were counted."""
+    for more in (0, 100):
+        for counted in (False, True):
+            one = accumulated([(5, {"t": 1.0})] + [(i, {"t": 0.0}) for i in range(10, 10 + more)])
+            other = accumulated([(5, {"u": 3.0, "t": 2.0})] + [(i, {"t": 0.0}) for i in range(200, 200 + more)])
+            if counted:
+                one.pane(), other.pane()
+            one.merge(other)
+            stats = one.pane().stats
+            assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1 + 2 * more, 1.0, 3.0)
+
+
+@given(truths, truths, st.randoms(use_true_random=False))
+def test_a_merge_leaves_the_other_alone(truth, more, rng: random.Random):
+    """The merged accumulator stays the same to the last byte, also when the target accumulates more."""
+    one, other = accumulated(truth.items()), accumulated(more.items())
+    if rng.randrange(2):
+        other = WindowReadings.from_bytes(other.to_bytes())
+    before = other.to_bytes()
+    one.merge(other)
+    for time_us in (3, 4, 5, 6):
+        one.add(time_us, {"t": 1.0, "w": 2.0})
+    one.pane()
+    one.merge(other)
+    assert other.to_bytes() == before
+    assert_counts_once(other.pane().stats, more)
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_metrics_in_any_order(count):
+    """The order of metrics does not matter. A protobuf map has its entries in any order."""
+    ordered = accumulated((i, {"t": float(i), "u": -1.0}) for i in range(count))
+    mixed = accumulated((i, {"t": float(i), "u": -1.0} if i % 2 else {"u": -1.0, "t": float(i)}) for i in range(count))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    mixed.merge(accumulated((i, {"u": 7.0, "t": 7.0}) for i in range(count)))
+    assert_same(mixed.pane().stats, ordered.pane().stats)
+    if count == 100:
+        assert len(mixed.to_bytes()) == len(ordered.to_bytes())  # one group
+
+
+@given(st.lists(st.integers(-1, 48), min_size=2, max_size=12), st.randoms(use_true_random=False))
+def test_times_far_apart(hours, rng: random.Random):
+    """A window may be longer than an hour, and its parts may arrive in any order."""
+    deliveries = [(40 * 3_600_000_000 + hour * 3_599_999_999 + i, {"t": float(i)}) for hour in hours for i in range(5)]
+    rng.shuffle(deliveries)
+    merged = WindowReadings()
+    for begin in range(0, len(deliveries), 7):
+        part = accumulated(deliveries[begin : begin + 7])
+        merged.merge(WindowReadings.from_bytes(part.to_bytes()))
+        merged = WindowReadings.from_bytes(merged.to_bytes())
+    assert_same(merged.pane().stats, stats_of(dict(deliveries)))
+
+
+def test_many_without_deduplication():
+    """Many readings are counted without losing one, and the state stays small."""
+    found = WindowReadings(deduplicate=False)
+    for i in range(2500):
+        found.add(5, {"t": float(i)})
+    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (2500, sum(range(2500)))
+    assert len(found.to_bytes()) <= 100
+
+
+def test_a_row_of_metadata_alone():
+    """A row without readings is not counted as an event, and the accumulator still serializes."""
+    found = accumulated([(5, {"t": 1.0})])
+    found.restore(RestoredReadings(accumulated([(6, {})])))
+    assert copied(found).pane().stats.events == 1
+
+
+def test_a_pane_stays_as_it_is():
+    """A pane and the given readings do not change when more readings are added."""
+    readings = {"t": 1.0}
+    found = accumulated([(5, readings)])
+    pane = found.pane()
+    found.add(5, {"u": 1.0})
+    found.add(6, {"t": 1.0})
+    assert pane == Pane(pane.stats, complete=False)
+    assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
+
+
+wide_or_not = st.integers(0, 40) | st.integers(0, 3).flatmap(lambda time: st.sampled_from([time << 64 | 7, time << 64]))
+deliveries = st.lists(
+    st.tuples(wide_or_not, st.dictionaries(st.sampled_from("tuv"), kinds.flatmap(lambda each: each), min_size=1)),
+    max_size=30,
+)
+
+
+@given(deliveries, st.integers(1, 6), st.randoms(use_true_random=False))
+def test_what_is_sealed_is_known(arriving, least, rng: random.Random):
+    """A reading counts once, wherever it is kept: sealed, in columns or fresh; of several values, the first counts."""
+    truth = {}
+    found = WindowReadings()
+    with patch("pipeline.core.accumulation.accumulator._SEAL_AT", least):
+        while arriving:
+            size = rng.randrange(1, 8)
+            part, arriving = arriving[:size], arriving[size:]
+            into = found if rng.randrange(3) else WindowReadings()
+            metrics = tuple(rng.sample(sorted(part[0][1]), len(part[0][1])))
+            if rng.randrange(2):  # many at once, all with the metrics of the first
+                part = [(time, {metric: readings.get(metric, 0.5) for metric in metrics}) for time, readings in part]
+                into.extend(metrics, [time for time, _ in part], [x for _, of_event in part for x in of_event.values()])
+            else:
+                for time, readings in part:
+                    into.add(time, readings)
+            for time, readings in part:
+                truth[time] = {**readings, **truth.get(time, {})}
+            if into is not found:
+                found.merge(copied(into) if rng.randrange(2) else into)
+            if rng.randrange(2):
+                encoded = found.to_bytes()
+                found = WindowReadings.from_bytes(encoded)
+                assert found.to_bytes() == encoded
+    assert_counts_once(found.pane().stats, truth)
+    assert found._by_time() == truth
+    assert not copied(found).without(found).pane().stats.events
+
+
+def walking(metrics, hertz, seconds):
+    """Yields events of values that move a little from each to the next, with two decimals."""
+    rng = random.Random(1)
+    values = [rng.uniform(10, 30) for _ in range(metrics)]
+    for i in range(seconds * hertz):
+        values = [value + rng.gauss(0, 0.1) for value in values]
+        yield 10**15 + i * 1_000_000 // hertz, {f"m{m}": round(value, 2) for m, value in enumerate(values)}
+
+
+@pytest.mark.parametrize(("hertz", "metrics"), [(1, 1), (1, 3), (10, 3), (10, 1)])
+def test_the_state_s_size(hertz, metrics):
+    """A sealed reading of a sensor takes at most two bytes. Fewer than 256 events wait to be sealed."""
+    found = WindowReadings()
+    size = 0
+    for index, (time_us, readings) in enumerate(walking(metrics, hertz, 3600), 1):
+        found.add(time_us, readings)
+        if index % (60 * hertz) == 0:
+            size = len(found.to_bytes())
+            found = WindowReadings.from_bytes(found.to_bytes())
+            assert size < 2 * index * metrics + 256 * (4 + 8 * metrics) + 700
+    assert size < 2 * 3600 * hertz * metrics + 256 * (4 + 8 * metrics) + 700
+    assert not found.without(accumulated(walking(metrics, hertz, 3600))).pane().stats.events
+
+
+def test_what_cannot_be_packed():
+    """Values without any pattern take little more than their eight bytes."""
+    rng = random.Random(1)
+    found = accumulated((i * 1_000_000, {"t": rng.uniform(-1e300, 1e300)}) for i in range(3600))
+    assert len(found.to_bytes()) < 3600 * 8 * 1.02
+
+
+def test_the_size_of_wide_times():
+    """A time takes eight bytes more if events are identified by more than their time."""
+    found = WindowReadings()
+    for i, (time_us, readings) in enumerate(walking(1, 1, 3600)):
+        found.add(time_us, readings, f"e-{i}")
+    assert 3600 * 8 < len(found.to_bytes()) < 3600 * 10 + 256 * 8
+
+
+def test_only_a_block_that_may_know_is_opened(monkeypatch):
+    """Neither serializing, nor merging, nor events after those that are sealed unpack these; one between them does."""
+    opened = []
+    times = Sealed.times
+    monkeypatch.setattr(Sealed, "times", lambda self: opened.append(self.first) or times(self))
+    found = accumulated((second, {"t": 1.5}) for second in range(300))
+    for begin in (300, 600, 900):
+        found = copied(found)
+        for second in range(begin, begin + 300):
+            found.add(second, {"t": 2.5})
+        other = accumulated((second, {"t": 3.5}) for second in range(begin + 10_000, begin + 10_300))
+        found.merge(copied(other))
+    assert found.pane().stats.events == 2100
+    assert opened == []
+    found.add(350, {"t": 9.5})
+    assert found.pane().stats.events == 2100
+    assert opened == [300]
+
+
+@given(st.lists(st.integers(0, 9), min_size=4), st.booleans())
+def test_many_at_once_without_deduplication(times, together):
+    """Without de-duplication, each of many events counts."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(1 if together else 2):
+        found.extend(("t", "u"), times, [float(i) for i in range(2 * len(times))])
+    stats = found.pane().stats
+    assert stats.events == len(times) * (1 if together else 2)
+    assert (stats.metrics["u"].minimum, stats.metrics["u"].maximum) == (1.0, 2.0 * len(times) - 1)
+
+
+def test_a_discriminator_without_deduplication():
+    """Without deduplication, the discriminator is ignored and each event counts."""
+    found = WindowReadings(deduplicate=False)
+    for _ in range(2):
+        found.add(5, {"t": 1.5}, "north")
+    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_accumulators_of_two_kinds(deduplicate):
+    """Accumulators with and without deduplication cannot be merged: readings in both could not be recognized."""
+    with pytest.raises(ValueError, match=r"^cannot merge accumulators with and without deduplication$"):
+        WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_too_many_metrics(monkeypatch, deduplicate):
+    """A window with too many metrics drops its content and stays too wide, whatever it is merged with."""
+    monkeypatch.setattr("pipeline.core.accumulation.accumulator.MAX_METRICS", 10)
+    accumulators = []
+    for part in range(4):
+        found = WindowReadings(deduplicate=deduplicate)
+        for i in range(4):
+            found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
+        accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
+    merged = WindowReadings(deduplicate=deduplicate)
+    too_wide = []
+    for each in accumulators:
+        merged.merge(each)
+        too_wide.append(merged.pane().too_wide)
+    assert too_wide == [False, False, True, True]
+    assert (merged.pane().stats.events, merged.pane().complete) == (0, False)
+    merged.add(99, {"m0": 1.0})
+    assert len(merged.to_bytes()) == 2
+    assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide
+    accumulators[0].merge(merged)
+    assert accumulators[0].pane().too_wide

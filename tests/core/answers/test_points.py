@@ -1,0 +1,197 @@
+"""The points of a line, against the line through all readings."""
+
+from datetime import timedelta
+from itertools import pairwise
+from time import time_ns
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.answers.points import PointQuery, points_of
+from pipeline.core.events.event import Event
+from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.memory import Memory
+
+START = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
+SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
+TIERS = """
+[policies]
+raw = "never"
+
+[tiers]
+1m = "minutes"
+1h = "hours"
+
+[statistics]
+"*" = ["first", "last", "min", "max"]
+"""
+SCHEMAS = {
+    "raw rows only": '[policies]\nraw = "never"\n',
+    "minutes and hours": TIERS,
+    "buckets": 'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\n' + TIERS,
+    "metric first": 'key = "{sensor_id}#{metric}#{reverse_us}"\nlayout = "tall"\n' + TIERS,
+    "time first": 'key = "{iso_us}#{sensor_id}"\n' + TIERS,
+}
+
+
+def pixels(points, start_us, column_us, height=24):
+    """Returns the pixels that a line colours: exact spans of values by column, from segments clipped to columns."""
+    found = {}
+
+    def colour(column, *values):
+        least, greatest = found.get(column, (values[0], values[0]))
+        found[column] = min(least, *values), max(greatest, *values)
+
+    for time_us, value in points:
+        colour((time_us - start_us) // column_us, value)
+    for one, other in pairwise(points):
+        # Within a column, pixels depend on the extremes alone; between columns, on the segment that joins them.
+        first, last = (one[0] - start_us) // column_us, (other[0] - start_us) // column_us
+        for column in range(first, last):
+            edge_us = start_us + (column + 1) * column_us
+            value = one[1] + (other[1] - one[1]) * (edge_us - one[0]) / (other[0] - one[0])
+            colour(column, value)
+            colour(column + 1, value)
+    return {column: (round(least, 9), round(greatest, 9)) for column, (least, greatest) in found.items()}
+
+
+def table_of(schema, readings):
+    """Returns a table with the raw rows, and the aggregate rows, of readings by time."""
+    table = Memory()
+    for time_us, value in readings.items():
+        for row in schema.rows(Event("s", time_us, {"t": value}, {})):
+            table.write(row)
+    for tier in schema.tiers:
+        windows = {}
+        for time_us, value in sorted(readings.items()):
+            windows.setdefault(tier.window.start_of(time_us), []).append((time_us, value))
+        for start_us, of_window in windows.items():
+            times, values = zip(*of_window, strict=True)
+            stats = _plain(values)
+            if tier.statistics.has_parts:
+                stats = tier.statistics.stats_of(times, {"t": values})
+            table.write(aggregate_row(tier.window, "s", start_us, stats, tier.family, tier.statistics))
+    table.rows = 0
+    return table
+
+
+def _plain(values):
+    stats = WindowStats()
+    for value in values:
+        stats.add({"t": value})
+    return stats
+
+
+def found(schema, table, start_us, end_us, max_points, max_rows=100_000, open_for=timedelta(0)):
+    query = PointQuery("s", "t", start_us, end_us, max_points, {}, open_for, max_rows)
+    return points_of(schema, table, query, raise_foreign)
+
+
+@pytest.mark.parametrize("text", SCHEMAS.values(), ids=SCHEMAS)
+@settings(max_examples=40, phases=[Phase.generate], deadline=None)
+@given(
+    # Cells of buckets have times in milliseconds.
+    st.dictionaries(
+        st.integers(0, 6 * HOUR // 1000 - 1).map(lambda time_ms: time_ms * 1000),
+        st.integers(-20, 20).map(float),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(0, 3 * HOUR),
+    st.integers(1, 3 * HOUR),
+    st.integers(4, 400),
+)
+def test_the_line_colours_the_same_pixels(text, readings, offset_us, length_us, max_points):
+    schema = parse_schema(text)
+    readings = {START + time_us: value for time_us, value in readings.items()}
+    start_us, end_us = START + offset_us, START + offset_us + length_us
+    points = found(schema, table_of(schema, readings), start_us, end_us, max_points)
+    everything = [(time_us, value) for time_us, value in sorted(readings.items()) if start_us <= time_us < end_us]
+    assert points.exact
+    assert len(points.points) <= max_points
+    assert list(points.points) == sorted(points.points)
+    assert pixels(points.points, points.start_us, points.column_us) == pixels(
+        everything, points.start_us, points.column_us
+    )
+    assert (end_us - points.start_us) / points.column_us <= max_points // 4
+
+
+DAY_AT_1_HZ = {START + n * SECOND: float((n * 7919) % 1013) for n in range(86_400)}
+
+
+@pytest.fixture(scope="module")
+def day():
+    schema = parse_schema(TIERS)
+    return schema, table_of(schema, DAY_AT_1_HZ)
+
+
+def test_a_day_at_1_hz_is_read_from_minutes(day):
+    """A thousand pixels: at most four thousand points from 1,440 rows, not 86,400."""
+    schema, table = day
+    points = found(schema, table, START, START + 24 * HOUR, 4000)
+    assert (points.source, points.exact, points.column_us) == ("1m", True, 2 * MINUTE)
+    assert len(points.points) <= 4000
+    assert points.rows_read == 1440
+    assert pixels(points.points, START, points.column_us) == pixels(
+        sorted(DAY_AT_1_HZ.items()), START, points.column_us
+    )
+
+
+def test_the_longest_windows_that_answer(day):
+    schema, table = day
+    assert found(schema, table, START, START + 24 * HOUR, 64).rows_read == 24
+
+
+def test_zoomed_in_readings_answer(day):
+    schema, table = day
+    points = found(schema, table, START, START + 10 * MINUTE, 4000)
+    assert (points.source, len(points.points)) == ("raw", 600)
+    assert points.rows_read == 600 + 10  # the aggregates counted them first
+
+
+def test_the_end_of_the_range_is_from_raw_rows():
+    """Windows that are still open may have an early row or none."""
+    schema = parse_schema(TIERS)
+    now_us = time_ns() // 1000
+    start_us = now_us - now_us % MINUTE - 30 * MINUTE
+    readings = {start_us + n * 10 * SECOND: float(n) for n in range(6 * 30)}
+    table = table_of(schema, {time_us: value for time_us, value in readings.items() if time_us < now_us - 5 * MINUTE})
+    for time_us, value in readings.items():
+        for row in schema.rows(Event("s", time_us, {"t": value}, {})):
+            table.write(row)
+    points = found(schema, table, start_us, start_us + 31 * MINUTE, 80, open_for=timedelta(minutes=15))
+    assert points.source == "1m"
+    assert points.points[-1] == (max(readings), readings[max(readings)])
+
+
+def test_rows_written_before_the_statistics_were_declared(day):
+    schema, _ = day
+    readings = {START + n * SECOND: float(n) for n in range(7200)}
+    older = parse_schema(TIERS.replace('"first", "last", ', ""))
+    table = table_of(older, readings)
+    points = found(schema, table, START, START + 2 * HOUR, 400)
+    assert (points.source, points.exact) == ("raw", True)
+
+
+def test_too_many_rows():
+    """Aggregates that lack the first and the last reading answer nearly."""
+    schema = parse_schema('[policies]\nraw = "never"\n')
+    points = found(schema, table_of(schema, DAY_AT_1_HZ), START, START + 24 * HOUR, 4000, max_rows=1000)
+    assert (points.source, points.exact) == ("1h", False)
+    assert points.rows_read == 24
+    assert max(point.value for point in points.points) == 1012
+    with pytest.raises(ValueError, match="more than 10 rows in this range"):
+        found(schema, table_of(schema, DAY_AT_1_HZ), START, START + 24 * HOUR, 4000, max_rows=10)
+
+
+def test_nothing_there():
+    assert found(parse_schema(""), Memory(), START, START + HOUR, 4000).points == ()
+
+
+def test_too_few_points():
+    with pytest.raises(ValueError, match="max_points is 3"):
+        found(parse_schema(""), Memory(), START, START + HOUR, 3)

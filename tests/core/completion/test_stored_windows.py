@@ -1,0 +1,100 @@
+"""Completing a window whose raw rows may have been collected."""
+
+import pytest
+
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.events.event import Event
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.memory import Memory
+
+T = parse_time("2026-02-17T10:00:00Z")
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+TIERS = "tiers = { 1h = 'hours', 6h = 'shifts' }"
+SCHEMA = parse_schema(f"{TIERS}\npolicies = {{ raw = 'maxage=2d', shifts = 'never' }}")
+HOURS, SHIFTS = SCHEMA.tiers
+SHIFT = SHIFTS.window.start_of(T)
+LONG_AFTER = T + 5 * 24 * HOUR  # by then, raw rows of T may be gone
+
+
+def event(minutes, metric="t"):
+    return Event("a", T + minutes * MINUTE, {metric: 1.0}, {})
+
+
+def counted(tier, *events, start_us=T):
+    stats = WindowStats()
+    for each in events:
+        stats.add(each.readings)
+    return aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family)
+
+
+def readings(*events):
+    found = WindowReadings()
+    for each in events:
+        found.add(each.event_time_us, each.readings)
+    return found
+
+
+def completed(fresh, rows, raw=(), added=None, **further):
+    """Returns how many events the completed hour counts; None if it cannot be completed."""
+    table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
+    found = completion.completed(HOURS, "a", T, LONG_AFTER, fresh, **further)
+    return found and found.pane().stats.events
+
+
+@pytest.mark.parametrize(
+    ("rows", "events"),
+    [
+        ([counted(HOURS, event(1))], 2),  # exactly the remaining events, without the fresh one
+        ([counted(HOURS, event(1), event(2))], None),  # all known events, or others with the same values
+        ([counted(HOURS, event(3))], 2),  # another event with the same value, which cannot be recognized
+        ([counted(HOURS, event(2), event(3))], None),  # as many as are known, but one of them is gone
+        ([counted(HOURS, event(1), event(2), event(3))], None),  # more than are known: one is gone
+        ([counted(HOURS, event(1, "h"))], None),
+    ],
+)
+def test_a_row_that_counts_what_is_known(rows, events):
+    """A row may be replaced only if everything that it counts is known."""
+    assert completed(readings(event(2)), rows, [event(1), event(2)]) == events
+
+
+def test_a_row_that_the_caller_has_written():
+    """A caller may replace the row that it wrote itself when raw rows of another writer were added since."""
+    mine, fresh, stored = [event(1), event(2)], readings(event(1), event(2), event(5)), [event(1), event(2), event(3)]
+    assert completed(fresh, [counted(HOURS, *mine)], stored, written=readings(*mine)) == 4
+    assert completed(fresh, [counted(HOURS, *mine, event(4))], stored, written=readings(*mine)) is None
+
+
+def test_a_missing_row():
+    """A missing row shows that nothing was counted, unless the tier was added later."""
+    assert completed(readings(event(2)), [], [event(2)]) == 1
+    assert completed(readings(event(2)), [], [event(2)], added={"hours": T}) == 1
+    assert completed(readings(event(2)), [], [event(2)], added={"hours": T + HOUR}) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "added", "events"),
+    [
+        ([], {}, 1),
+        ([], {"hours": T + HOUR}, 1),
+        ([], {"shifts": T + HOUR}, 1),  # the hours are all there
+        ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
+        ([counted(SHIFTS, event(70))], {}, 1),  # another event, which cannot be recognized
+        ([counted(SHIFTS, event(70))], {"hours": T + HOUR}, None),
+        ([counted(SHIFTS, event(70), event(71))], {}, None),
+    ],
+)
+def test_a_longer_window(rows, added, events):
+    """A longer window is completed only if its hours include everything that its row counts or may have counted."""
+    fresh = WindowStats()
+    fresh.add({"t": 1.0})
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
+    start_us = SHIFTS.window.start_of(T)
+    stats = completion.completed_longer((HOURS, SHIFTS), "a", start_us, LONG_AFTER, {T: fresh})
+    assert (stats and stats.events) == events

@@ -1,0 +1,55 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.completion.work_list import (
+    encoded_work_rows,
+    parse_work_key,
+    work_key,
+    work_range,
+    work_range_of,
+    work_row,
+)
+from pipeline.core.notation.times import parse_time
+from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.rows import Cell
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.strategies import sensor_ids
+
+START_US = parse_time("2026-02-17T10:00:00Z")
+
+
+def test_the_format():
+    """A row has the aggregate's key with another first segment, and a cell that no policy by age collects."""
+    row = work_row(Tier(HOURLY, "stats"), "sensor-1", START_US)
+    assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
+    assert row.cells == [Cell("stats", b"late", 9_999_999_999_999_000, b"1")]
+    assert work_row(Tier(Window.parse("15m"), "s"), "x", START_US).key == b"repair#15m#x#2026-02-17T10:00:00"
+
+
+def test_encoded_rows():
+    """The rows of windows are those that each window has by itself, in the order given."""
+    tier = Tier(HOURLY, "stats")
+    windows = [("b", START_US), ("a", START_US + HOURLY.length_us)]
+    assert encoded_work_rows(tier, windows) == [encoded(work_row(tier, *window)) for window in windows]
+
+
+@given(sensor_ids, st.sampled_from([HOURLY, DAILY, Window.parse("15m")]), st.integers(0, 10**6))
+def test_keys_round_trip(sensor_id, window, number):
+    """A key parses back into sensor and start, and lies in the ranges that are read."""
+    start_us = number * window.length_us
+    key = work_key(window, sensor_id, start_us)
+    assert parse_work_key(window, key) == (sensor_id, start_us)
+    for start, end in (work_range(window), work_range_of(window, sensor_id, start_us, start_us + 1)):
+        assert start <= key < end
+
+
+@pytest.mark.parametrize(
+    "key", [aggregate_key(HOURLY, "a", START_US), b"repair#daily#a#2026-02-17", b"repair#hourly#a#soon", b"repair#"]
+)
+def test_other_keys_are_refused(key):
+    """Keys of aggregate rows, of windows of another length, and without a valid time are refused."""
+    with pytest.raises(ValueError, match=r"time data|is not the key"):
+        parse_work_key(HOURLY, key)

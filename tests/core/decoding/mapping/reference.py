@@ -1,0 +1,221 @@
+"""A slow reading of mappings that walks the JSON form of a message, with ``google.protobuf.json_format``."""
+
+import base64
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor
+
+from pipeline.core.events.reasons import Reason
+from tests.core.decoding.mapping.generated import Drawn, Entry, Way, kind_of
+
+ENUM = {"ZERO": 0, "ONE": 1, "BIG": 77}
+
+
+class Refused(Exception):
+    """Raised with the reasons for which an element, or a message, may be refused."""
+
+
+class Expected:
+    """What a mapping makes of a message: events, the reasons of each element that is refused, and what is skipped."""
+
+    def __init__(self, drawn: Drawn, document: Any, published_us: int) -> None:
+        self._drawn = drawn
+        self._published_us = published_us
+        self._events: dict[tuple[str, int], Any] = {}
+        self.problems: list[set[Reason]] = []
+        self.skipped = 0
+        self._has_elements = False
+        self._go(document, 0, {}, {})
+        self.events = [(*key, *event) for key, event in self._events.items() if event is not None]
+        if drawn.each:
+            self.skipped += sum(not readings for _, _, readings, _ in self.events)
+            self.events = [event for event in self.events if event[2]]
+            if not self._has_elements:
+                self.skipped = max(self.skipped, 1)
+
+    def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str]) -> None:
+        skip = self._drawn.skip
+        if skip and skip.level == level and _at(element, skip) is True:
+            self.skipped += 1
+            return
+        reasons = set()
+        for entry in self._drawn.entries:
+            if entry.way.level == level:
+                try:
+                    for name, value in self._values(entry, element):
+                        into = readings if entry.is_reading else metadata
+                        if name in into:
+                            reasons.add(Reason.NAME_COLLISION)
+                        into[name] = value
+                except Refused as refused:
+                    reasons |= refused.args[0]
+        if reasons:
+            raise Refused(reasons)
+        if level == len(self._drawn.each):
+            self._add(element, readings, metadata)
+            return
+        for inner in _elements(element, self._drawn.each[level]):
+            self._has_elements = True
+            if inner is None:
+                self.skipped += 1
+                continue
+            try:
+                self._go(inner, level + 1, dict(readings), dict(metadata))
+            except Refused as refused:
+                self.problems.append(refused.args[0])
+
+    def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
+        sensor, time_us = "s", self._published_us
+        if isinstance(self._drawn.last.node, Descriptor):
+            sensor = element["id"] or "s"
+            time_us = int(element["t"]) * 1000 or time_us
+        key = sensor, time_us
+        if key not in self._events:
+            self._events[key] = readings, metadata
+        elif self._events[key] is not None:
+            known = self._events[key]
+            self._events[key] = None
+            for old, new in zip(known, (readings, metadata), strict=True):
+                if any(old[name] != new[name] for name in old.keys() & new.keys()):
+                    raise Refused({Reason.NAME_COLLISION})
+            self._events[key] = known[0] | readings, known[1] | metadata
+
+    def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
+        for label, kind, value in self._found(entry, element):
+            if not entry.is_reading:
+                yield entry.name + label, text(kind, value)
+                continue
+            reading = number(kind, value, rounds=self._drawn.rounds)
+            if reading is not None:
+                yield entry.name + label, reading
+            elif not self._drawn.is_null:
+                raise Refused({Reason.NOT_A_NUMBER})
+
+    def _found(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any, Any]]:
+        way = entry.way
+        value = _at(element, way)
+        if entry.deep is not None:
+            is_wanted = is_number if entry.is_reading else is_text
+            found = self._star(value, way.node, entry.deep, way.names)
+            yield from (item for item in found if is_wanted(item[1], item[2]))
+        elif value is not None and not (way.node in ("text", "blob") and not value):
+            yield "", way.node, value
+
+    def _star(self, value: Any, node: Any, deep: bool, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
+        """Yields a label, a kind and a value."""
+        for label, kind, member, inner in _members(value, node, names):
+            if inner in self._drawn.claims or (*names, label) in self._drawn.claims or member is None:
+                continue
+            if _is_container(kind, member):
+                if deep:
+                    for rest, leaf, found in self._star(member, kind, deep, inner):
+                        yield f"{label}.{rest}", leaf, found
+            elif not (kind in ("text", "blob") and not member):
+                yield label, kind, member
+
+
+def document_of(message: Any, pool: Any) -> Any:
+    """Returns the JSON form."""
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, descriptor_pool=pool
+    )
+
+
+def is_number(kind: str, value: Any) -> bool:
+    """Whether a star takes a value as a reading."""
+    return kind in ("double", "float", "int", "bool", "duration") or (kind == "plain" and not isinstance(value, str))
+
+
+def is_text(kind: str, value: Any) -> bool:
+    """Whether a star takes a value as metadata."""
+    if kind == "text":
+        return value != ""
+    return kind in ("string", "enum") or (kind == "plain" and isinstance(value, str))
+
+
+def leaves(value: Any, node: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yields every single value below a value of the JSON form: the names that lead there, its kind, and itself."""
+    for _, kind, member, inner in _members(value, node, names):
+        if member is not None and _is_container(kind, member):
+            yield from leaves(member, kind, inner)
+        elif member is not None:
+            yield inner, kind, member
+
+
+def _members(value: Any, node: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Any, tuple[str, ...]]]:
+    """Yields the label, the kind and the value of what is directly below a value, and the names that lead there."""
+    if value is None:
+        return
+    if isinstance(node, Descriptor):
+        for field in node.fields:
+            if field.name in value:
+                yield field.name, kind_of(field), value[field.name], (*names, field.name)
+        return
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in pairs:
+        if node == "plain":
+            yield str(key), "plain", member, (*names, str(key))
+        else:
+            yield str(key), node[1], member, (*names, "*")
+
+
+def _is_container(kind: Any, value: Any) -> bool:
+    return not isinstance(kind, str) or (kind == "plain" and isinstance(value, (dict, list)))
+
+
+def _at(value: Any, way: Way) -> Any:
+    for step in way.steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list):
+            position = int(step) if str(step).lstrip("-").isdecimal() else len(value)
+            value = value[position] if -len(value) <= position < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _elements(value: Any, way: Way) -> list[Any]:
+    found = _at(value, way)
+    if isinstance(found, dict):
+        return [{"key": key, "value": member} for key, member in found.items()]
+    if way.node == "plain" and not isinstance(found, list) and found is not None:
+        raise Refused({Reason.UNPARSEABLE})
+    return found or []
+
+
+def number(kind: str, value: Any, *, rounds: bool) -> float | None:
+    """Returns the reading of a value of the JSON form; None if it is not a number. Raises Refused."""
+    match kind:
+        case "double":
+            return float(value)
+        case "float":
+            return struct.unpack("f", struct.pack("f", float(value)))[0]
+        case "enum":
+            return float(ENUM.get(value, value))
+        case "duration":
+            return float(Fraction(value[:-1]))
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and not value.lstrip("-").isdecimal()):
+        return None
+    if isinstance(value, str) and Fraction(float(value)) != int(value) and not rounds:
+        raise Refused({Reason.INEXACT_INTEGER})
+    return float(value)
+
+
+def text(kind: str, value: Any) -> str:
+    """Returns the text of a value of the JSON form. Raises Refused."""
+    if kind in ("bytes", "blob"):
+        return base64.b64decode(value).hex()
+    if kind in ("double", "float"):  # the JSON form prints a number of 32 bits with its fewest digits
+        return repr(float(value)).removesuffix(".0")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list)):
+        raise Refused({Reason.UNPARSEABLE})
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return str(value)

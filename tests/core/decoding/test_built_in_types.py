@@ -1,0 +1,246 @@
+"""The built-in types, written as mappings, against their own reader; and JSON of other types of protobuf."""
+
+import json
+import math
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.decoding.types import BuiltIn, Mapped
+from pipeline.core.events.event import EARLIEST_US, LATEST_US, sensor_event
+from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.proto import sensor_event_pb2
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+from tests.core.decoding.mapping.protos import descriptor_set
+from tests.support import strategies
+
+TYPES = FileDescriptorSet()
+sensor_event_pb2.DESCRIPTOR.CopyToProto(TYPES.file.add())
+EVENT = """
+message = "tidetable.v1.SensorEvent"
+sensor = "sensor_id"
+time = "event_time"
+event_id = "event_id"
+[readings]
+"*" = "readings.*"
+[metadata]
+"*" = "metadata.*"
+"""
+BATCH = """
+message = "tidetable.v1.SensorEventBatch"
+each = "events[]"
+sensor = ".sensor_id"
+time = ".event_time"
+event_id = ".event_id"
+[readings]
+"*" = ".readings.*"
+[metadata]
+"*" = ".metadata.*"
+"""
+MAPPED = {
+    EVENT_TYPE: Mapped("event.toml", EVENT, TYPES.SerializeToString()),
+    BATCH_TYPE: Mapped("batch.toml", BATCH, TYPES.SerializeToString()),
+}
+BUILT_IN = BuiltIn()
+T = 1_771_324_200_000_000
+VALID = sensor_event("valid", T, {"t": 1.5}, {"site": "roof"}, "e1")
+
+
+def _message(proto, encoding):
+    attributes = {"message_type": proto.DESCRIPTOR.full_name, "googclient_schemaencoding": encoding}
+    is_json = encoding == "JSON"
+    data = json_format.MessageToJson(proto).encode() if is_json else proto.SerializeToString()
+    return Message(data, attributes)
+
+
+def _outcome(message_type, message, latest_us=LATEST_US):
+    """Returns the valid events, and the reasons of what is refused."""
+    try:
+        decoded = message_type.decode(message, latest_us, [])
+    except BadData as problem:
+        return [], {problem.reason}
+    return [event[:5] for event in decoded.events], {problem.reason for _, problem in decoded.refused}
+
+
+def _both(message, latest_us=LATEST_US):
+    mapped = MAPPED[message.attributes["message_type"]]
+    return _outcome(BUILT_IN, message, latest_us), _outcome(mapped, message, latest_us)
+
+
+@given(strategies.events(), st.sampled_from(["BINARY", "JSON"]))
+def test_an_event(event, encoding):
+    message = _message(sensor_event(*event[:5]), encoding)
+    built_in, mapped = _both(message)
+    assert mapped == built_in == ([event[:5]], set())
+
+
+@given(st.lists(strategies.events(), max_size=5, unique_by=lambda event: event[:2]))
+def test_a_batch(events):
+    message = _message(SensorEventBatch(events=[sensor_event(*event[:5]) for event in events]), "BINARY")
+    built_in, mapped = _both(message)
+    assert mapped == built_in == ([event[:5] for event in events], set())
+
+
+def _with(**changes):
+    fields = {"sensor_id": "a", "event_time_us": T, "readings": {"t": 1.0}, "metadata": {}, "event_id": ""} | changes
+    return sensor_event(**fields)
+
+
+def _with_nanos(nanos):
+    event = _with()
+    event.event_time.nanos = nanos
+    return event
+
+
+INVALID = {
+    Reason.MISSING_SENSOR_ID: [_with(sensor_id=""), _with(sensor_id="  ")],
+    Reason.INVALID_SENSOR_ID: [_with(sensor_id="a#"), _with(sensor_id="é"), _with(sensor_id="a" * 257)],
+    Reason.MISSING_EVENT_TIME: [SensorEvent(sensor_id="a", readings={"t": 1})],
+    Reason.INVALID_EVENT_TIME: [_with_nanos(-1), _with_nanos(1_000_000_000)],
+    Reason.EVENT_TIME_TOO_EARLY: [_with(event_time_us=EARLIEST_US - 1), _with(event_time_us=0)],
+    Reason.EVENT_TIME_IN_FUTURE: [_with(event_time_us=T + 2)],
+    Reason.NO_READINGS: [_with(readings={})],
+    Reason.TOO_MANY_READINGS: [_with(readings={f"m{index}": 1.0 for index in range(1001)})],
+    Reason.INVALID_METRIC_NAME: [_with(readings={"1x": 1.0}), _with(readings={"": 1.0})],
+    Reason.NON_FINITE_VALUE: [_with(readings={"t": math.nan}), _with(readings={"t": -math.inf})],
+    Reason.TOO_MUCH_METADATA: [_with(metadata={f"m{index}": "x" for index in range(101)})],
+    Reason.INVALID_METADATA_NAME: [_with(metadata={"a b": "x"})],
+    Reason.METADATA_TOO_LONG: [_with(metadata={"m": "é" * 2049})],
+}
+
+
+@pytest.mark.parametrize("reason", INVALID)
+def test_an_event_that_is_refused(reason):
+    """Both readers give the same reason; of a batch, the other events are kept."""
+    for invalid in INVALID[reason]:
+        built_in, mapped = _both(_message(invalid, "BINARY"), T + 1)
+        assert mapped == built_in == ([], {reason})
+        built_in, mapped = _both(_message(SensorEventBatch(events=[VALID, invalid]), "BINARY"), T + 1)
+        assert built_in == ([("valid", T, {"t": 1.5}, {"site": "roof"}, "e1")], {reason})
+        if reason is Reason.NO_READINGS:  # which with `each` is no event
+            assert mapped == (built_in[0], set())
+        else:
+            assert mapped == built_in
+
+
+@pytest.mark.parametrize("name", [EVENT_TYPE, BATCH_TYPE])
+@pytest.mark.parametrize(
+    ("data", "attributes", "reason"),
+    [
+        (b"\xff", {}, Reason.UNPARSEABLE),
+        (b"\x0a\x01\xff", {}, Reason.UNPARSEABLE),
+        (b"{", {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b"[1]", {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b"\xff", {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b"[" * 100_000, {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b'{"sensor_id": "\\ud800"}', {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b'{"unknown": 1}', {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b'{"sensor_id": "a", "sensor_id": "b"}', {"googclient_schemaencoding": "JSON"}, Reason.UNPARSEABLE),
+        (b"{}", {"googclient_schemaencoding": "XML"}, Reason.UNKNOWN_ENCODING),
+    ],
+)
+def test_a_message_that_is_refused(name, data, attributes, reason):
+    built_in, mapped = _both(Message(data, {"message_type": name, **attributes}))
+    assert mapped == built_in == ([], {reason})
+
+
+@pytest.mark.parametrize(("digits", "value"), [("9007199254740993", None), ("9007199254740994", 9007199254740994.0)])
+def test_an_integer_in_json(digits, value):
+    """A field of type double takes it exactly, or the message is refused."""
+    data = f'{{"sensor_id": "a", "event_time": "2026-02-17T10:30:00Z", "readings": {{"t": {digits}}}}}'.encode()
+    message = Message(data, {"message_type": EVENT_TYPE, "googclient_schemaencoding": "JSON"})
+    built_in, mapped = _both(message)
+    expected = ([], {Reason.INEXACT_INTEGER}) if value is None else ([("a", T, {"t": value}, {}, "")], set())
+    assert mapped == built_in == expected
+    rounding = Mapped("event.toml", 'inexact_integers = "round"' + EVENT, TYPES.SerializeToString())
+    assert _outcome(rounding, message) == ([("a", T, {"t": float(digits)}, {}, "")], set())
+
+
+FOREIGN = """
+import "google/protobuf/any.proto";
+import "google/protobuf/struct.proto";
+package acme;
+message Inner { int64 count = 1; }
+message Report {
+  string id = 1;
+  uint64 time_ms = 2;
+  google.protobuf.Struct values = 3;
+  google.protobuf.Any detail = 4;
+  fixed64 serial = 5;
+  float ratio = 6;
+}
+"""
+REPORT = """
+message = "acme.Report"
+sensor = "{id}/{serial}"
+time = { path = "time_ms", unit = "ms" }
+[types]
+detail = "acme.Inner"
+[readings]
+"*" = "values.**"
+count = "detail.count"
+ratio = "ratio"
+"""
+
+
+@pytest.fixture(scope="module")
+def report():
+    """Returns the outcome of a report in protobuf's JSON."""
+    mapped = Mapped("report.toml", REPORT, descriptor_set(FOREIGN))
+
+    def of(**fields):
+        data = json.dumps({"id": "a", "timeMs": "1771324200000", **fields}).encode()
+        return _outcome(mapped, Message(data, {"googclient_schemaencoding": "JSON"}))
+
+    return of
+
+
+def test_json_of_another_type(report):
+    """Integers of 64 bits are text there, and an Any names its type."""
+    detail = {"@type": "type.googleapis.com/acme.Inner", "count": "7"}
+    events, reasons = report(serial=str((1 << 64) - 1), values={"a": {"b": 1, "c": True}}, detail=detail, ratio=0.1)
+    assert not reasons
+    ((sensor, time_us, readings, _, _),) = events
+    assert (sensor, time_us) == ("a/18446744073709551615", T)
+    assert readings == {"a.b": 1, "a.c": 1, "count": 7, "ratio": pytest.approx(0.1)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"values": {"a": (1 << 53) + 1}}, Reason.INEXACT_INTEGER),
+        ({"ratio": (1 << 53) + 1}, Reason.INEXACT_INTEGER),
+        ({"detail": {"@type": "type.googleapis.com/acme.Other"}}, Reason.UNPARSEABLE),
+        ({"detail": {"@type": 1}}, Reason.UNPARSEABLE),
+        ({"detail": [1]}, Reason.UNPARSEABLE),
+        ({"values": [1]}, Reason.UNPARSEABLE),
+        ({"serial": -1}, Reason.UNPARSEABLE),
+        ({"serial": 1 << 64}, Reason.UNPARSEABLE),
+        ({"serial": 1.5}, Reason.UNPARSEABLE),
+        ({"ratio": "x"}, Reason.UNPARSEABLE),
+        ({"ratio": 1e300}, Reason.UNPARSEABLE),
+        ({"id": None}, Reason.MISSING_SENSOR_ID),
+    ],
+)
+def test_json_that_is_no_such_type(report, fields, reason):
+    assert report(**({"ratio": 1} | fields)) == ([], {reason})
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "time_ms", "values", "detail", "@type", "serial", "ratio"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(_json)
+def test_any_json_is_events_or_refused(document):
+    mapped = Mapped("report.toml", REPORT, descriptor_set(FOREIGN))
+    _outcome(mapped, Message(json.dumps(document).encode(), {"googclient_schemaencoding": "JSON"}))

@@ -1,0 +1,122 @@
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import numpy
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.events.event import EARLIEST_US, LATEST_US
+from pipeline.core.notation.times import format_time, from_datetime, parse_moment, parse_time, to_datetime, to_us
+
+
+@given(st.integers(EARLIEST_US, LATEST_US))
+def test_text_reads_back(time_us):
+    """RFC 3339 text parses back to the same time, to the microsecond."""
+    assert parse_time(format_time(time_us)) == time_us
+
+
+@given(st.integers(EARLIEST_US, LATEST_US))
+def test_datetime_converts_back(time_us):
+    """A datetime converts back to the same microsecond."""
+    assert from_datetime(to_datetime(time_us)) == time_us
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_500_000, "1970-01-01T00:00:01.500Z"),
+        (1_000_001, "1970-01-01T00:00:01.000001Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_format(time_us, text):
+    """The text has the fewest decimals that are exact: none, three or six."""
+    assert format_time(time_us) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-02-17T10", "2026-02-17T10Z", "2026-02-17T10:00:00Z", "2026-02-17 12:00+02:00", " 2026-02-17T10:00 "],
+)
+def test_parse_forms(text):
+    """Times in a key's format, in UTC, with another offset and without one are the same time."""
+    assert to_datetime(parse_time(text)) == datetime(2026, 2, 17, 10, tzinfo=UTC)
+
+
+def test_parse_date():
+    """A date is its midnight in UTC."""
+    assert to_datetime(parse_time("2026-02-17")) == datetime(2026, 2, 17, tzinfo=timezone(timedelta(0)))
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1771324200", "2026-13-01", "2026-02-17T25:00"])
+def test_refuse(text):
+    """Text that is not a time is refused with an example."""
+    with pytest.raises(ValueError, match="is not an ISO 8601 time"):
+        parse_time(text)
+
+
+NOW = parse_time("2026-02-17T10:30:00.25Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("now", "2026-02-17T10:30:00.250Z"),
+        ("today", "2026-02-17T00:00:00Z"),
+        ("Yesterday", "2026-02-16T00:00:00Z"),
+        ("-1d", "2026-02-16T10:30:00.250Z"),
+        (" -90s", "2026-02-17T10:28:30.250Z"),
+        ("2026-02-01", "2026-02-01T00:00:00Z"),
+        ("2026-02-01T12:00+02:00", "2026-02-01T10:00:00Z"),
+    ],
+)
+def test_moments(text, time):
+    """Times are also typed relative to now; days begin at midnight in UTC."""
+    assert format_time(parse_moment(text, NOW)) == time
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18", "-999999999d"])
+def test_refuse_moment(text):
+    """Text that is not a time is refused with every form that is."""
+    with pytest.raises(ValueError, match=f"^'{text}' is not a time; write 2026-.*, now, today, yesterday or -1d$"):
+        parse_moment(text, NOW)
+
+
+def test_refuse_moment_outside_the_calendar():
+    """A time that has no date is refused."""
+    with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
+        parse_moment("0001-01-01T00:00+05:00", NOW)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        1_771_322_400_000_000,
+        numpy.int64(1_771_322_400_000_000),
+        "2026-02-17T10:00:00Z",
+        "2026-02-17T10",
+        datetime(2026, 2, 17, 10, tzinfo=UTC),
+        datetime(2026, 2, 17, 12, tzinfo=timezone(timedelta(hours=2))),
+        pandas.Timestamp("2026-02-17T12:00:00+02:00"),
+    ],
+)
+def test_whatever_is_a_time(time):
+    """Microseconds, ISO 8601 text and aware datetimes are times, also those of numpy and pandas."""
+    assert to_us(time) == 1_771_322_400_000_000
+    assert type(to_us(time)) is int
+
+
+@pytest.mark.parametrize("time", [datetime(2026, 2, 17, 10), pandas.Timestamp("2026-02-17T10:00:00")])
+def test_a_datetime_without_a_time_zone(time):
+    """It is refused, as it may be meant in local time; the message says what to add."""
+    with pytest.raises(ValueError, match=r" has no time zone; give it one, such as tzinfo=timezone\.utc$"):
+        to_us(time)
+
+
+@pytest.mark.parametrize("time", [1.5, None, date(2026, 2, 17)])
+def test_what_is_no_time(time):
+    """Anything else is refused, with what to pass."""
+    with pytest.raises(TypeError, match=r" is not a time; pass an aware datetime, ISO 8601 text like .*, or whole"):
+        to_us(time)

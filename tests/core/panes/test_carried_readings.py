@@ -1,0 +1,132 @@
+"""Statistics that depend on the last reading before a window."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.schema.toml import parse_schema
+from tests.core.statistics.test_rows import DAY, HOUR, MIDNIGHT, event, restarted, rows_of
+from tests.support.courses import SCHEMA, check
+from tests.support.groups import LATENESS, MINUTE, Group
+
+READINGS = st.dictionaries(
+    st.integers(0, 30 * 60 - 1).map(lambda minute: MIDNIGHT + minute * MINUTE),
+    st.dictionaries(st.sampled_from(["t", "u", "v"]), st.integers(-50, 50).map(float), min_size=1),
+    min_size=1,
+    max_size=14,
+)
+
+
+@settings(max_examples=100, phases=[Phase.generate], deadline=None)
+@given(READINGS, st.randoms(use_true_random=False))
+def test_any_order_gives_the_same_rows(readings, chance):
+    """In any batches, however often delivered, with late readings of any age and with restarts."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
+    deliveries = list(readings.items()) * 2
+    chance.shuffle(deliveries)
+    while deliveries:
+        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
+        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
+        if chance.random() < 0.3:
+            group.watermark(MIDNIGHT + chance.randint(0, 40) * HOUR)
+        if chance.random() < 0.3:
+            group.pass_time(chance.choice([2, 30]) * MINUTE)
+        if chance.random() < 0.2:
+            group = restarted(group)
+    group.watermark(MIDNIGHT + 3 * DAY + LATENESS)
+    group.pass_time(2 * MINUTE)
+    check(rows_of(group), readings)
+
+
+def test_the_reading_before_where_raw_rows_are_gone():
+    """Aggregate rows tell it, as long as they are kept: that of the window before, and the window's own."""
+    schema = parse_schema('[policies]\nraw = "maxage=30d"\nstats = "never"\n[statistics]\nt = ["increase"]\n')
+    group = Group(schema, MIDNIGHT + 90 * DAY, before_us=MIDNIGHT + 90 * DAY)
+    old = Group(schema, MIDNIGHT, table=group.table)
+    old.receive(event("s", MIDNIGHT, {"t": 4.0}), event("s", MIDNIGHT + MINUTE, {"t": 5.0}), stored=False)
+    old.watermark(MIDNIGHT + DAY)
+    now_us = MIDNIGHT + 89 * DAY
+    group.receive(event("s", now_us, {"t": 7.0}))
+    group.watermark(now_us + DAY)
+    assert rows_of(group)["1h", now_us].metrics["t"].more["increase"] == 2
+    late = Group(schema, now_us + 40 * DAY, before_us=now_us + 40 * DAY)
+    late.table.write(group.written[-1])
+    late.store(event("s", now_us, {"t": 7.0}))
+    late.receive(event("s", now_us + 2 * DAY, {"t": 1.0}))
+    late.watermark(now_us + 3 * DAY)
+    late.receive(event("s", now_us + MINUTE, {"t": 8.0}))
+    late.pass_time()
+    assert rows_of(late)["1h", now_us].metrics["t"].more["increase"] == 3
+
+
+def test_a_late_reading_corrects_its_window_and_the_next_one():
+    """In one firing, with a read of each: no other window is computed anew."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
+    group.receive(*(event("s", MIDNIGHT + n * HOUR, {"t": float(n)}) for n in range(8)))
+    group.watermark(MIDNIGHT + 2 * DAY)
+    group.pass_time(30 * MINUTE)
+    group.watermark(MIDNIGHT + 2 * DAY + MINUTE)
+    group.written.clear()
+    group.receive(event("s", MIDNIGHT + 3 * HOUR + MINUTE, {"t": 40.0}))
+    group.pass_time()
+    found = {key: record.metrics["t"].more["increase"] for key, record in rows_of(group).items()}
+    assert found == {("1h", MIDNIGHT + 3 * HOUR): 38, ("1h", MIDNIGHT + 4 * HOUR): 4, ("1d", MIDNIGHT): 3 + 37 + 4 + 3}
+
+
+class Requests:
+    """A table that counts requests as RowReader sends them: one for each page."""
+
+    def __init__(self, table):
+        self.table, self.write, self.sent = table, table.write, 0
+
+    def __call__(self, key_range, selection, pattern, page_rows, *, reverse):
+        rows = self.table(key_range, selection, pattern, page_rows, reverse=reverse)
+        page_rows = min(page_rows or 1000, 1000)
+        while True:
+            self.sent += 1
+            page = list(islice(rows, page_rows))
+            yield from page
+            if len(page) < page_rows:
+                return
+
+
+@pytest.mark.parametrize("hours", [10, 500])
+def test_a_metric_that_a_sensor_never_sent_before(hours):
+    """However many windows the sensor has without the metric, few requests look for it before and after a window."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT)
+    group.receive(*(event("s", MIDNIGHT + n * HOUR, {"t": 1.0}) for n in range(hours) if n != hours // 2))
+    group.watermark(MIDNIGHT + (hours + 1) * HOUR)
+    group.pass_time(30 * MINUTE)
+    group.watermark(MIDNIGHT + (hours + 2) * HOUR)
+    group.table = requests = Requests(group.table)
+    group.receive(event("s", MIDNIGHT + hours // 2 * HOUR, {"u": 1.0}))
+    group.pass_time()
+    assert rows_of(group)["1h", MIDNIGHT + hours // 2 * HOUR].metrics["u"].more["increase"] == 0
+    assert requests.sent <= 12
+
+
+def test_old_raw_rows_that_come_again_do_not_hide_later_ones():
+    """Raw rows of later readings are collected, and an earlier one is delivered again: aggregate rows know better."""
+    schema = parse_schema('[policies]\nraw = "maxage=3d"\nstats = "never"\n[statistics]\nt = ["increase"]\n')
+    old = Group(schema, MIDNIGHT)
+    old.receive(event("s", MIDNIGHT, {"t": 50.0}), event("s", MIDNIGHT + 5 * HOUR, {"t": 60.0}), stored=False)
+    old.watermark(MIDNIGHT + 2 * DAY)
+    group = Group(schema, MIDNIGHT + 9 * DAY, table=old.table, before_us=MIDNIGHT + 9 * DAY)
+    group.store(event("s", MIDNIGHT, {"t": 50.0}))
+    group.receive(event("s", MIDNIGHT + 8 * DAY, {"t": 63.0}))
+    group.watermark(MIDNIGHT + 10 * DAY)
+    assert rows_of(group)["1h", MIDNIGHT + 8 * DAY].metrics["t"].more["increase"] == 3
+
+
+def test_a_row_that_was_written_before_the_latest_reading_came():
+    """The window's own row tells the reading before it only if nothing tells a later one."""
+    schema = parse_schema('[policies]\nraw = "maxage=3d"\nstats = "never"\n[statistics]\nt = ["increase"]\n')
+    group = Group(schema, MIDNIGHT + 9 * DAY, before_us=MIDNIGHT + 30 * DAY)
+    for n, (hour, value) in enumerate([(0, 1.0), (9, 20.0), (4, 5.0)]):  # the last one comes late
+        group.receive(event("s", MIDNIGHT + hour * HOUR, {"t": value}))
+        group.watermark(MIDNIGHT + 2 * DAY + n)
+        group.pass_time(30 * MINUTE)
+        group.watermark(MIDNIGHT + 2 * DAY + n + 1)
+    assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15

@@ -1,0 +1,165 @@
+"""When panes fire."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.panes.firing import END_US, NEVER_US, Firing, Schedule, Timers
+from pipeline.core.windows.fixed import HOURLY
+
+HOUR = HOURLY.length_us
+MINUTE = HOUR // 60
+FIRING = Firing(HOURLY, early_us=5 * MINUTE, late_us=MINUTE, lateness_us=10 * MINUTE)
+NOW = 1000 * HOUR
+
+
+def test_an_early_pane_and_the_end_of_the_window():
+    """The first readings of a window set both timers, further readings none."""
+    schedule = Schedule()
+    assert schedule.expect(0, NOW, FIRING) == Timers(HOUR, NOW + 5 * MINUTE)
+    assert schedule.expect(0, NOW + 1, FIRING) is None
+    assert schedule.expect(HOUR, NOW + 1, FIRING) == Timers(None, None)
+    assert schedule.pass_time(NOW + 5 * MINUTE) == {0}
+    schedule.done({0})
+    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 5 * MINUTE + 1000)
+    assert schedule.pass_watermark(2 * HOUR, FIRING) == {HOUR}
+
+
+def test_without_early_panes():
+    """Readings wait for the watermark alone."""
+    firing = Firing(HOURLY, 0, MINUTE, 10 * MINUTE)
+    schedule = Schedule()
+    assert schedule.expect(0, NOW, firing) == Timers(HOUR, None)
+    assert not schedule.pass_time(NOW + HOUR)
+    assert schedule.pass_watermark(HOUR, firing) == {0}
+
+
+def test_late_readings():
+    """They wait for the late interval, for the watermark that closes their window, or for the end of time."""
+    schedule = Schedule()
+    schedule.pass_watermark(HOUR + MINUTE, FIRING)
+    assert schedule.expect(0, NOW, FIRING) == Timers(HOUR + 10 * MINUTE, NOW + MINUTE)
+    assert schedule.expect(-HOUR, NOW, FIRING) == Timers(None, None)  # closed before
+    assert schedule.pass_watermark(HOUR + 10 * MINUTE, FIRING) == {0}
+    schedule.done({0})
+    assert schedule.closed_us == HOUR
+    assert not schedule.pass_watermark(100 * HOUR, FIRING)
+    assert schedule.pass_watermark(END_US, FIRING) == {-HOUR}
+
+
+def test_what_is_closed_stays_closed():
+    """An update of the job to more lateness reopens no window: its state is gone."""
+    schedule = Schedule()
+    schedule.pass_watermark(2 * HOUR, Firing(HOURLY, 0, 0, 0))
+    assert schedule.closed_us == 2 * HOUR
+    schedule.pass_watermark(3 * HOUR, Firing(HOURLY, 0, 0, 10 * HOUR))
+    assert schedule.closed_us == 2 * HOUR
+
+
+def test_a_timer_that_was_replaced_by_an_earlier_one():
+    """A runner may deliver it as well: it changes nothing."""
+    schedule = Schedule()
+    schedule.expect(0, NOW, FIRING)
+    schedule.pass_watermark(HOUR, FIRING)
+    schedule.done({0})
+    assert not schedule.pass_watermark(HOUR, FIRING)
+    assert not schedule.pass_time(NOW + HOUR)
+
+
+def test_timers_are_whole_milliseconds():
+    """A runner rounds them down: half a millisecond too early, nothing would be due yet."""
+    schedule = Schedule()
+    timers = schedule.expect(0, NOW + 500, FIRING)
+    assert timers == Timers(HOUR, NOW + 5 * MINUTE + 1000)
+    assert schedule.pass_time(timers.clock_us) == {0}
+
+
+def test_a_timer_that_is_delivered_twice():
+    """The second delivery may clear the timer that was set after the first: it is set again."""
+    schedule = Schedule()
+    schedule.expect(0, NOW, FIRING)
+    schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, None)
+    assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert not schedule.pass_time(NOW + 6 * MINUTE)
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert not schedule.pass_watermark(HOUR // 2, FIRING)
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(2 * HOUR, None)
+
+
+class Runner:
+    """The timers of a group as a runner keeps them: in whole milliseconds, rounded down."""
+
+    def __init__(self, firing):
+        self.schedule, self.firing, self.now_us, self.watermark_us = Schedule(), firing, NOW, 0
+        self.timers = {"watermark": NEVER_US, "clock": NEVER_US}
+
+    def set(self, timers):
+        for name, time_us in zip(self.timers, timers or (None, None), strict=True):
+            if time_us is not None:
+                self.timers[name] = time_us // 1000 * 1000
+
+    def deliver(self, name, at_us):
+        """Delivers a timer, and clears it, whatever it is set to now."""
+        self.timers[name] = NEVER_US
+        if name == "clock":
+            due = self.schedule.pass_time(max(at_us, self.now_us))
+        else:
+            due = self.schedule.pass_watermark(at_us, self.firing)
+        self.schedule.done(due)
+        self.set(self.schedule.rearm(NEVER_US, NEVER_US, self.firing))
+
+    def deliver_all(self, times):
+        for name, passed_us in (("watermark", self.watermark_us), ("clock", self.now_us)):
+            if (at_us := self.timers[name]) <= passed_us:
+                for _ in range(times):
+                    self.deliver(name, at_us)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("readings"), st.integers(0, 5)),
+        st.tuples(st.just("time"), st.sampled_from([1, 999, 1001, MINUTE, 7 * MINUTE + 1, HOUR])),
+        st.tuples(st.just("watermark"), st.sampled_from([1, MINUTE, HOUR, 3 * HOUR])),
+        st.tuples(st.just("again"), st.sampled_from(["watermark", "clock"])),
+        st.tuples(st.just("deliver"), st.integers(1, 3)),
+    )
+)
+
+
+@given(STEPS, st.sampled_from([0, 5 * MINUTE]), st.sampled_from([0, MINUTE]))
+def test_no_readings_wait_for_ever(steps, early_us, late_us):
+    """Whenever timers come, however often, readings are in a pane when the last timer has fired."""
+    runner = Runner(Firing(HOURLY, early_us, late_us, 10 * MINUTE))
+    for what, value in steps:
+        match what:
+            case "readings":
+                runner.set(runner.schedule.expect(value * HOUR, runner.now_us, runner.firing))
+            case "time":
+                runner.now_us += value
+            case "watermark":
+                runner.watermark_us += value
+            case "again":
+                runner.deliver(value, runner.now_us if value == "clock" else runner.watermark_us)
+            case "deliver":
+                runner.deliver_all(value)
+    if not early_us:
+        runner.watermark_us = END_US
+    for _ in range(50):
+        runner.now_us = max(runner.now_us, 0 if runner.timers["clock"] == NEVER_US else runner.timers["clock"])
+        runner.deliver_all(1)
+    assert not runner.schedule.due_us
+    assert runner.timers["clock"] == NEVER_US
+
+
+def test_the_bytes_of_this_release():
+    schedule = Schedule(1, 2, 3, 4, 5, {6: 7})
+    assert schedule.to_bytes().hex() == "01" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 8))
+    assert Schedule.from_bytes(schedule.to_bytes()) == schedule
+    assert Schedule.from_bytes(None) == Schedule()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x02" + bytes(40), b"\x01" + bytes(41), b"\x01" + bytes(48)])
+def test_other_bytes(data):
+    with pytest.raises(ValueError, match="another release wrote this schedule"):
+        Schedule.from_bytes(data)

@@ -1,0 +1,126 @@
+"""The state of a group's windows."""
+
+import pytest
+
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.panes import group_windows
+from pipeline.core.panes.firing import NEVER_US
+from pipeline.core.panes.group_windows import Entry, GroupWindows, OpenOrLate
+from pipeline.core.schema.toml import parse_schema
+
+TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }").tiers
+HOUR = TIERS[0].window.length_us
+DAY = 24 * HOUR
+LATENESS = HOUR // 6
+
+
+def readings(*times_us):
+    found = WindowReadings()
+    for time_us in times_us:
+        found.add(time_us, {"t": 1.0})
+    return found
+
+
+def filled():
+    windows = GroupWindows(TIERS, LATENESS)
+    hours, days = windows.of_tier
+    hours[0] = OpenOrLate(0, {"a": Entry(value=readings(1, 2), written=4), "b": Entry(value=readings(3), dirty=True)})
+    hours[-HOUR] = OpenOrLate(99, {"a": Entry(value=readings(-5))})
+    day = ShorterWindows()
+    day.put(0, readings(1, 2).pane().stats)
+    days[0] = OpenOrLate(0, {"a": Entry(value=day, dirty=True)})
+    return windows
+
+
+def contents(windows):
+    return [
+        {
+            start_us: (
+                window.kept_until_us,
+                {
+                    sensor: (
+                        (entry.shorter() if tier else entry.readings()).pane().stats.events,
+                        entry.dirty,
+                        entry.written,
+                    )
+                    for sensor, entry in window.entries.items()
+                },
+            )
+            for start_us, window in of_tier.items()
+        }
+        for tier, of_tier in enumerate(windows.of_tier)
+    ]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 4 << 20], ids=["an entry a chunk", "a window a chunk"])
+def test_round_trip(monkeypatch, chunk_bytes):
+    """Windows, entries, and what is late come back, however the state is cut."""
+    monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
+    chunks = list(filled().chunks())
+    assert len(chunks) == (4 if chunk_bytes == 1 else 3)
+    assert contents(GroupWindows(TIERS, LATENESS, chunks)) == contents(filled())
+
+
+def test_bytes_stay_as_they_are():
+    """An accumulator is not even parsed unless its sensor sends something."""
+    chunks = list(filled().chunks())
+    again = GroupWindows(TIERS, LATENESS, chunks)
+    assert all(
+        entry.value is None for of_tier in again.of_tier for w in of_tier.values() for entry in w.entries.values()
+    )
+    assert list(again.chunks()) == chunks
+
+
+def test_closing():
+    """A closed window is kept for a while."""
+    windows = filled()
+    windows.close(closed_us=HOUR, kept_until_us=500)
+    assert [{start: window.kept_until_us for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
+        {0: 500, -HOUR: 99},
+        {0: 0},
+    ]
+    windows.drop(now_us=499)
+    assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
+    windows.drop(now_us=500)
+    assert [set(of_tier) for of_tier in windows.of_tier] == [set(), {0}]
+
+
+def test_forgetting():
+    """What is left can be merged with raw rows, and adds nothing."""
+    entry = filled().of_tier[0][0].entries["a"]
+    entry.exact = False
+    entry.forget()
+    assert entry.exact
+    assert entry.readings().pane().stats.events == 0
+    assert WindowReadings.from_bytes(entry.data).pane().stats.events == 0
+
+
+def test_what_comes_next():
+    """An end for a window with something to write, else the moment when it closes; the clock for a late window."""
+    windows = filled()
+    assert windows.next_watermark_us(0) == HOUR  # b has something to write
+    windows.of_tier[0][0].entries["b"].dirty = False
+    assert windows.next_watermark_us(0) == HOUR + LATENESS
+    assert windows.next_time_us() == 99
+    windows.close(HOUR, 1)
+    windows.drop(99)
+    assert windows.next_watermark_us(HOUR) == DAY
+    assert windows.next_watermark_us(DAY) == DAY + LATENESS
+    assert windows.next_time_us() == NEVER_US
+
+
+def test_large_accumulators():
+    windows = filled()
+    assert not list(windows.large(1))  # nothing is serialized yet
+    list(windows.chunks())
+    sizes = [size for _, _, size in windows.large(1)]
+    assert len(sizes) == 4
+    assert list(windows.large(max(sizes))) == []
+
+
+def test_another_release():
+    (chunk, *_) = filled().chunks()
+    assert chunk[0] == group_windows.VERSION
+    with pytest.raises(ValueError, match="another release wrote these windows"):
+        GroupWindows(TIERS, LATENESS, [b"\xff" + chunk[1:]])

@@ -1,0 +1,85 @@
+"""A bundle's readings by group and window, and their bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.events.event import Event
+from pipeline.core.panes.grouped_readings import GroupedReadings, group_of, groups_for, read_part, start_of_part
+from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.table_schema import Rate
+from pipeline.core.windows.fixed import HOURLY
+
+T = 1_771_322_400_000_000
+HOUR = HOURLY.length_us
+EVENTS = st.builds(
+    Event,
+    st.sampled_from(["a", "b", "sensor-3"]),
+    st.integers(T, T + 3 * HOUR),
+    st.dictionaries(st.sampled_from(["t", "u", "long.name"]), st.floats(allow_nan=False), min_size=1),
+    st.dictionaries(st.just("place"), st.sampled_from(["", "north"])),
+)
+
+
+def taken(events, groups=2, identity=Identity()):  # noqa: B008 (frozen)
+    gathered = GroupedReadings(HOURLY, identity, groups)
+    gathered.add(events)
+    return list(gathered.take())
+
+
+@given(st.lists(EVENTS), st.sampled_from([Identity(), Identity(1000, ("place",))]))
+def test_round_trip(events, identity):
+    """Every reading comes back once, in the part of its group and window."""
+    found = []
+    for part in taken(events, identity=identity):
+        assert start_of_part(part.data) == HOURLY.start_of(part.time_us)
+        for sensor_id, metrics, times, values in read_part(part.data):
+            assert group_of(sensor_id, 2) == part.group
+            for index, time in enumerate(times):
+                of_event = values[index * len(metrics) : (index + 1) * len(metrics)]
+                found.append((sensor_id, time, sorted(zip(metrics, of_event, strict=True))))
+                assert HOURLY.start_of(time if time < 1 << 63 else time >> 64) == start_of_part(part.data)
+    expected = [
+        (event.sensor_id, event_key(*identity.of_event(event)), sorted(event.readings.items())) for event in events
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+def test_one_part_for_a_group_and_window():
+    events = [Event(f"s{n}", T + n % 2 * HOUR, {"t": 1.0}, {}) for n in range(100)]
+    parts = taken(events, groups=4)
+    assert len(parts) == len({(part.group, start_of_part(part.data)) for part in parts}) == 8
+
+
+def test_nothing_is_taken_twice():
+    gathered = GroupedReadings(HOURLY)
+    gathered.add([Event("a", T, {"t": 1.0}, {})])
+    assert len(list(gathered.take())) == 1
+    assert not list(gathered.take())
+
+
+def test_the_bytes_of_this_release():
+    """A running job's state contains these bytes: they change only with the version."""
+    (part,) = taken([Event("a", T + 1, {"t": 1.5, "u": -2.0}, {}), Event("a", T + 2, {"t": 3.0, "u": 0.0}, {})], 1)
+    assert part.data.hex() == (
+        "01" "00486f22024b0600" "01000000" "04000000" "01740175"
+        "0100" "00000000" "02000000" "08" "61" "01486f22024b0600" "02486f22024b0600"
+        "000000000000f83f" "00000000000000c0" "0000000000000840" "0000000000000000"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("sensor_id", ["a", "sensor-1", "~"])
+def test_a_sensors_group_never_changes(sensor_id):
+    assert group_of(sensor_id, 256) == {"a": 67, "sensor-1": 211, "~": 182}[sensor_id]
+
+
+def test_another_release():
+    (part,) = taken([Event("a", T, {"t": 1.0}, {})])
+    with pytest.raises(ValueError, match="another release wrote these readings; drain the job"):
+        start_of_part(b"\x02" + part.data[1:])
+
+
+@pytest.mark.parametrize(("seconds", "groups"), [(None, 256), (60, 256), (10, 256), (9, 1024), (1, 1024), (0.5, 4096)])
+def test_the_number_of_groups_follows_from_the_rate(seconds, groups):
+    assert groups_for(None if seconds is None else Rate(round(seconds * 1_000_000))) == groups

@@ -1,0 +1,143 @@
+"""The rows of each sensor's newest readings."""
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.events.event import Event
+from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.queries.newest_readings import (
+    LatestRecord,
+    NewestReadings,
+    latest_of,
+    latest_range,
+    parse_latest_row,
+)
+from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
+from pipeline.core.schema.toml import document_of, parse_schema, schema_of
+from pipeline.core.statistics.courses import At
+from tests.support.groups import MINUTE, Group
+from tests.support.memory import Memory
+from tests.support.rows import decoded
+
+HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
+MIDNIGHT = 20_501 * DAY
+SCHEMA = parse_schema('latest = "now"\n[policies]\nraw = "never"')
+EVENTS = st.dictionaries(
+    st.tuples(st.sampled_from(["a", "a-1", "b"]), st.integers(0, 5 * HOUR).map(lambda n: MIDNIGHT + n // 1000 * 1000)),
+    st.dictionaries(st.sampled_from("tuv"), st.floats(-1e9, 1e9), min_size=1),
+    min_size=1,
+    max_size=15,
+)
+
+
+def found_in(table, prefix="", metrics=None):
+    return {record.sensor_id: record for record in latest_of("now", table, prefix, "", metrics, None, raise_foreign)}
+
+
+@settings(max_examples=60, phases=[Phase.generate])
+@given(EVENTS, st.randoms(use_true_random=False))
+def test_the_newest_reading_of_each_metric(given_events, chance):
+    """Whatever the order of events, late ones included; with a row for each sensor of a firing at most."""
+    group = Group(SCHEMA, MIDNIGHT + DAY)
+    waiting = [Event(*key, readings, {}) for key, readings in given_events.items()] * 2
+    chance.shuffle(waiting)
+    while waiting:
+        group.receive(*[waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 4)))])
+        if chance.random() < 0.4:
+            group.watermark(MIDNIGHT + chance.randint(0, 6) * HOUR)
+        if chance.random() < 0.4:
+            group.pass_time(2 * MINUTE)
+    group.watermark(MIDNIGHT + DAY)
+    group.pass_time(2 * MINUTE)
+    expected: dict[str, dict[str, At]] = {}
+    for (sensor_id, time_us), readings in sorted(given_events.items(), key=lambda item: item[0][1]):
+        expected.setdefault(sensor_id, {}).update({metric: At(time_us, x) for metric, x in readings.items()})
+    assert found_in(group.table) == {
+        sensor_id: LatestRecord(sensor_id, dict(sorted(readings.items()))) for sensor_id, readings in expected.items()
+    }
+
+
+def test_a_table_without_the_family_has_no_such_rows():
+    group = Group(parse_schema(""), MIDNIGHT)
+    group.receive(Event("a", MIDNIGHT, {"t": 1.0}, {}))
+    group.watermark(MIDNIGHT + DAY)
+    assert {row.key[:4] for row in group.written} == {b"agg#"}
+
+
+def stored_then_lost(*, before_us=None):
+    """A group whose earlier job wrote the raw rows of two events, and ended before their pane."""
+    group = Group(SCHEMA, MIDNIGHT + DAY, before_us=before_us)
+    group.store(Event("a", MIDNIGHT + 2000, {"t": 2.0, "u": 2.0}, {}), Event("a", MIDNIGHT + 3000, {"t": 3.0}, {}))
+    return group
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_an_earlier_job_could_not_write(closed):
+    """A window that is restored, or computed again, brings the newest readings of its raw rows."""
+    group = stored_then_lost(before_us=None if closed else MIDNIGHT + DAY)
+    if closed:
+        group.receive(Event("b", MIDNIGHT, {"t": 1.0}, {}))
+        group.watermark(MIDNIGHT + DAY)
+    group.receive(Event("a", MIDNIGHT + 1000, {"t": 1.0}, {}))
+    group.watermark(MIDNIGHT + DAY)
+    group.pass_time(2 * MINUTE)
+    assert found_in(group.table)["a"].readings == {"t": At(MIDNIGHT + 3000, 3.0), "u": At(MIDNIGHT + 2000, 2.0)}
+
+
+def test_events_that_more_than_their_time_distinguishes():
+    """The newest event counts, whatever the rest of its identity."""
+    schema = parse_schema('latest = "now"\nkey = "{sensor_id}#{reverse_us}#{event_id}"\n[policies]\nraw = "never"')
+    group = Group(schema, MIDNIGHT)
+    group.receive(*(Event("a", MIDNIGHT + n * 1000, {"t": float(n)}, {}, f"id-{n}") for n in (3, 7, 5)))
+    group.watermark(MIDNIGHT + DAY)
+    assert found_in(group.table)["a"].readings == {"t": At(MIDNIGHT + 7000, 7.0)}
+
+
+def test_readings_that_would_be_collected_at_once_are_not_written():
+    """A row would only come and go; each metric counts for itself."""
+    schema, oldest_us = TableSchema.for_new_table(), MIDNIGHT - 730 * DAY
+    group = Group(schema, MIDNIGHT)
+    group.receive(Event("a", oldest_us - 1, {"t": 1.0, "u": 1.0}, {}), Event("a", oldest_us, {"t": 2.0}, {}))
+    group.receive(Event("b", oldest_us - 1, {"t": 1.0}, {}))
+    group.watermark(MIDNIGHT)
+    written = [row for row in group.written if row.key.startswith(b"latest#")]
+    assert [(row.key, [cell.qualifier for cell in row.cells]) for row in written] == [(b"latest#a", [b"t"])]
+    assert parse_latest_row(written[0]).readings == {"t": At(oldest_us, 2.0)}
+
+
+def test_selected_sensors_and_metrics():
+    newest, table = NewestReadings(), Memory()
+    for sensor_id, metric in (("a", "t"), ("a", "u"), ("a-1", "u"), ("b", "t")):
+        newest.add(sensor_id, MIDNIGHT + 1234, [(metric, 1.5)])
+    for row in newest.rows("now"):
+        table.write(decoded(row))
+    assert list(found_in(table)) == ["a", "a-1", "b"]
+    assert list(found_in(table, "a")) == ["a", "a-1"]
+    assert found_in(table, metrics=("u",))["a"].readings == {"u": At(MIDNIGHT + 1000, 1.5)}
+    assert list(found_in(table, metrics=("t",))) == ["a", "b"]
+    assert found_in(table)["a"].event_time_us == MIDNIGHT + 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "qualifier", "value"),
+    [(b"agg#a", b"t", b"1"), (b"latest#", b"t", b"1"), (b"latest#a", b"", b"1"), (b"latest#a", b"t", b"warm")],
+)
+def test_foreign_rows(key, qualifier, value):
+    with pytest.raises(ValueError, match=r"."):
+        parse_latest_row(Row(key, [Cell("now", qualifier, MIDNIGHT, value)]))
+
+
+def test_the_schema():
+    assert latest_range("a") == (b"latest#a", b"latest#b")
+    assert SCHEMA.families == ("raw", "meta", "stats", "now")
+    assert str(SCHEMA.policies["now"]) == str(parse_schema('latest="n"').policies["n"])
+    assert schema_of(document_of(SCHEMA)) == SCHEMA
+    for text, problem in (
+        ('latest = "raw"', "family raw is already used by metrics"),
+        ('latest = "x"\n[tiers]', "is written with aggregates, and the table has no tiers"),
+        ('latest = ""', "is empty"),
+    ):
+        with pytest.raises(SchemaError, match=problem):
+            parse_schema(text)

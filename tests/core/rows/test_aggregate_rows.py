@@ -1,0 +1,128 @@
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.notation.times import from_datetime
+from pipeline.core.rows.aggregate_rows import (
+    aggregate_key,
+    aggregate_prefix,
+    aggregate_range,
+    aggregate_row,
+    encoded_aggregate_row,
+    parse_aggregate_key,
+    stats_of,
+)
+from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.records import AggregateRecord, MetricSummary
+from pipeline.core.rows.rows import Cell
+from pipeline.core.statistics.definitions import DEFAULT, split_qualifier
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.strategies import sensor_ids, spans, times
+
+windows = st.sampled_from(["90s", "15m", "1h", "6h", "1d"]).map(Window.parse)
+TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
+TEN = from_datetime(datetime(2026, 2, 17, 10, tzinfo=UTC))
+
+
+@given(windows, sensor_ids, times)
+def test_key_round_trip(window, sensor_id, time_us):
+    """An aggregate key parses back into its sensor and the start of its window."""
+    start_us = window.start_of(time_us)
+    key = aggregate_key(window, sensor_id, start_us)
+    assert key.startswith(aggregate_prefix(window).encode())
+    assert parse_aggregate_key(window, key) == (sensor_id, start_us)
+
+
+@given(windows, sensor_ids, spans, times)
+def test_range_holds_the_windows_that_start_inside(window, sensor_id, bounds, time_us):
+    """A key range contains a window if and only if its start is in the half-open range of times."""
+    bounds = [min(bound, LATEST_US - window.length_us) for bound in bounds]
+    start_us = window.start_of(min(time_us, LATEST_US - window.length_us))
+    key_range = aggregate_range(window, sensor_id, *bounds)
+    inside = key_range.start <= aggregate_key(window, sensor_id, start_us) < key_range.end
+    assert inside == (bounds[0] <= start_us < bounds[1])
+
+
+@pytest.mark.parametrize(
+    ("window", "key"),
+    [
+        (HOURLY, b"agg#hourly#balloon-7#2026-02-17T10"),
+        (Window.parse("60m"), b"agg#hourly#balloon-7#2026-02-17T10"),
+        (DAILY, b"agg#daily#balloon-7#2026-02-17"),
+        (Window.parse("15m"), b"agg#15m#balloon-7#2026-02-17T10:30:00"),
+    ],
+)
+def test_keys_of_the_contract(window, key):
+    """Hours and days have their own labels; any other window is labelled with its text."""
+    assert aggregate_key(window, "balloon-7", window.start_of(TEN_THIRTY)) == key
+
+
+def test_key_of_another_window():
+    """The key of an hour does not parse as that of a day."""
+    with pytest.raises(ValueError, match="is not the key of a window of 1d"):
+        parse_aggregate_key(DAILY, b"agg#hourly#balloon-7#2026-02-17")
+
+
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["t", "u.v"]), VALUES, min_size=1), min_size=1, max_size=9),
+    times.map(HOURLY.start_of),
+    sensor_ids,
+)
+def test_encoded_rows(events, start_us, sensor_id):
+    """The encoded row is the row, byte for byte."""
+    stats = WindowStats()
+    for readings in events:
+        stats.add(readings)
+    row = aggregate_row(HOURLY, sensor_id, start_us, stats, "s")
+    assert encoded_aggregate_row(HOURLY, sensor_id, start_us, stats, "s") == encoded(row)
+
+
+def test_row_of_the_contract():
+    """One row contains the whole window, and every cell's timestamp is the window's start."""
+    stats = WindowStats()
+    stats.add({"temperature": 20.0})
+    stats.add({"temperature": 23.0, "humidity": 50.0})
+    key, cells = aggregate_row(HOURLY, "balloon-7", TEN, stats, "s")
+    assert key == b"agg#hourly#balloon-7#2026-02-17T10"
+    assert cells[0] == Cell("s", b"reading_count", TEN, b"2")
+    assert {(cell.family, cell.timestamp_us) for cell in cells} == {("s", TEN)}
+    assert {cell.qualifier.decode(): cell.value.decode() for cell in cells} == {
+        "reading_count": "2",
+        "count_temperature": "2",
+        "sum_temperature": "43",
+        "min_temperature": "20",
+        "max_temperature": "23",
+        "avg_temperature": "21.5",
+        "stddev_temperature": "1.5",
+        "count_humidity": "1",
+        "sum_humidity": "50",
+        "min_humidity": "50",
+        "max_humidity": "50",
+        "avg_humidity": "50",
+        "stddev_humidity": "0",
+    }
+
+
+@pytest.mark.parametrize("metric", ["temperature", "sum", "count_sum", "a_b.c-d"])
+def test_qualifier_splits_back(metric):
+    """A qualifier splits into the statistic and the metric, whatever the metric's name."""
+    for statistic in DEFAULT:
+        found, of_metric = split_qualifier(f"{statistic}_{metric}")
+        assert (found.name, of_metric) == (statistic, metric)
+
+
+def test_rows_of_an_earlier_release():
+    """Averages that rounding moved outside the extremes, and overflowed deviations, are clamped."""
+    summaries = {"t": MetricSummary(10, 652.0, 65.2, 65.2, 65.20000000000002, 0.0)}
+    summaries["u"] = MetricSummary(2, 0.0, -2e154, 2e154, 0.0, math.inf)
+    metrics = stats_of(AggregateRecord("a", TEN, HOURLY, 10, summaries)).metrics
+    assert (metrics["t"].average, metrics["t"].deviation) == (65.2, 0)
+    assert (metrics["u"].average, metrics["u"].deviation) == (0, 2e154)

@@ -1,0 +1,287 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.schema.gc_policies import (
+    Intersection,
+    MaxAge,
+    MaxVersions,
+    Never,
+    Policy,
+    PolicyError,
+    Union,
+    collected_after,
+    counts_versions,
+    format_policy,
+    parse_policy,
+    same_policy,
+    simplified,
+)
+
+
+def union(*members: Policy) -> Policy:
+    return Union(members)
+
+
+def intersection(*members: Policy) -> Policy:
+    return Intersection(members)
+
+
+def collects(policy: Policy, age: timedelta, newer_versions: int) -> bool:
+    """Returns whether a policy collects such a cell."""
+    match policy:
+        case MaxAge(longest):
+            return age > longest
+        case MaxVersions(most):
+            return newer_versions >= most
+        case Union(members):
+            return any(collects(member, age, newer_versions) for member in members)
+        case Intersection(members):
+            return all(collects(member, age, newer_versions) for member in members)
+    return False
+
+
+def problem_with(text: str) -> str:
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        return str(error)
+    return ""
+
+
+DAYS = [MaxAge(timedelta(days=days)) for days in range(10)]
+VERSIONS = [MaxVersions(versions) for versions in range(10)]
+
+ages = st.builds(timedelta, milliseconds=st.integers(1, 10**4)) | st.builds(timedelta, days=st.integers(1, 106_751))
+leaves = st.builds(MaxAge, ages) | st.builds(MaxVersions, st.integers(1, 65_535))
+policies = st.recursive(
+    leaves | st.just(Never()),
+    lambda members: st.lists(members, min_size=1, max_size=3).flatmap(
+        lambda chosen: st.sampled_from([union(*chosen), intersection(*chosen)])
+    ),
+    max_leaves=8,
+)
+operators = st.sampled_from(["||", "or", "&&", "and"])
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("never", Never()),
+        (" never ", Never()),
+        ("maxage=90d", MaxAge(timedelta(days=90))),
+        ("maxage=36h", MaxAge(timedelta(hours=36))),
+        ("maxage=90m", MaxAge(timedelta(minutes=90))),
+        ("maxage=5s", MaxAge(timedelta(seconds=5))),
+        ("maxage=1ms", MaxAge(timedelta(milliseconds=1))),
+        ("maxage=106751d", MaxAge(timedelta(days=106_751))),
+        ("maxversions=1", VERSIONS[1]),
+        ("maxversions=65535", MaxVersions(65_535)),
+        ("maxage = 3d", DAYS[3]),
+        ("(maxage=3d)", DAYS[3]),
+        ("maxage=3d||maxversions=2", union(DAYS[3], VERSIONS[2])),
+        ("maxage=3d or maxversions=2", union(DAYS[3], VERSIONS[2])),
+        ("maxage=3d && maxversions=2", intersection(DAYS[3], VERSIONS[2])),
+        ("maxage=3d and maxversions=2", intersection(DAYS[3], VERSIONS[2])),
+        ("maxage=3d || (maxage=1d && maxversions=2)", union(DAYS[3], intersection(DAYS[1], VERSIONS[2]))),
+        ("maxage=1d or (maxage=2d or (maxage=3d or maxage=4d))", union(*DAYS[1:5])),
+    ],
+)
+def test_reads_the_grammar(text: str, policy: Policy) -> None:
+    """Ages, numbers of versions, both spellings of the operators, parentheses and never are parsed."""
+    assert parse_policy(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("maxage=1d || maxversions=2 && maxage=3d", "(maxage=1d || maxversions=2) && maxage=3d"),
+        ("maxage=1d && maxversions=2 || maxage=3d", "(maxage=1d && maxversions=2) || maxage=3d"),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "maxage=1d || (maxversions=2 && maxage=3d)"),
+        ("(maxage=5d) or (maxversions=1 and (maxage=4d))", "maxage=5d || (maxversions=1 && maxage=4d)"),
+        ("maxage=1d or maxage=2d or maxage=3d", "maxage=1d || maxage=2d || maxage=3d"),
+        ("maxage=0024h", "maxage=1d"),
+        ("maxage=36h", "maxage=36h"),
+        ("maxage=120m", "maxage=2h"),
+        ("maxage=1500ms", "maxage=1500ms"),
+        ("never", "never"),
+    ],
+)
+def test_parses_from_left_to_right_like_cbt(text: str, plain: str) -> None:
+    """Operators have no precedence, as in cbt 1.23.2, and the printed text is unambiguous."""
+    assert format_policy(parse_policy(text)) == plain
+
+
+def test_prints_an_age_that_cbt_cannot_express() -> None:
+    """An age in microseconds, which only the API can set, is printed in microseconds."""
+    assert format_policy(MaxAge(timedelta(microseconds=1500))) == "maxage=1.5ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'maxage=', 'maxversions=' or '(' expected at character 1, not the end"),
+        ("maxage", "'=' expected at character 7, not the end"),
+        ("maxage 90d", "'=' expected at character 8, not '90d'"),
+        ("maxage=", "an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) expected at character 8"),
+        ("maxage=90", "expected at character 8, not '90'"),
+        ("maxage=90x", "expected at character 8, not '90x'"),
+        ("maxage=1h30m", "expected at character 8, not '1h30m'"),
+        ("maxage=1.5h", "expected at character 8, not '1.5h'"),
+        ("maxage=-5d", "expected at character 8, not '-5d'"),
+        ("maxage=٣d", "expected at character 8, not '٣d'"),
+        ("maxage=0d", "expected at character 8, not '0d'"),
+        ("maxage=106752d", "expected at character 8, not '106752d'"),
+        (f"maxage={'9' * 5000}d", "expected at character 8"),
+        ("maxversions=0", "a number of versions (from 1 to 65535) expected at character 13, not '0'"),
+        ("maxversions=65536", "expected at character 13, not '65536'"),
+        ("maxversions=many", "expected at character 13, not 'many'"),
+        ("MAXAGE=5d", "expected at character 1, not 'MAXAGE'"),
+        ("maxage=1d or", "'maxage=', 'maxversions=' or '(' expected at character 13, not the end"),
+        ("maxage=1d | maxage=2d", "'||', '&&' or the end expected at character 11, not '|'"),
+        ("maxage=1d maxage=2d", "'||', '&&' or the end expected at character 11, not 'maxage'"),
+        ("(maxage=1d", "')' expected at character 11, not the end"),
+        ("maxage=1d)", "expected at character 10, not ')'"),
+        ("never or maxage=1d", "expected at character 1, not 'never'"),
+        ("()", "expected at character 2, not ')'"),
+        ("(" * 5000 + "maxage=1d" + ")" * 5000, "at most 500 bytes"),
+        (" || ".join(["maxage=1d"] * 1000), "at most 500 bytes"),
+    ],
+)
+def test_reports_what_is_wrong_and_where(text: str, problem: str) -> None:
+    """An invalid policy is reported in one line with the position, the offending word and an example."""
+    error_text = problem_with(text)
+    assert problem in error_text
+    assert "an example: maxage=30d || (maxage=3d && maxversions=100)" in error_text
+    assert len(error_text) < 400
+
+
+@given(st.lists(st.sampled_from(["maxage", "maxversions", "=", "(", ")", "||", "&", "or", "1d", "2", " ", "\n", "é"])))
+def test_any_text_is_a_policy_or_a_policy_error_of_one_line(parts: list[str]) -> None:
+    """Any text is either a policy or a PolicyError with a message of one line."""
+    assert len(problem_with("".join(parts)).splitlines()) <= 1
+
+
+@given(leaves, st.lists(st.tuples(operators, leaves), max_size=20))
+def test_a_chain_of_operators_is_read_from_left_to_right(first: Policy, others: list[tuple[str, Policy]]) -> None:
+    """A chain without parentheses, however long, means the same as applying its operators one by one."""
+    text, policy = format_policy(first), first
+    for operator, other in others:
+        text += f" {operator} {format_policy(other)}"
+        policy = (union if operator in {"||", "or"} else intersection)(policy, other)
+    assert same_policy(parse_policy(text), policy)
+
+
+@given(policies)
+def test_printed_policies_are_parsed_back(policy: Policy) -> None:
+    """Printing and parsing preserve the policy up to order and nesting, and printing again changes nothing."""
+    read_back = parse_policy(format_policy(policy))
+    assert same_policy(read_back, policy)
+    assert format_policy(read_back) == format_policy(policy)
+
+
+@given(policies, ages, st.integers(0, 65_535))
+def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta, newer_versions: int) -> None:
+    """The simplified form collects exactly the cells that the policy collects."""
+    printed = parse_policy(format_policy(policy))
+    assert collects(printed, age, newer_versions) == collects(policy, age, newer_versions)
+
+
+@given(policies)
+def test_simplifying_twice_changes_nothing(policy: Policy) -> None:
+    """Simplifying is idempotent, and the printed text parses to the simplified form."""
+    assert simplified(simplified(policy)) == simplified(policy) == parse_policy(format_policy(policy))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maxage=1d || maxversions=2", "maxversions=2 or maxage=24h"),
+        ("maxage=1d && (maxage=2d && maxage=3d)", "(maxage=3d && maxage=1d) && maxage=2d"),
+        ("(maxage=1d && maxversions=2) || maxage=3d", "maxage=3d || (maxversions=2 && maxage=1d)"),
+        ("never", "never"),
+    ],
+)
+def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
+    """Policies that differ only in the order or nesting of one operator's parts are equal."""
+    assert same_policy(parse_policy(one), parse_policy(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maxage=1d", "maxage=2d"),
+        ("maxage=1d", "never"),
+        ("maxage=1d || maxversions=2", "maxage=1d && maxversions=2"),
+        ("maxage=1d || maxversions=2", "maxage=1d"),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d"),
+    ],
+)
+def test_policies_that_differ(one: str, other: str) -> None:
+    """Policies with other values, operators or parts differ."""
+    assert not same_policy(parse_policy(one), parse_policy(other))
+
+
+def test_a_compound_of_one_policy_is_that_policy() -> None:
+    """A union or intersection with one member, as other tools may set it, is printed as that member."""
+    assert format_policy(union(intersection(DAYS[3]))) == "maxage=3d"
+
+
+@pytest.mark.parametrize("policy", [union(), intersection(), union(intersection()), intersection(DAYS[1], union())])
+def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
+    """A union or intersection without members means never, and so does an intersection that contains one."""
+    assert simplified(policy) == Never()
+    assert collected_after(policy) is None
+    assert not counts_versions(policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "counts"),
+    [
+        (Never(), False),
+        (DAYS[1], False),
+        (VERSIONS[1], True),
+        (union(DAYS[1], intersection(DAYS[2], VERSIONS[2])), True),
+        (union(DAYS[1], intersection(DAYS[2], DAYS[3])), False),
+        (union(Never(), VERSIONS[1]), True),
+        (intersection(Never(), VERSIONS[1]), False),
+    ],
+)
+def test_whether_newer_versions_matter(policy: Policy, counts: bool) -> None:
+    """A number of versions anywhere in a policy matters, unless it is combined with never."""
+    assert counts_versions(policy) is counts
+
+
+@given(policies, ages, st.integers(0, 65_535), st.integers(0, 65_535))
+def test_without_versions_only_the_age_decides(policy: Policy, age: timedelta, some: int, others: int) -> None:
+    """A policy without a number of versions decides by age alone, however many newer versions there are."""
+    assert counts_versions(policy) or collects(policy, age, some) == collects(policy, age, others)
+
+
+@pytest.mark.parametrize(
+    ("policy", "age"),
+    [
+        (Never(), None),
+        (VERSIONS[1], None),
+        (DAYS[3], timedelta(days=3)),
+        (union(DAYS[3], DAYS[2], VERSIONS[1]), timedelta(days=2)),
+        (union(VERSIONS[1], Never()), None),
+        (intersection(DAYS[3], DAYS[2]), timedelta(days=3)),
+        (intersection(DAYS[3], VERSIONS[1]), None),
+        (intersection(DAYS[3], Never()), None),
+        (union(DAYS[9], intersection(DAYS[3], VERSIONS[1])), timedelta(days=9)),
+        (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
+    ],
+)
+def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
+    """It is the least age of a union and the greatest of an intersection; None if a number of versions has a veto."""
+    assert collected_after(policy) == age
+
+
+@given(policies, ages)
+def test_the_newest_cell_is_collected_after_that_age(policy: Policy, age: timedelta) -> None:
+    """The newest cell of a column is collected as soon as it is older than that age, and never if there is none."""
+    after = collected_after(policy)
+    assert collects(policy, age, 0) == (after is not None and age > after)

@@ -1,0 +1,255 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.events.event import EARLIEST_US, LATEST_US, Event
+from pipeline.core.rows.rows import KeyRange
+from pipeline.core.schema.key_space import KeyBindings, KeySpace
+from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_tokens import (
+    DAY_US,
+    HOUR_US,
+    MetadataToken,
+    MetricToken,
+    SaltToken,
+    SensorToken,
+    ShardToken,
+    TimeToken,
+)
+from tests.core.schema.test_key_template import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
+from tests.support.strategies import events, sensor_ids, spans, times
+
+
+@st.composite
+def neighbourhoods(draw):
+    """Draws a span of up to some weeks, and events in and around it of sensors with similar ids."""
+    start_us = draw(st.integers(EARLIEST_US, LATEST_US - 400 * DAY_US))
+    length_us = draw(st.sampled_from([1, 1000, 60_000_000, HOUR_US, DAY_US, 40 * DAY_US])) * draw(st.integers(1, 3))
+    around = st.integers(start_us - 2 * length_us, start_us + 3 * length_us) | st.sampled_from(
+        [start_us - 1, start_us, start_us + length_us - 1, start_us + length_us]
+    )
+    sensors = st.sampled_from(["a", "a!", "a$", "a-1", "a/1", "~", "a.", ".", "aa", "2", "0"])
+    feed = draw(
+        st.lists(events(sensors, around.map(lambda us: max(us, EARLIEST_US)), ("location", "model")), max_size=12)
+    )
+    return (start_us, start_us + length_us), feed
+
+
+@given(sensor_ids, sensor_ids, times)
+def test_prefix_safety(sensor_id, other, time_us):
+    """A sensor's prefix matches its own rows only, even if another sensor's id begins with its id."""
+    template = KeyTemplate.parse(DEFAULT)
+    prefix = KeySpace(template).prefix(KeyBindings(sensor_id))
+    assert template.render(Event(sensor_id, time_us, {}, {})).startswith(prefix)
+    assert not template.render(Event(sensor_id + other, time_us, {}, {})).startswith(prefix)
+    if other != sensor_id:
+        assert not template.render(Event(other, time_us, {}, {})).startswith(prefix)
+
+
+@given(sensor_ids, spans, times)
+def test_default_range_is_half_open(sensor_id, span, time_us):
+    """A range of the default template's keys contains a time exactly if start <= time < end."""
+    template = KeyTemplate.parse(DEFAULT)
+    (key_range,), reverse, pattern = KeySpace(template).scan(KeyBindings(sensor_id), *span)
+    inside = holds(key_range, template.render(Event(sensor_id, time_us, {}, {})))
+    assert inside == (span[0] <= time_us < span[1])
+    assert not reverse
+    assert pattern is None
+
+
+# Scans
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("text", TEMPLATES)
+@settings(max_examples=30)
+@given(neighbourhoods(), st.data())
+def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
+    """A scan returns exactly the rows of the requested sensor, metric and grains."""
+    template = KeyTemplate.parse(text)
+    (start_us, end_us), feed = neighbourhood
+    target = data.draw(st.sampled_from(feed)) if feed else EVENT
+    metric = next(iter(target.readings)) if template.has(MetricToken) else None
+    known = KeyBindings(
+        target.sensor_id, metric, {name: target.metadata.get(name, "x") for name in ("location", "model")}
+    )
+    before_time = [part for part in template.parts[: template.index(TimeToken)] if isinstance(part, MetadataToken)]
+    scan = KeySpace(template).scan(known, start_us, end_us)
+    times = [part for part in template.parts if isinstance(part, TimeToken)]
+    for event in feed:
+        for name in event.readings:
+            expected = (
+                event.sensor_id == known.sensor_id
+                and (metric is None or name == metric)
+                and all(event.metadata[part.name] == known.metadata[part.name] for part in before_time)
+                and all(t.floor(start_us) <= t.floor(event.event_time_us) <= t.floor(end_us - 1) for t in times)
+            )
+            assert scan_contains(scan, template.render(event, name)) == expected
+
+
+@pytest.mark.parametrize("text", TEMPLATES)
+@settings(max_examples=30)
+@given(spans, times)
+def test_scan_order(text, span, time_us):
+    """Ranges are disjoint, the newest first. Each is read in reverse if its keys ascend by time."""
+    template = KeyTemplate.parse(text)
+    span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
+    known = KeyBindings("a", "t", {"location": "x", "model": "y"})
+    ranges, reverse, _ = KeySpace(template).scan(known, *span)
+    ranges = list(ranges)
+    assert all(not key_range.end or key_range.start < key_range.end for key_range in ranges)
+    assert len({key_range.start for key_range in ranges}) == len(ranges)
+
+    def place(time_us):
+        key = template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t")
+        (index,) = (index for index, key_range in enumerate(ranges) if holds(key_range, key))
+        return index, key
+
+    older, newer = sorted(min(max(span[0], t), span[1] - 1) for t in (time_us, (span[0] + span[1]) // 2))
+    (newer_index, newer_key), (older_index, older_key) = place(newer), place(older)
+    assert newer_index <= older_index
+    if newer_index == older_index:
+        assert newer_key >= older_key if reverse else newer_key <= older_key
+
+
+@pytest.mark.parametrize(
+    ("template", "pattern"),
+    [
+        (DEFAULT, None),
+        ("{metadata.location}#{sensor_id}#{iso_us}", None),
+        ("{sensor_id}#{metric}#{reverse_us}", None),
+        ("{sensor_id}#{reverse_us}#{metadata.location}", None),
+        ("{bucket:1h}#{sensor_id}#{reverse_us}", None),
+        ("{sensor_id}#{reverse_us}#{metric}", r'[!"$-~]{1,256}\#[0-9]{16}\#t\.1'),
+        ("{iso_s}#{sensor_id}", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\#a\.\+"),
+        ("{bucket:1d}#{salt:2}#{sensor_id}#x", r"[0-9]{4}\-[0-9]{2}\-[0-9]{2}\#[0-9a-f]{2}\#a\.\+\#x"),
+    ],
+)
+def test_pattern_only_where_it_is_needed(template, pattern):
+    """Keys are matched against a pattern only if a bound sensor or metric follows the last time."""
+    assert (
+        KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
+        == pattern
+    )
+
+
+def test_no_pattern_without_a_metric():
+    """A scan of all metrics needs no pattern."""
+    assert KeySpace(KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}")).scan(KeyBindings("a"), 0, 1).pattern is None
+
+
+def test_one_range_per_day():
+    """Two times in a key give one range per day, the newest first; the first and last are cut to the times."""
+    template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
+    ranges, reverse, pattern = KeySpace(template).scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
+    assert list(ranges) == [
+        KeyRange(b"a#2026-02-18#2026-02-18T00:00:00", b"a#2026-02-18#2026-02-18T01:59:5:"),
+        KeyRange(b"a#2026-02-17#2026-02-17T00:00:00", b"a#2026-02-17#2026-02-17T23:59:5:"),
+        KeyRange(b"a#2026-02-16#2026-02-16T22:00:00", b"a#2026-02-16#2026-02-16T23:59:5:"),
+    ]
+    assert reverse
+    assert pattern is None
+
+
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_all_of_time(text):
+    """A scan can cover all of time, from the epoch to the last instant."""
+    template = KeyTemplate.parse(text)
+    known = KeyBindings("a", "t", {"location": "x", "model": "y"})
+    if template.coarse_time is None:
+        (key_range,) = KeySpace(template).scan(known, 0, LATEST_US + 1).ranges
+    else:
+        key_range = KeySpace(template).coarse_range(known, 0, LATEST_US + 1)
+    for time_us in (EARLIEST_US, LATEST_US):
+        assert holds(key_range, template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t"))
+
+
+@given(st.sampled_from([text for text in TEMPLATES if KeyTemplate.parse(text).coarse_time]), neighbourhoods())
+def test_coarse_range(text, neighbourhood):
+    """One range contains exactly the rows whose coarsest time is within the span."""
+    template = KeyTemplate.parse(text)
+    (start_us, end_us), feed = neighbourhood
+    key_range = KeySpace(template).coarse_range(KeyBindings("a"), start_us, end_us)
+    coarse = template.coarse_time
+    for event in feed:
+        within = coarse.floor(start_us) <= coarse.floor(event.event_time_us) <= coarse.floor(end_us - 1)
+        sensors = template.time_first or event.sensor_id == "a"
+        assert holds(key_range, template.render(event, "t")) == (within and sensors)
+
+
+# Bindings
+
+
+@pytest.mark.parametrize(
+    ("template", "known", "prefix"),
+    [
+        (DEFAULT, KeyBindings(), b""),
+        (DEFAULT, KeyBindings("a"), b"a#"),
+        ("v1/{sensor_id}#{reverse_us}", KeyBindings(), b"v1/"),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings(), b""),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings("a"), b"0c#a#"),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), b"shard-"),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), b""),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings(None, None, {"location": "us"}), b"us#"),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a", None, {"location": "us"}), b"us#a#"),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a"), b"a#"),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a", "t"), b"a#t#"),
+        ("{iso_s}#{sensor_id}", KeyBindings("a"), b""),
+        ("{sensor_id}#v{bucket:1d}", KeyBindings("a"), b"a#v"),
+    ],
+)
+def test_prefix(template, known, prefix):
+    """The prefix contains all bound tokens up to the first unbound one, or up to the time."""
+    assert KeySpace(KeyTemplate.parse(template)).prefix(known) == prefix
+
+
+@pytest.mark.parametrize(
+    ("template", "prefix"),
+    [
+        (DEFAULT, b"ball"),
+        ("v1/{sensor_id}#{reverse_us}", b"v1/ball"),
+        ("{metadata.location}#{sensor_id}#{iso_s}", b"us#ball"),
+        ("{metadata.model}#{sensor_id}#{iso_s}", b""),
+        ("{salt:2}#{sensor_id}#{iso_s}", b""),
+    ],
+)
+def test_prefix_of_many_sensors(template, prefix):
+    """A prefix of sensor ids narrows the keys if the sensor is the first unbound token."""
+    assert KeySpace(KeyTemplate.parse(template)).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
+
+
+@pytest.mark.parametrize(
+    ("template", "missing"),
+    [
+        (DEFAULT, []),
+        ("{metadata.location}#{sensor_id}#{iso_s}", ["location"]),
+        ("{metadata.location}#{metadata.model}#{sensor_id}#{iso_s}", ["location"]),
+        ("{sensor_id}#{metadata.location}#{iso_s}", ["location"]),
+        ("{sensor_id}#{iso_s}#{metadata.location}", []),
+        ("{iso_s}#{metadata.location}#{sensor_id}", []),
+    ],
+)
+def test_missing_metadata(template, missing):
+    """Missing metadata is what keys contain before the time and the bindings lack."""
+    assert KeySpace(KeyTemplate.parse(template)).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
+
+
+@pytest.mark.parametrize(
+    ("template", "known", "unknown"),
+    [
+        (DEFAULT, KeyBindings("a"), None),
+        (DEFAULT, KeyBindings(), SensorToken),
+        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings(), SaltToken),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), ShardToken),
+        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings("a"), None),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), MetadataToken),
+        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a"), MetricToken),
+        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a", "t"), None),
+        ("{sensor_id}#{iso_s}#{metric}", KeyBindings("a"), None),
+        ("{iso_s}#{sensor_id}", KeyBindings(), None),
+    ],
+)
+def test_first_unknown(template, known, unknown):
+    """The first unbound token before the time has to be looked up."""
+    token = KeySpace(KeyTemplate.parse(template)).first_unknown(known)
+    assert (None if token is None else type(token)) == unknown

@@ -1,0 +1,428 @@
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.schema.key_tokens import (
+    DAY_US,
+    HOUR_US,
+    SECOND_US,
+    WEEK_US,
+    EventIdToken,
+    MetadataToken,
+    MetricToken,
+    SaltToken,
+    SensorToken,
+    ShardToken,
+    TemplateError,
+    TimeToken,
+    parse_token,
+)
+from tests.support.strategies import sensor_ids, times
+
+
+def at(*fields):
+    return (datetime(*fields, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+TEN_THIRTY = at(2026, 2, 17, 10, 30, 15, 123456)
+
+TIME_TOKENS = [
+    "reverse_s",
+    "reverse_ms",
+    "reverse_us",
+    "iso_s",
+    "iso_ms",
+    "iso_us",
+    "bucket:1s",
+    "bucket:90s",
+    "bucket:15m",
+    "bucket:1h",
+    "bucket:6h",
+    "bucket:1d",
+    "bucket:1w",
+    "time:%Y",
+    "time:%Y-%m",
+    "time:%Y%m%d",
+    "time:%F",
+    "time:%FT%T",
+    "time:%Y-%m-%d-%H%M",
+    "time:%Y.%m.%d_%H.%M.%S.%f",
+    "time:%Y/%j",
+    "time:%Y-%j-%H",
+    "time:%G",
+    "time:%G-W%V",
+    "time:%GW%V.%u",
+    "time:%G-%V-%u:%T",
+    "time:at%%%Y-(%m)+[%d]",
+]
+time_tokens = st.sampled_from(TIME_TOKENS).map(parse_token)
+near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 400 * DAY_US)
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        ("reverse_s", "8228675784"),
+        ("reverse_ms", "8228675784876"),
+        ("reverse_us", "8228675784876543"),
+        ("iso_s", "2026-02-17T10:30:15"),
+        ("iso_ms", "2026-02-17T10:30:15.123"),
+        ("iso_us", "2026-02-17T10:30:15.123456"),
+        ("time:%Y-%m-%d-%H%M", "2026-02-17-1030"),
+        ("time:%F", "2026-02-17"),
+        ("time:%F %T".replace(" ", "_"), "2026-02-17_10:30:15"),
+        ("time:%Y%m%d%H%M%S%f", "20260217103015123456"),
+        ("time:%Y-%j", "2026-048"),
+        ("time:%G-W%V-%u", "2026-W08-2"),
+        ("time:%%%Y%%", "%2026%"),
+        ("time:%%F%Y", "%F2026"),
+        ("bucket:1s", "2026-02-17T10:30:15"),
+        ("bucket:10s", "2026-02-17T10:30:10"),
+        ("bucket:15m", "2026-02-17T10:30:00"),
+        ("bucket:1h", "2026-02-17T10"),
+        ("bucket:60m", "2026-02-17T10"),
+        ("bucket:6h", "2026-02-17T06:00:00"),
+        ("bucket:1d", "2026-02-17"),
+        ("bucket:24h", "2026-02-17"),
+        ("bucket:1w", "2026-W08"),
+    ],
+)
+def test_rendered_times(token, text):
+    """Each time token renders as documented, in UTC."""
+    assert parse_token(token).render(TEN_THIRTY) == text
+
+
+@pytest.mark.parametrize(
+    ("token", "epoch", "last"),
+    [
+        ("reverse_s", "9999999999", "0000000000"),
+        ("reverse_ms", "9999999999999", "0000000000000"),
+        ("reverse_us", "9999999999999999", "0000000000000000"),
+        ("iso_us", "1970-01-01T00:00:00.000000", "2286-11-20T17:46:39.999999"),
+        ("bucket:1d", "1970-01-01", "2286-11-20"),
+        ("bucket:1w", "1970-W01", "2286-W46"),
+    ],
+)
+def test_from_the_epoch_to_the_last_instant(token, epoch, last):
+    """Every token has the same width from the epoch to the last valid instant."""
+    assert parse_token(token).render(0) == epoch
+    assert parse_token(token).render(9_999_999_999_999_999) == last
+
+
+@pytest.mark.parametrize(
+    ("day", "week"),
+    [
+        ((2026, 1, 1), "2026-W01"),  # a Thursday
+        ((2026, 12, 28), "2026-W53"),
+        ((2026, 12, 31), "2026-W53"),
+        ((2027, 1, 1), "2026-W53"),
+        ((2027, 1, 3, 23, 59, 59, 999_999), "2026-W53"),
+        ((2027, 1, 4), "2027-W01"),
+        ((2024, 12, 29), "2024-W52"),
+        ((2024, 12, 30), "2025-W01"),
+        ((2021, 3, 5), "2021-W09"),
+        ((2021, 1, 3), "2020-W53"),
+    ],
+)
+def test_iso_weeks(day, week):
+    """Weeks are ISO weeks: they start on Monday and belong to the year of their Thursday."""
+    token = parse_token("bucket:1w")
+    assert token.render(at(*day)) == week
+    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=token.floor(at(*day)))
+    assert start.weekday() == 0
+    assert 0 <= at(*day) - token.floor(at(*day)) < WEEK_US
+
+
+@given(time_tokens, times, near)
+def test_sorts_by_time(token, time_us, offset_us):
+    """Texts are sorted by time, descending if the newest comes first."""
+    one, other = sorted((time_us, max(0, time_us + offset_us)), reverse=token.newest_first)
+    assert token.render(one) <= token.render(other)
+    assert len(token.render(one)) == len(token.render(other))
+
+
+@given(time_tokens, times)
+def test_reads_back_to_the_start_of_the_grain(token, time_us):
+    """A text parses to the first instant that renders so, and its pattern matches only that text."""
+    text = token.render(time_us)
+    floor_us = token.parse(text)
+    assert floor_us == token.floor(time_us) <= time_us
+    assert token.render(floor_us) == text
+    assert floor_us == 0 or token.render(floor_us - 1) != text
+    assert re.fullmatch(token.pattern, text)
+    assert not re.fullmatch(token.pattern, text + "0")
+
+
+@given(time_tokens, times)
+def test_next_is_the_start_of_the_next_grain(token, time_us):
+    """The next grain starts right after the last instant of this one, and a grain is at most grain_us long."""
+    if time_us > 9_990_000_000_000_000:
+        time_us -= 366 * DAY_US  # leaves room for the next one
+    following = token.next(time_us)
+    assert following > time_us
+    assert token.floor(following) == following
+    assert token.render(following - 1) == token.render(time_us) != token.render(following)
+    assert following - token.floor(time_us) <= token.grain_us
+
+
+@pytest.mark.parametrize(
+    ("token", "grain_us"),
+    [
+        ("reverse_s", SECOND_US),
+        ("reverse_ms", 1000),
+        ("reverse_us", 1),
+        ("iso_s", SECOND_US),
+        ("iso_ms", 1000),
+        ("iso_us", 1),
+        ("bucket:15m", 900 * SECOND_US),
+        ("bucket:1w", WEEK_US),
+        ("time:%Y", 366 * DAY_US),
+        ("time:%Y-%m", 31 * DAY_US),
+        ("time:%Y-%m-%d-%H%M", 60 * SECOND_US),
+        ("time:%Y-%j-%H", HOUR_US),
+    ],
+)
+def test_grain(token, grain_us):
+    """The grain is that of the finest directive; a month counts as 31 days and a year as 366."""
+    assert parse_token(token).grain_us == grain_us
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        ("reverse_s", "82286757841"),
+        ("reverse_s", "-228675784"),
+        ("reverse_s", " 228675784"),
+        ("reverse_ms", "822867578487²"),
+        ("iso_s", "2026-02-30T00:00:00"),
+        ("iso_s", "2026-02-17T24:00:00"),
+        ("iso_s", "2026-02-17T10:30:60"),
+        ("iso_ms", "2026-02-17T10:30:15.123456"),
+        ("time:%Y-%j", "2026-366"),
+        ("time:%Y-%j", "2026-000"),
+        ("time:%Y", "0000"),
+        ("time:%G-W%V", "2025-W53"),
+        ("time:%G-W%V-%u", "2025-W01-8"),
+        ("bucket:1w", "2026-W00"),
+        ("bucket:15m", "2026-02-17T10:07:00"),
+        ("bucket:1h", "2026-02-17T10:00"),
+        ("bucket:1d", "2026-13-01"),
+    ],
+)
+def test_text_that_is_never_rendered(token, text):
+    """Text that the token never renders is a ValueError, such as week 53 of a short year or the middle of a bucket."""
+    with pytest.raises(ValueError, match=r"."):
+        parse_token(token).parse(text)
+
+
+@pytest.mark.parametrize("time_format", ["%Y", "%Y-%m", "%Y%m%dT%H", "%Y-%j", "%G-%V", "%G%V%u", "%F-%H%M", "%FT%T.%f"])
+def test_formats_that_sort(time_format):
+    """A format from the year to any finer unit, without gaps, sorts by time."""
+    token = parse_token(f"time:{time_format}")
+    assert isinstance(token, TimeToken)
+    assert token.text == f"{{time:{time_format}}}"
+
+
+@pytest.mark.parametrize(
+    ("time_format", "problem"),
+    [
+        ("", "it must begin with the year"),
+        ("day", "it must begin with the year"),
+        ("%%Y", "it must begin with the year"),
+        ("%m-%Y", "it must begin with the year"),
+        ("%d.%m.%Y", "it must begin with the year"),
+        ("%H:%M", "it must begin with the year"),
+        ("%T", "it must begin with the year"),
+        ("%V", "it must begin with the year"),
+        ("%Y-%d", "%d (day) can't follow %Y (year)"),
+        ("%Y-%d-%m", "%d (day) can't follow %Y (year)"),
+        ("%Y-%H", "%H (hour) can't follow %Y (year)"),
+        ("%Y-W%V", "%V (ISO week) can't follow %Y (year)"),
+        ("%G-%m", "%m (month) can't follow %G (ISO year)"),
+        ("%G-W%V-%d", "%d (day) can't follow %V (ISO week)"),
+        ("%G-W%V-%H", "%H (hour) can't follow %V (ISO week)"),
+        ("%Y-%m-%j", "%j (day of the year) can't follow %m (month)"),
+        ("%Y-%m-%d-%M", "%M (minute) can't follow %d (day)"),
+        ("%Y-%m-%d %H%S".replace(" ", "-"), "%S (second) can't follow %H (hour)"),
+        ("%F-%f", "%f (microsecond) can't follow %d (day)"),
+        ("%Y-%Y", "%Y (year) can't follow %Y (year)"),
+        ("%F%F", "%Y (year) can't follow %d (day)"),
+    ],
+)
+def test_formats_that_do_not_sort(time_format, problem):
+    """A format out of order or with a gap is refused with the position and a format that would do."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"time:{time_format}")
+    assert str(caught.value) == (
+        f"{{time:{time_format}}} does not sort by time: {problem}; use one like {{time:%Y-%m-%d-%H%M}}"
+    )
+
+
+@pytest.mark.parametrize("directive", [*"aAbBcCDeEghIklnOpPrRstUwWxXyzZ+-", "-d", ""])
+def test_directives_that_do_not_sort(directive):
+    """Names of months, two-digit years, twelve-hour clocks, unpadded numbers and the like are refused by name."""
+    time_format = f"%Y-%{directive}"
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"time:{time_format}")
+    assert str(caught.value) == (
+        f"{{time:{time_format}}} contains %{directive[:1]}, which does not sort by time or has no fixed width; "
+        "there are %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T and %%"
+    )
+
+
+def test_a_format_without_separators_of_keys():
+    """A '#' would split the key within its time, and could form a reserved prefix."""
+    with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} contains '#', which separates"):
+        parse_token("time:agg#%Y")
+
+
+@given(
+    st.lists(st.sampled_from([*(f"%{c}" for c in "YGmdjVuHMSfFT%yBp"), "-", "T", "x"]), max_size=7).map("".join),
+    st.data(),
+)
+def test_accepted_formats_sort(time_format, data):
+    """Any format is either refused, or sorts by time and can be parsed."""
+    try:
+        token = parse_token(f"time:{time_format}")
+    except TemplateError:
+        return
+    one, other = sorted((data.draw(times), data.draw(times)))
+    assert token.render(one) <= token.render(other)
+    assert token.parse(token.render(one)) == token.floor(one) <= one
+
+
+@pytest.mark.parametrize("length", ["0", "0s", "7s", "7m", "5h", "25h", "2d", "7d"])
+def test_buckets_that_do_not_divide_a_day(length):
+    """A bucket must divide a day or be an ISO week, so buckets begin with days and weeks."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"bucket:{length}")
+    assert str(caught.value) == (
+        f"{{bucket:{length}}} does not divide a day; use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks"
+    )
+
+
+@pytest.mark.parametrize("length", ["", "2w", "1M", "1.5h", "-1h", "hour", "10ms"])
+def test_buckets_of_invalid_durations(length):
+    """An invalid duration is refused as such; weeks have their own message."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(f"bucket:{length}")
+    assert str(caught.value) == (
+        f"{{bucket:{length}}}: {length!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m, "
+        "or 1w for ISO weeks"
+    )
+
+
+@given(sensor_ids, st.integers(1, 4))
+def test_salt(sensor_id, digits):
+    """A salt is the first hexadecimal digits of the sensor's MD5, and one of the token's values."""
+    token = parse_token(f"salt:{digits}")
+    assert token == SaltToken(f"{{salt:{digits}}}", digits)
+    salt = token.render(sensor_id)
+    assert salt == hashlib.md5(sensor_id.encode(), usedforsecurity=False).hexdigest()[:digits]
+    assert salt in token.values
+    assert re.fullmatch(token.pattern, salt)
+
+
+@given(sensor_ids, st.integers(2, 10_000))
+def test_shard(sensor_id, count):
+    """A shard is the sensor's hash modulo the count, zero-padded to one width."""
+    token = parse_token(f"shard:{count}")
+    assert token == ShardToken(f"{{shard:{count}}}", count)
+    shard = token.render(sensor_id)
+    digest = hashlib.md5(sensor_id.encode(), usedforsecurity=False).digest()
+    assert int(shard) == int.from_bytes(digest[:8], "big") % count
+    assert shard in token.values
+    assert re.fullmatch(token.pattern, shard)
+
+
+@pytest.mark.parametrize(
+    ("sensor_id", "salt", "shard"),
+    [("balloon-7", "0d", "00"), ("3698", "94", "16"), ("a", "0c", "08"), ("~", "4c", "22")],
+)
+def test_salts_and_shards_are_stable(sensor_id, salt, shard):
+    """These values must never change, or existing rows would not be found."""
+    assert parse_token("salt:2").render(sensor_id) == salt
+    assert parse_token("shard:32").render(sensor_id) == shard
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("salt:1", 16), ("salt:2", 256), ("shard:2", 2), ("shard:32", 32), ("shard:100", 100)]
+)
+def test_values_are_in_the_order_of_keys(text, count):
+    """A token's values are complete, and in the order of keys."""
+    values = parse_token(text).values
+    assert len(set(values)) == count
+    assert values == sorted(values)
+    assert len({len(value) for value in values}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("salt:0", "{salt:0} takes 1 to 4 digits"),
+        ("salt:5", "{salt:5} takes 1 to 4 digits"),
+        ("salt:02", "{salt:02} takes 1 to 4 digits"),
+        ("salt:", "{salt:} takes 1 to 4 digits"),
+        ("salt:two", "{salt:two} takes 1 to 4 digits"),
+        ("salt:²", "{salt:²} takes 1 to 4 digits"),
+        ("shard:1", "{shard:1} takes 2 to 10000 shards"),
+        ("shard:10001", "{shard:10001} takes 2 to 10000 shards"),
+        ("shard:-2", "{shard:-2} takes 2 to 10000 shards"),
+        ("shard:" + "9" * 5000, "takes 2 to 10000 shards"),
+    ],
+)
+def test_numbers_out_of_range(text, problem):
+    """A salt or shard must have a number within its limits, which the error contains."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(text)
+    assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("sensor_id", SensorToken), ("metric", MetricToken), ("event_id", EventIdToken)]
+)
+def test_text_tokens(text, kind):
+    """Text tokens are named."""
+    assert parse_token(text) == kind(f"{{{text}}}")
+
+
+@pytest.mark.parametrize("name", ["location", "_", "a.b-c", "x" * 128])
+def test_metadata_token(name):
+    """A promoted metadata field can have any valid name of metadata."""
+    assert parse_token(f"metadata.{name}") == MetadataToken(f"{{metadata.{name}}}", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "sensor",
+        "SENSOR_ID",
+        "sensor_id ",
+        "sensor_id:",
+        "reverse",
+        "reverse_ns",
+        "reverse_us:",
+        "iso",
+        "salt",
+        "shard",
+        "time",
+        "bucket",
+        "metadata",
+        "metadata.",
+        "metadata.2x",
+        "metadata.a#b",
+        "metadata." + "x" * 129,
+        ":",
+    ],
+)
+def test_unknown_tokens(text):
+    """An unknown token is reported in one line with all known tokens."""
+    with pytest.raises(TemplateError) as caught:
+        parse_token(text)
+    assert str(caught.value).startswith(f"{{{text}}} is not a token; there are {{sensor_id}}, {{metric}}, ")
+    assert str(caught.value).endswith("{time:FORMAT}, {bucket:DURATION}")

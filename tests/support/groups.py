@@ -1,0 +1,100 @@
+"""A group of sensors without a runner: its state, its timers, and a table in memory."""
+
+from collections import Counter
+
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.panes.firing import Firing, Schedule
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_part
+from pipeline.core.panes.panes import Aggregation, Moment, Panes
+from pipeline.core.schema.retention import Retention
+from tests.support.memory import Memory
+from tests.support.rows import decoded
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+LATENESS = 10 * MINUTE
+
+
+class Group:
+    """A group with its state, as a runner keeps it, and a table."""
+
+    def __init__(self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE):
+        self.schema, self.table, self.now_us = schema, table or Memory(), now_us
+        firing = Firing(schema.tiers[0].window, early_us, MINUTE, LATENESS)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
+        self.retention = Retention.of(schema)
+        self.schedule, self.chunks, self.parts = b"", [], []
+        self.listed, self.written, self.counts = [], [], Counter()
+
+    def receive(self, *events, stored=True):
+        """Takes events, whose raw rows are written first, unless they are not ``stored`` yet."""
+        if stored:
+            self.store(*events)
+        gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity)
+        gathered.add(events)
+        schedule = Schedule.from_bytes(self.schedule or None)
+        for part in gathered.take():
+            self.parts.append(part.data)
+            schedule.expect(start_of_part(part.data), self.now_us, self.aggregation.firing)
+        self.schedule = schedule.to_bytes()
+
+    def store(self, *events):
+        for event in events:
+            for row in self.schema.rows(event):
+                self.table.write(row)
+
+    def watermark(self, time_us):
+        """Passes the watermark, timer by timer."""
+        while True:
+            schedule = Schedule.from_bytes(self.schedule or None)
+            at_us = min(schedule.watermark_us, time_us)
+            before = schedule.passed_us, schedule.closed_us
+            self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing), before)
+            if at_us == time_us:
+                return
+
+    def pass_time(self, microseconds=MINUTE):
+        self.now_us += microseconds
+        schedule = Schedule.from_bytes(self.schedule or None)
+        due = schedule.pass_time(self.now_us)
+        self._fire(schedule, due, (schedule.passed_us, schedule.closed_us))
+
+    def pass_time_to(self, now_us):
+        """Passes the clock, and a watermark a second behind it, timer by timer."""
+        while self.schedule:
+            schedule = Schedule.from_bytes(self.schedule)
+            next_us = min(schedule.clock_us, schedule.watermark_us + SECOND)
+            if next_us > now_us:
+                break
+            self.now_us = max(self.now_us, next_us)
+            if schedule.watermark_us + SECOND == next_us:
+                self.watermark(schedule.watermark_us)
+            else:
+                self.pass_time(0)
+        self.now_us = now_us
+
+    def _fire(self, schedule, due, before):
+        windows = GroupWindows(self.schema.tiers, LATENESS, self.chunks)
+        completion = Completion(self.schema, self.retention, self.table)
+        moment = Moment(schedule.passed_us, before[0], schedule.closed_us, before[1], self.now_us)
+        panes = Panes(self.aggregation, windows, completion, moment)
+        panes.fire([part for part in self.parts if start_of_part(part) in due])
+        self.parts = [part for part in self.parts if start_of_part(part) not in due]
+        schedule.done(due)
+        schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self.aggregation.firing)
+        self.schedule, self.chunks = schedule.to_bytes(), list(windows.chunks())
+        assert len({row.key for row in panes.rows}) == len(panes.rows)
+        for row in map(decoded, panes.rows):
+            self.table.write(row)
+            self.written.append(row)
+        self.listed += panes.incomplete
+        self.counts += panes.counts
+
+    def row(self, tier, sensor_id, start_us):
+        """Returns the number of events and the sum of ``t`` in an aggregate row; None without a row."""
+        for found in Completion(self.schema, self.retention, self.table)._rows(
+            tier, sensor_id, start_us, tier.window.end_of(start_us)
+        ):
+            return found[1].events, found[1].metrics["t"].total
+        return None

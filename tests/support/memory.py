@@ -1,0 +1,61 @@
+"""A table in memory that reads as Bigtable does, and counts what it returned."""
+
+import re
+from collections import defaultdict
+from itertools import islice
+
+from pipeline.core.rows.rows import Row
+
+
+class Memory:
+    """Rows by key. Family, qualifier and timestamp identify a cell, as in Bigtable."""
+
+    def __init__(self, rows=()):
+        self._cells = defaultdict(dict)
+        self.reads = self.rows = self.cells = 0
+        for row in rows:
+            self.write(row)
+
+    def write(self, row):
+        for cell in row.cells:
+            self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
+
+    def __call__(self, key_range, selection, pattern, page_rows, *, reverse):
+        self.reads += 1
+        for key in sorted(self._cells, reverse=reverse):
+            if key < key_range.start or (key_range.end and key >= key_range.end):
+                continue
+            if pattern is not None and not re.fullmatch(pattern.encode(), key, re.DOTALL):
+                continue
+            cells = self._selected(sorted(self._cells[key].values(), key=_in_a_row), selection)
+            if cells:
+                self.rows += 1
+                self.cells += len(cells)
+                yield Row(key, cells)
+
+    @staticmethod
+    def _selected(cells, selection):
+        if selection.keys_only:
+            return [cell._replace(value=b"") for cell in islice(cells, 1)]
+        versions = defaultdict(int)
+        kept = []
+        for cell in cells:
+            if cell.family not in selection.families:
+                continue
+            if selection.qualifiers is not None and cell.qualifier not in selection.qualifiers:
+                continue
+            if (
+                selection.qualifier_range
+                and not selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1]
+            ):
+                continue
+            if selection.times_us and not selection.times_us[0] <= cell.timestamp_us < selection.times_us[1]:
+                continue
+            versions[cell.family, cell.qualifier] += 1
+            if selection.versions is None or versions[cell.family, cell.qualifier] <= selection.versions:
+                kept.append(cell)
+        return kept
+
+
+def _in_a_row(cell):
+    return cell.family, cell.qualifier, -cell.timestamp_us

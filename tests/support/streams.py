@@ -1,0 +1,213 @@
+"""Runs the real graph on a scripted stream of messages, with a scripted watermark and clock."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from unittest import mock
+
+import apache_beam as beam
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct import direct_runner
+from apache_beam.runners.direct.clock import TestClock
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.core.events.event import sensor_event
+from pipeline.core.events.message import Message
+from pipeline.core.events.publishing import message_of
+from pipeline.core.rows.rows import EncodedRow, EncodedRows
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.graph import build_graph
+from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.option_views import kept_views
+from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.transforms.bulk import BulkWriteRows
+from tests.support.rows import decoded
+
+NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())
+MINUTE = 60
+HOUR = 3600
+
+
+class _StreamClock(TestClock):
+    """The clock of a TestStream's runner, which the steps see too."""
+
+    seconds = float(NOON + 4 * HOUR)
+
+    def __init__(self) -> None:
+        super().__init__(Timestamp(NOON + 4 * HOUR))
+        type(self).seconds = self.time()
+
+    def advance_time(self, advance_by: float) -> None:
+        super().advance_time(advance_by)
+        type(self).seconds = self.time()
+
+
+def clock() -> float:
+    """Returns the time, which begins at four in the afternoon and passes as a script tells."""
+    return _StreamClock.seconds
+
+
+def stream_clock() -> AbstractContextManager:
+    """Makes :func:`clock` the clock of TestStreams within the block."""
+    return mock.patch.object(direct_runner, "TestClock", _StreamClock)
+
+
+def flags(**changes: str) -> list[str]:
+    """Returns a complete command line without throttling of late panes, which TestStream can't handle."""
+    parts = {
+        "runner": "BundleBasedDirectRunner",
+        "project": "test-project",
+        "input_subscription": "projects/test-project/subscriptions/events",
+        "dead_letter_topic": "projects/test-project/topics/dead-letters",
+        "bigtable_instance": "instance",
+        "bigtable_table": "table",
+        "late_firing": "0",
+        "early_firing": "0",
+    }
+    return [f"--{name}={value}" for name, value in (parts | changes).items()]
+
+
+def event_at(seconds: float, value: float = 1.0, sensor_id: str = "a", metric: str = "t") -> SensorEvent:
+    """Returns an event so many seconds after noon."""
+    return sensor_event(sensor_id, round((NOON + seconds) * 1_000_000), {metric: value}, {})
+
+
+def key_at(seconds: float, sensor_id: str = "a") -> str:
+    """Returns the key of the raw row of :func:`event_at` in the default schema."""
+    return f"{sensor_id}#{9_999_999_999_999_999 - round((NOON + seconds) * 1_000_000)}"
+
+
+def pubsub_message(message: Message) -> PubsubMessage:
+    return PubsubMessage(
+        message.data, dict(message.attributes), message.message_id, message.publish_time, message.ordering_key
+    )
+
+
+class Script:
+    """A TestStream for this pipeline: arriving messages, the watermark and processing time."""
+
+    def __init__(self) -> None:
+        self._stream = TestStream().advance_watermark_to(NOON - 24 * HOUR)
+        self._seconds = NOON - 24 * HOUR
+
+    def watermark(self, seconds: float) -> "Script":
+        """Moves the watermark to so many seconds after noon."""
+        self._seconds = NOON + seconds
+        self._stream.advance_watermark_to(self._seconds)
+        return self._settled()
+
+    def arrive(self, *events: SensorEvent) -> "Script":
+        """Adds each event in its own message, all in one bundle."""
+        return self.arrive_messages(*(message_of([event]) for event in events))
+
+    def arrive_messages(self, *messages: Message) -> "Script":
+        self._stream.add_elements([TimestampedValue(pubsub_message(message), self._seconds) for message in messages])
+        return self._settled()
+
+    def pass_time(self, seconds: float) -> "Script":
+        """Advances processing time."""
+        self._stream.advance_processing_time(seconds)
+        return self._settled()
+
+    def _settled(self) -> "Script":
+        """Lets the moment pass for which rows are collected before they are written."""
+        self._stream.advance_processing_time(1)
+        return self
+
+    def run(
+        self,
+        *,
+        raw: Sequence[str] | None = None,
+        aggregates: Sequence[tuple[str, str, str]] | None = None,
+        dead_letters: Sequence[str] | None = None,
+        schemas: Mapping[str, TableSchema] | None = None,
+        late: Sequence[str] | None = None,
+        began: float | None = None,
+        retention: Retention | None = None,
+        written: bool = False,
+        **changes: str,
+    ) -> None:
+        """Runs the real graph and checks its outputs.
+
+        Args:
+            raw: keys of the raw rows; if there are several tables, like ``other: a#…``.
+            aggregates: key, reading_count and sum of ``t`` of every aggregate row that reached the sinks.
+            dead_letters: reasons of the dead letters.
+            schemas: schemas by table name; by default there is one table as the flags declare.
+            late: keys of the work list rows.
+            retention: the tables' retention; by default as in their schemas.
+            began: start of the job in seconds after noon; by default before everything.
+            written: whether to write raw rows and aggregate rows to the tables, which have to exist.
+            changes: flags that differ from :func:`flags`.
+        """
+        _FOUND.clear()
+        settings = settings_of(
+            parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
+        )
+        targets = [
+            Target(name, schemas[name.table] if schemas else settings.declared.schema(), retention)
+            for name in settings.tables
+        ]
+        options = PipelineOptions(streaming=True)
+        with (
+            specs_by_class(),  # as a launch does
+            kept_views(),
+            stream_clock(),
+            TestPipeline(options=options, runner="BundleBasedDirectRunner") as pipeline,
+        ):
+            messages = pipeline | self._stream.advance_watermark_to_infinity()
+            began_us = None if began is None else round((NOON + began) * 1_000_000)
+            outputs = build_graph(messages, targets, settings, clock, began_us)
+            for target, rows in zip(targets, outputs.rows, strict=True):
+                table = f"{target.name.table}: " if len(targets) > 1 else ""
+                _ = rows.raw | f"Raw{table}" >> beam.Map(_keep_keys, "raw", table)
+                if rows.aggregates is not None:
+                    _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
+                    _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
+                if written:
+                    name = target.name
+                    for label, of_kind in (("Raw", rows.raw), ("Aggregates", rows.aggregates)):
+                        _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name.project, name.instance, name.table)
+            _ = outputs.dead_letters | beam.Map(_keep_reason)
+        found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
+        for kind, of_kind in expected.items():
+            if of_kind is not None:
+                written = sorted(found.get(kind, []))
+                if kind == "late":  # a window is listed as often as the job looks at it in vain
+                    written, of_kind = sorted(set(written)), set(of_kind)
+                assert written == sorted(of_kind), f"{kind}: {written}, not {sorted(of_kind)}"
+        if changes.get("deduplicate") == "off":
+            return  # a window that is read again counts what raw rows tell apart
+        for key in {key for key, *_ in found.get("aggregates", [])}:
+            counts = [int(count) for of_row, count, _ in found["aggregates"] if of_row == key]
+            assert counts == sorted(counts), f"the panes of {key} came in another order"
+
+
+# What the last run's steps have put out. The runner's threads are this process's.
+_FOUND: dict[str, list] = defaultdict(list)
+
+
+def _keep_keys(rows: EncodedRows, kind: str, table: str) -> None:
+    _FOUND[kind] += [_key(row, table) for row in rows]
+
+
+def _keep_reason(letter: Message) -> None:
+    _FOUND["dead"].append(letter.attributes["dead_letter_reason"])
+
+
+def _keep_aggregates(rows: EncodedRows, table: str) -> None:
+    for row in rows:
+        values = {cell.qualifier: cell.value for cell in decoded(row).cells}
+        count, total = values[b"reading_count"].decode(), values.get(b"sum_t", b"").decode()
+        _FOUND["aggregates"].append((_key(row, table), count, total))
+
+
+def _key(row: EncodedRow, table: str) -> str:
+    return table + row.key.decode()
