@@ -32,7 +32,7 @@ from pipeline.formats.files import EventMaker, FileColumns, Maker, MappedMaker
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
-    from pipeline.backfill.run import Backfill, Outcome
+    from pipeline.backfill.run import Backfill, BackfillResult
     from pipeline.core.decoding.types import Mapped
 
 _DURATION = Parsed("duration", parse_duration)
@@ -198,7 +198,7 @@ def _check_dead_letters(file: str | None) -> None:
         raise click.UsageError(f"--dead-letters: {file} is not a regular file")
 
 
-def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
+def _check_expired(outcome: "BackfillResult", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
     """Raises ClickException if the count found unreadable files or expired events."""
     if outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES):
         report_records(outcome)

@@ -110,7 +110,7 @@ class Backfill:
         return bounded.beam_options(self.beam_flags, self.target.name.project)
 
 
-class Outcome(NamedTuple):
+class BackfillResult(NamedTuple):
     """The result of a job: the totals of its counters, and the first refusals and remarks."""
 
     totals: dict[str, int]
@@ -168,12 +168,12 @@ def bytes_read() -> int:
     return METER.bytes_read
 
 
-def count(backfill: Backfill) -> Outcome:
+def count(backfill: Backfill) -> BackfillResult:
     """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
     return _run(backfill, lambda pipeline, notes: _count(pipeline, backfill, notes))
 
 
-def load(backfill: Backfill) -> Outcome:
+def load(backfill: Backfill) -> BackfillResult:
     """Writes the rows of all events."""
     return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
 
@@ -245,7 +245,7 @@ def _note_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
     return _REFUSED, (attributes.get(FILE, ""), int(attributes.get(LINE, 0)), text)
 
 
-def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Outcome:
+def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> BackfillResult:
     options = backfill.options()
     METER.clear()
     with _folder(options) as folder:
@@ -260,7 +260,7 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Out
         with FileSystems.open(path) as file:
             notes = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
-    return Outcome(totals, refused, remarks)
+    return BackfillResult(totals, refused, remarks)
 
 
 @contextmanager

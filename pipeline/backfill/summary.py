@@ -16,7 +16,7 @@ from pipeline.core.notation.text import counted, plain
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
-    from pipeline.backfill.run import Outcome
+    from pipeline.backfill.run import BackfillResult
 
 _SKIPPED = metrics.TYPE_COUNTERS[2]
 
@@ -128,7 +128,7 @@ def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progre
     return progress
 
 
-def report_records(outcome: "Outcome") -> None:
+def report_records(outcome: "BackfillResult") -> None:
     """Prints the remarks and the first refused records, in the format of publish."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
@@ -137,7 +137,7 @@ def report_records(outcome: "Outcome") -> None:
         err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)
 
 
-def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:
+def fail_on_unreadable(outcome: "BackfillResult", consequence: str = "") -> None:
     """Raises ClickException if a file could not be read to its end."""
     if unreadable := outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES, 0):
         raise click.ClickException(f"{counted(unreadable, 'file')} could not be read to the end{consequence}")

@@ -30,7 +30,7 @@ from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
-from pipeline.local.fleet import Plan, simulate
+from pipeline.local.fleet import Fleet, simulate
 from pipeline.local.processes import start_watched
 from pipeline.local.proof import Expectation, Table
 from pipeline.local.things_to_try import exports, suggestions
@@ -130,9 +130,9 @@ def _step(what: str) -> Iterator[None]:
     out.print(f"[green]✓[/] {what} [dim]{time.monotonic() - started:.1f} s[/]")
 
 
-def _last_day_of(sensors: int, seed: int) -> Plan:
+def _last_day_of(sensors: int, seed: int) -> Fleet:
     now_us = int(time.time() * 1_000_000)
-    return Plan(
+    return Fleet(
         sensors=sensors,
         start_us=now_us - 86_400_000_000,
         end_us=now_us,
@@ -247,11 +247,11 @@ def _free_port() -> int:
     return _SERVE_PORT
 
 
-def _publish(plan: Plan, topic: str) -> _Published:
+def _publish(fleet: Fleet, topic: str) -> _Published:
     published = _Published()
     with Publisher(topic) as publisher, progress_bar() as progress:
-        task = progress.add_task("publishing events", total=plan.events)
-        for one in simulate(plan):
+        task = progress.add_task("publishing events", total=fleet.events)
+        for one in simulate(fleet):
             publisher.send(one.message)
             published.messages += 1
             published.events += len(one.events)

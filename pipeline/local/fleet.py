@@ -1,7 +1,7 @@
 """Simulates a realistic fleet of sensors: its events, the order of their arrival, and malformed messages.
 
 Every sensor measures temperature, humidity, pressure and battery voltage, each with a daily cycle, drift and noise.
-It drops single readings, goes silent for a while, and delivers some events out of order and some late. The same plan
+It drops single readings, goes silent for a while, and delivers some events out of order and some late. The same fleet
 produces the same messages, byte for byte.
 """
 
@@ -37,7 +37,7 @@ _MODELS = ("TH-200", "TH-210", "WX-5")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Fleet:
     """The parameters of a simulation. Times and intervals are in microseconds."""
 
     sensors: int
@@ -66,29 +66,29 @@ class Simulated(NamedTuple):
     reasons: list[Reason]
 
 
-def simulate(plan: Plan) -> Iterator[Simulated]:
+def simulate(fleet: Fleet) -> Iterator[Simulated]:
     """Yields the fleet's messages in order of arrival."""
-    chance = random.Random(f"{plan.seed} malformed")
-    pending = list(MALFORMED) if plan.malformed else []
+    chance = random.Random(f"{fleet.seed} malformed")
+    pending = list(MALFORMED) if fleet.malformed else []
     batch: list[SensorEvent] = []
     reasons: list[Reason] = []
     bad: list[SensorEvent] = []
-    for event in _arrivals(plan):
+    for event in _arrivals(fleet):
         batch.append(event)
-        if chance.random() < plan.malformed:
+        if chance.random() < fleet.malformed:
             reason = pending.pop() if pending else chance.choice(MALFORMED)
-            if reason in _BREAK_EVENT and plan.batch > 1:
+            if reason in _BREAK_EVENT and fleet.batch > 1:
                 bad.append(_broken_event(reason, event))
                 reasons.append(reason)
             else:
                 yield Simulated(_broken_message(reason, event), [], [reason])
-        if len(batch) >= plan.batch:
+        if len(batch) >= fleet.batch:
             yield Simulated(message_of(batch + bad), batch, reasons)
             batch, bad, reasons = [], [], []
     if batch:
         yield Simulated(message_of(batch + bad), batch, reasons)
     for reason in pending:  # too few events to draw every reason
-        event = sensor_event("cellar-0000", plan.start_us, {"temperature": 11.5}, {})
+        event = sensor_event("cellar-0000", fleet.start_us, {"temperature": 11.5}, {})
         yield Simulated(_broken_message(reason, event), [], [reason])
 
 
@@ -97,28 +97,28 @@ class _Sensor:
     """A sensor: parameters drawn once, and its random state."""
 
     number: int
-    plan: Plan
+    fleet: Fleet
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        rng = self.rng = random.Random(f"{self.plan.seed} sensor {self.number}")
+        rng = self.rng = random.Random(f"{self.fleet.seed} sensor {self.number}")
         place = list(_PLACES)[self.number % len(_PLACES)]
         base, swing = _PLACES[place]
         self.sensor_id = f"{place}-{self.number:04d}"
         self.metadata = {"location": place, "model": rng.choice(_MODELS), "firmware": f"2.{rng.randrange(8)}"}
-        self.phase_us = rng.randrange(self.plan.interval_us)
+        self.phase_us = rng.randrange(self.fleet.interval_us)
         self.base = rng.uniform(*base)
         self.swing = rng.uniform(*swing)
         self.drift_a_day = rng.uniform(-0.2, 0.2)
         self.pressure = rng.uniform(94_000, 102_000)
         self.volts = rng.uniform(3.6, 4.2)
-        span = self.plan.end_us - self.plan.start_us
-        self.silent_from = self.plan.start_us + rng.randrange(span) if rng.random() < 0.3 else self.plan.end_us
+        span = self.fleet.end_us - self.fleet.start_us
+        self.silent_from = self.fleet.start_us + rng.randrange(span) if rng.random() < 0.3 else self.fleet.end_us
         self.silent_until = self.silent_from + int(span * rng.uniform(0.02, 0.1))
         self.blank = SensorEvent(sensor_id=self.sensor_id, metadata=self.metadata)
 
     def measure(self, time_us: int) -> dict[str, float]:
-        days = (time_us - self.plan.start_us) / _DAY
+        days = (time_us - self.fleet.start_us) / _DAY
         cycle = math.sin((time_us % _DAY / _DAY - 0.375) * math.tau)  # coldest at three, warmest at fifteen o'clock
         noise_1, noise_2 = _two_normal(self.rng)
         noise_3, noise_4 = _two_normal(self.rng)
@@ -136,8 +136,8 @@ class _Sensor:
 
     def event_at(self, tick_us: int) -> tuple[int, SensorEvent] | None:
         """Returns the event of one interval with its time, or None if it is dropped or the sensor is silent."""
-        time_us = tick_us + self.phase_us + self._below(self.plan.interval_us // 100 + 1)
-        if self.silent_from <= time_us < self.silent_until or time_us >= self.plan.end_us or self.rng.random() < 0.005:
+        time_us = tick_us + self.phase_us + self._below(self.fleet.interval_us // 100 + 1)
+        if self.silent_from <= time_us < self.silent_until or time_us >= self.fleet.end_us or self.rng.random() < 0.005:
             return None
         event = _copy(self.blank)  # copying the constant fields takes a third of the time of setting them
         timestamp = event.event_time
@@ -151,9 +151,9 @@ class _Sensor:
     def delay_us(self) -> int:
         """Returns the delay of an event: mostly seconds, sometimes minutes, for late events hours."""
         draw = self.rng.random()
-        if draw < self.plan.late:
+        if draw < self.fleet.late:
             return 10 * _MINUTE + self._below(6 * _HOUR - 10 * _MINUTE)
-        if draw < self.plan.late + 0.05:
+        if draw < self.fleet.late + 0.05:
             return self._below(2 * _MINUTE)
         return self._below(2 * _SECOND)
 
@@ -168,13 +168,13 @@ def _two_normal(rng: random.Random) -> tuple[float, float]:
     return math.cos(angle) * radius, math.sin(angle) * radius
 
 
-def _arrivals(plan: Plan) -> Iterator[SensorEvent]:
+def _arrivals(fleet: Fleet) -> Iterator[SensorEvent]:
     """Yields every event once, in order of arrival. Keeps only the events in transit in memory."""
-    fleet = [_Sensor(number, plan) for number in range(plan.sensors)]
+    sensors = [_Sensor(number, fleet) for number in range(fleet.sensors)]
     in_transit: list[tuple[int, int, SensorEvent]] = []
     count = 0
-    for tick_us in range(plan.start_us, plan.end_us, plan.interval_us):
-        for sensor in fleet:
+    for tick_us in range(fleet.start_us, fleet.end_us, fleet.interval_us):
+        for sensor in sensors:
             measured = sensor.event_at(tick_us)
             if measured is not None:
                 count += 1  # breaks ties between events that arrive at the same instant

@@ -53,7 +53,7 @@ _BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
 
 
 @dataclass
-class _Tally:
+class _PublishCounts:
     """Counts what was published so far."""
 
     events: int = 0
@@ -195,8 +195,8 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
 
 def _publish(
     file: Path, records: RecordFile, batch: int, publisher: Publisher, pacer: Pacer, stopped: Callable[[], bool]
-) -> _Tally:
-    tally = _Tally()
+) -> _PublishCounts:
+    tally = _PublishCounts()
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=records.size)
         for outgoing in batches(_valid(file, records, tally, stopped), batch):
@@ -230,7 +230,7 @@ def _events_of(record: SensorEvent | Replay | Original | list[SensorEvent]) -> S
 
 
 def _valid(
-    file: Path, records: Iterable[ToPublish], tally: _Tally, stopped: Callable[[], bool]
+    file: Path, records: Iterable[ToPublish], tally: _PublishCounts, stopped: Callable[[], bool]
 ) -> Iterator[SensorEvent | Replay | Original]:
     """Yields valid events, and messages and dead letters with valid events.
 
@@ -259,7 +259,7 @@ def _report(file: Path, line: int, text: str) -> None:
     err.out(plain(f"{file}:{line}: {text}"), highlight=False)
 
 
-def _print_summary(tally: _Tally, topic: str, seconds: float, *, as_json: bool) -> None:
+def _print_summary(tally: _PublishCounts, topic: str, seconds: float, *, as_json: bool) -> None:
     events_per_second = tally.events / seconds
     if as_json:
         print_json_line(

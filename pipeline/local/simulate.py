@@ -17,7 +17,7 @@ from pipeline.core.events.event import EARLIEST_US
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
-from pipeline.local.fleet import MAX_SENSORS, Plan, Simulated
+from pipeline.local.fleet import MAX_SENSORS, Fleet, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -96,7 +96,7 @@ def simulate(
         _refuse_beside_live(ctx, "end", "late", *(["interval"] if rate else []))
     microsecond = timedelta(microseconds=1)
     end_us = end + duration // microsecond if live else end
-    plan = Plan(
+    fleet = Fleet(
         sensors=sensors,
         start_us=end_us - duration // microsecond,
         end_us=end_us,
@@ -106,13 +106,13 @@ def simulate(
         malformed=malformed,
         late=0.0 if live else late,
     )
-    if plan.start_us < EARLIEST_US:
+    if fleet.start_us < EARLIEST_US:
         raise click.UsageError(
             f"the simulated time would begin before {format_time(EARLIEST_US)}, when no event is valid"
         )
-    if plan.events > MAX_COUNT:
+    if fleet.events > MAX_COUNT:
         raise click.UsageError(
-            f"the fleet would send {plan.events:,} events, and {MAX_COUNT:,} are allowed; "
+            f"the fleet would send {fleet.events:,} events, and {MAX_COUNT:,} are allowed; "
             "choose fewer --sensors, a shorter --duration or a longer --interval"
         )
     started = time.monotonic()
@@ -121,7 +121,7 @@ def simulate(
     with stop_on_sigint() as stopped, Publisher(topic) as publisher:
         clock, pacer = LiveClock(stopped), Pacer(rate or math.inf, stopped)
         wait: Wait = clock.wait if live else lambda events: pacer.wait(max(1, len(events)))
-        for one in _paced(simulate_fleet(plan), plan, wait, stopped):
+        for one in _paced(simulate_fleet(fleet), fleet, wait, stopped):
             publisher.send(one.message)
             messages += 1
             events += len(one.events)
@@ -188,10 +188,10 @@ def _refuse_beside_live(ctx: click.Context, *names: str) -> None:
             raise click.UsageError(f"--{name} can't be set with --live{' and --rate' if name == 'interval' else ''}")
 
 
-def _paced(messages: Iterator[Simulated], plan: Plan, wait: Wait, stopped: Callable[[], bool]) -> Iterator[Simulated]:
+def _paced(messages: Iterator[Simulated], fleet: Fleet, wait: Wait, stopped: Callable[[], bool]) -> Iterator[Simulated]:
     """Yields each message after waiting with its events, until Ctrl-C, with a progress bar."""
     with progress_bar() as progress:
-        task = progress.add_task("publishing events", total=plan.events)
+        task = progress.add_task("publishing events", total=fleet.events)
         for message in messages:
             wait(message.events)
             if stopped():

@@ -13,8 +13,8 @@ from pipeline.core.notation.durations import parse_duration, parse_interval
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
+from pipeline.plan.estimate import counts_versions_of, estimate_of
 from pipeline.plan.prices import Prices, costs, parse_prices
-from pipeline.plan.reckon import counts_versions_of, plan_of
 from pipeline.plan.simulate import simulate
 from pipeline.plan.views import as_json, print_checks, print_plan
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
@@ -130,7 +130,7 @@ def plan(
         ssd=disk == "ssd",
     )
     given = None if prices is None else _prices(prices)
-    reckoned = plan_of(workload)
+    reckoned = estimate_of(workload)
     of_prices = None if given is None else costs(reckoned, given)
     checks = simulate(workload) if check else None
     notes = list(warnings(table))

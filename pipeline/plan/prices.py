@@ -4,7 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass, fields
 
-from pipeline.plan.reckon import Plan
+from pipeline.plan.estimate import Estimate
 
 _HOURS = 730  # of a month
 _TIB, _GIB = 2**40, 2**30
@@ -41,14 +41,14 @@ def parse_prices(text: str) -> Prices:
     return Prices(**found)
 
 
-def costs(plan: Plan, prices: Prices) -> dict[str, float]:
+def costs(estimate: Estimate, prices: Prices) -> dict[str, float]:
     """Returns what a month of 730 hours costs, by what has a price; storage as it is after collection."""
     seconds = _HOURS * 3600
-    storage = sum(size or 0 for size in plan.storage.values())
+    storage = sum(size or 0 for size in estimate.storage.values())
     amounts = {
-        "Pub/Sub": (plan.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
-        "Dataflow vCPUs": (plan.vcpus * _HOURS, prices.dataflow_vcpu_hour),
-        "Bigtable nodes": (plan.nodes * _HOURS, prices.bigtable_node_hour),
+        "Pub/Sub": (estimate.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
+        "Dataflow vCPUs": (estimate.vcpus * _HOURS, prices.dataflow_vcpu_hour),
+        "Bigtable nodes": (estimate.nodes * _HOURS, prices.bigtable_node_hour),
         "Bigtable storage": (storage / _GIB, prices.bigtable_gib_month),
     }
     return {what: amount * price for what, (amount, price) in amounts.items() if price is not None}

@@ -10,17 +10,17 @@ from rich.table import Table
 
 from pipeline.cli.console import out
 from pipeline.core.schema.gc_policies import format_policy
+from pipeline.plan.estimate import Estimate, Writes
 from pipeline.plan.hotspot import TABLETS
-from pipeline.plan.reckon import Plan, Writes
 from pipeline.plan.simulate import Checked
 from pipeline.plan.workload import Workload
 
 
 def as_json(
-    plan: Plan, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]
+    estimate: Estimate, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]
 ) -> dict[str, Any]:
     """Returns the plan as a JSON object. Bytes are whole numbers of bytes, rates are those of a second."""
-    record = asdict(plan) | {"nodes": plan.nodes, "tablets": TABLETS, "notes": notes}
+    record = asdict(estimate) | {"nodes": estimate.nodes, "tablets": TABLETS, "notes": notes}
     if costs is not None:
         record["costs_a_month"] = costs
     if checks is not None:
@@ -30,9 +30,9 @@ def as_json(
     return record
 
 
-def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, notes: list[str]) -> None:
+def print_plan(workload: Workload, estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> None:
     """Prints a table for each part of the plan."""
-    click.echo(f"{plan.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, reckoned")
+    click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, reckoned")
     _print(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
         (
@@ -43,16 +43,16 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
                 size(each.bytes_per_second),
                 size(each.billed_per_second),
             ]
-            for each in dict.fromkeys(plan.messages)
+            for each in dict.fromkeys(estimate.messages)
         ),
     )
-    every = [plan.raw, *plan.tiers.values()]
+    every = [estimate.raw, *estimate.tiers.values()]
     total = Writes(*(sum(getattr(each, what) for each in every) for what in ("rows", "cells", "bytes")))
     _print(
         ["Bigtable writes", "rows/s", "cells (mutations)/s", "bytes/s"],
         (
             [name, _number(each.rows), _number(each.cells), size(each.bytes)]
-            for name, each in {"raw rows": plan.raw, **plan.tiers, "all": total}.items()
+            for name, each in {"raw rows": estimate.raw, **estimate.tiers, "all": total}.items()
         ),
     )
     policies = workload.schema.policies
@@ -62,19 +62,19 @@ def print_plan(workload: Workload, plan: Plan, costs: dict[str, float] | None, n
             [
                 name,
                 format_policy(policies[name]),
-                size(plan.growth[name]),
+                size(estimate.growth[name]),
                 _kept(kept),
             ]
-            for name, kept in plan.storage.items()
+            for name, kept in estimate.storage.items()
         ),
     )
-    storage = "never enough" if plan.nodes_for_storage is None else f"{plan.nodes_for_storage:,}"
+    storage = "never enough" if estimate.nodes_for_storage is None else f"{estimate.nodes_for_storage:,}"
     lines = {
-        "Dataflow vCPUs, busy (reckoned from measured CPU time)": f"{plan.vcpus:,.1f}",
-        "Bigtable nodes for writes, at 70 % CPU": f"{plan.nodes_for_writes:,}",
+        "Dataflow vCPUs, busy (reckoned from measured CPU time)": f"{estimate.vcpus:,.1f}",
+        "Bigtable nodes for writes, at 70 % CPU": f"{estimate.nodes_for_writes:,}",
         "Bigtable nodes for storage, at 70 % of a node's": storage,
-        "state in flight": size(plan.state_bytes),
-        f"hottest of {TABLETS} tablets, of all raw writes (simulated)": f"{plan.hottest_tablet:.1%}",
+        "state in flight": size(estimate.state_bytes),
+        f"hottest of {TABLETS} tablets, of all raw writes (simulated)": f"{estimate.hottest_tablet:.1%}",
     }
     _print(["what else", ""], ([name, text] for name, text in lines.items()))
     if costs is not None:

@@ -25,7 +25,7 @@ class CheckedFlags(NamedTuple):
     """All declared flags."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UnreadableFlag(message)
 
@@ -89,8 +89,8 @@ def checked_flags(argv: Sequence[str], own: type[PipelineOptions], *, accept_own
     return CheckedFlags(unknown, declared)
 
 
-def _new_parser(*, add_help: bool) -> _Parser:
-    return _Parser(
+def _new_parser(*, add_help: bool) -> _FlagParser:
+    return _FlagParser(
         prog="python -m pipeline",
         usage="python -m pipeline [flags]",
         add_help=add_help,
@@ -100,13 +100,13 @@ def _new_parser(*, add_help: bool) -> _Parser:
     )
 
 
-def _declare(parser: _Parser, own: type[PipelineOptions]) -> list[Flag]:
+def _declare(parser: _FlagParser, own: type[PipelineOptions]) -> list[Flag]:
     flags: list[Flag] = []
     own._add_argparse_args(_Recorder(parser, "Tidetable", flags))
     return flags
 
 
-def _declare_beams(parser: _Parser, own: type[PipelineOptions]) -> list[Flag]:
+def _declare_beams(parser: _FlagParser, own: type[PipelineOptions]) -> list[Flag]:
     flags: list[Flag] = []
     group = _Recorder(parser.add_argument_group("Apache Beam"), "Apache Beam", flags)
     for options in dict.fromkeys(PipelineOptions.__subclasses__()):

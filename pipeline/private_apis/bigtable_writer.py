@@ -91,7 +91,7 @@ class _WriteFn(bigtableio._BigTableWriteFn):
 
     def _append(self, rows: Iterable[EncodedRow]) -> None:
         for row in rows:
-            self.batcher._batcher.append(_Entry(row))
+            self.batcher._batcher.append(_EncodedEntry(row))
 
     def finish_bundle(self) -> None:
         try:
@@ -120,7 +120,7 @@ def _parts(row: Row) -> Iterator[EncodedRow]:
         yield encoded(Row(row.key, row.cells[start : start + _CELLS_PER_ENTRY]))
 
 
-class _Entry(RowMutationEntry):
+class _EncodedEntry(RowMutationEntry):
     """The entry of an encoded row. Creating it takes a fifth of the time that the batcher takes for a ``DirectRow``.
 
     The batcher only counts the mutations. It limits requests by :meth:`size`, which is the same for all entries that

@@ -20,7 +20,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.request import Request
-    from pipeline.repair.run import Outcome, Plan
+    from pipeline.repair.run import Plan, SliceResult
 
 _MOST_STATISTICS = 3  # in the line of a finding
 _WHY = {
@@ -161,7 +161,7 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
     return sums
 
 
-def _print_findings(outcome: "Outcome", *, as_json: bool) -> None:
+def _print_findings(outcome: "SliceResult", *, as_json: bool) -> None:
     for finding in outcome.findings:
         if as_json:
             print_json_line(finding)

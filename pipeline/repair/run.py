@@ -46,7 +46,7 @@ from pipeline.repair.request import Request
 from pipeline.repair.transforms import (
     FindWrongWindows,
     ListUntouched,
-    Part,
+    ReadTask,
     RewriteWindows,
 )
 from pipeline.transforms import metrics
@@ -119,7 +119,7 @@ class Plan(NamedTuple):
         return [Slice(nested, spans_of(windows, nested)) for nested in chains_of(extents)], left
 
 
-class Outcome(NamedTuple):
+class SliceResult(NamedTuple):
     """The result of one slice."""
 
     checked: int
@@ -173,7 +173,7 @@ def plan(request: Request, options: PipelineOptions, now_us: int | None = None) 
     return Plan(schema, extents, skipped, listed, expired, slices, samples, bounds, retention, foreign)
 
 
-def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[Outcome]:
+def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iterator[SliceResult]:
     """Repairs slice after slice; a dry run only reports what is wrong.
 
     Yields:
@@ -186,7 +186,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
     if planned.expired and not request.dry_run:
         with Claim(request.table, planned.expired):
             pass
-        yield Outcome(0, 0, 0, len(planned.expired), iter(()))
+        yield SliceResult(0, 0, 0, len(planned.expired), iter(()))
     with ExitStack() as stack:
         local = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidetable-repair-"))
         folder = request.report or local
@@ -216,7 +216,7 @@ def carry_out(request: Request, planned: Plan, options: PipelineOptions) -> Iter
                 following |= set(windows_after(request.table, planned.schema, planned.retention, longest, rewritten))
     if whole:
         still_listed = {key for window, key in seen if window == planned.schema.tiers[0].window.text}
-        yield Outcome(0, 0, 0, sum(each.key not in still_listed for each in whole), iter(()))
+        yield SliceResult(0, 0, 0, sum(each.key not in still_listed for each in whole), iter(()))
 
 
 def _repair(
@@ -226,7 +226,7 @@ def _repair(
     options: PipelineOptions,
     prefixes: Sequence[str],
     seen: set[tuple[str, AggregateKey]],  # untouched windows of earlier slices, and then of this one
-) -> Outcome:
+) -> SliceResult:
     """Repairs a slice, then audits the rewritten windows again: a backfill may have written raw rows meanwhile.
 
     A backfill writes its raw rows before their aggregate row. Thus the last writer of an aggregate row has read all
@@ -252,7 +252,7 @@ def _repair(
     untouched = untouched - seen
     seen |= untouched
     still_listed = {window for tier, window in untouched if tier == shortest.window.text}
-    return Outcome(
+    return SliceResult(
         passes[0].get(metrics.REPAIR_WINDOWS_CHECKED, 0),
         passes[0].get(metrics.REPAIR_WINDOWS_WRONG, 0),
         sum(counters.get(metrics.REPAIR_WINDOWS_REWRITTEN, 0) for counters in passes),
@@ -297,14 +297,14 @@ def _spans_again(findings: Iterator[dict[str, Any]], part: Slice) -> list[Span]:
     return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), part.extents)
 
 
-def _parts(planned: Plan, part: Slice) -> Iterator[Part]:
+def _parts(planned: Plan, part: Slice) -> Iterator[ReadTask]:
     """Returns everything to read for a slice, in parts that workers can read in parallel."""
     at = split_points(planned.samples)
     for number, span in enumerate(part.spans):
         for keys in raw_ranges(planned.schema, span.sensors):
-            yield from (Part(each, number) for each in split_range(keys, at))
+            yield from (ReadTask(each, number) for each in split_range(keys, at))
         for extent in part.extents:
-            yield from (Part(keys, number, extent) for keys in _aggregate_ranges(extent, span, at))
+            yield from (ReadTask(keys, number, extent) for keys in _aggregate_ranges(extent, span, at))
 
 
 def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRange]:

@@ -40,7 +40,7 @@ _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 _Key = tuple[str, int]  # sensor id and window start
 
 
-class Part(NamedTuple):
+class ReadTask(NamedTuple):
     """The rows of a key range that belong to a span. One worker reads them in one scan.
 
     Attributes:
@@ -89,7 +89,7 @@ class FindWrongWindows(beam.PTransform):
         schema: TableSchema,
         extents: Sequence[Extent],
         spans: Sequence[Span],
-        parts: Sequence[Part],
+        parts: Sequence[ReadTask],
         retention: Retention,
     ) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class _ReadRawFn(_ReadFn):
         self._retention = retention
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
-    def process(self, element: Part) -> Iterator[Any]:
+    def process(self, element: ReadTask) -> Iterator[Any]:
         window, identity = self._schema.tiers[0].window, self._schema.identity
         span = self._spans[element.span]
         gathered: dict[_Key, WindowReadings] = {}
@@ -268,7 +268,7 @@ class _ReadAggregatesFn(_ReadFn):
         super().__init__(table, spans)
         self._tiers = [extent.tier for extent in extents]
 
-    def process(self, element: Part) -> Iterator[Any]:
+    def process(self, element: ReadTask) -> Iterator[Any]:
         if element.extent is None:
             raise ValueError(f"{element} has raw rows, not aggregate rows")
         tier, start_us, end_us = element.extent

@@ -18,7 +18,7 @@ from pipeline.core.schema.gc_policies import Never, Policy, format_policy, same_
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.table.comparison import summary
-from pipeline.table.inspection import Inspection, Report
+from pipeline.table.inspection import Inspection, InspectionReport
 from pipeline.table.schema_flags import SchemaFlags, schema_flags
 
 
@@ -52,7 +52,7 @@ def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_j
     policies = tables.describe(table)
     if schema_store.read_stored(table) is not None:
         raise click.ClickException(f"table {table} has a schema already; 'tidetable table describe' prints it")
-    report = Report()
+    report = InspectionReport()
     schema = _with_policies_of(policies, requested, report)
     with RowReader.open(table) as reader:
         Inspection(reader, schema, policies, sample, report).run()
@@ -71,7 +71,7 @@ def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_j
         sys.exit(1)
 
 
-def _with_policies_of(actual: Mapping[str, Policy], requested: TableSchema, report: Report) -> TableSchema:
+def _with_policies_of(actual: Mapping[str, Policy], requested: TableSchema, report: InspectionReport) -> TableSchema:
     """Returns the schema with the table's policies. Reports families and policies that do not fit."""
     defaults = replace(requested, policies={}).policies
     for family in requested.families:
@@ -104,7 +104,7 @@ def _store(table: TableName, schema: TableSchema, policies: Mapping[str, Policy]
         raise click.ClickException(f"table {table} is unchanged: another program has stored a schema meanwhile")
 
 
-def _print(schema: TableSchema, report: Report) -> None:
+def _print(schema: TableSchema, report: InspectionReport) -> None:
     click.echo(f"schema: {summary(schema)}")
     for line in report.families:
         click.echo(line)
@@ -120,7 +120,7 @@ def _print(schema: TableSchema, report: Report) -> None:
             click.echo(f"  {what}")
 
 
-def _record(table: TableName, schema: TableSchema, report: Report, *, dry_run: bool) -> dict[str, Any]:
+def _record(table: TableName, schema: TableSchema, report: InspectionReport, *, dry_run: bool) -> dict[str, Any]:
     return {
         "table": str(table),
         "schema": document_of(schema),

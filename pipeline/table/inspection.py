@@ -43,7 +43,7 @@ _MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # a bucket's row may
 
 
 @dataclass
-class Report:
+class InspectionReport:
     """What an inspection checked, and what does not fit."""
 
     families: list[str] = field(default_factory=list)
@@ -75,7 +75,12 @@ class Inspection:
     """One inspection of a table. Puts its results into a report."""
 
     def __init__(
-        self, reader: RowReader, schema: TableSchema, policies: Mapping[str, Policy], sample: int, report: Report
+        self,
+        reader: RowReader,
+        schema: TableSchema,
+        policies: Mapping[str, Policy],
+        sample: int,
+        report: InspectionReport,
     ) -> None:
         self._reader = reader
         self._schema = schema

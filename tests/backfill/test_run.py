@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from google.cloud.bigtable import data
 
-from pipeline.backfill.run import Backfill, Outcome, count, load
+from pipeline.backfill.run import Backfill, BackfillResult, count, load
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
@@ -292,7 +292,7 @@ def test_refused_records_are_reported_by_file_and_line(bigtable, tmp_path):
     path.write_text(f"sensor_id,event_time,t\n{good}a,soon,1\n{good}a,1999-12-31,1\n" + "a#,2026-02-17,1\n" * 30)
     other = write_delimited(tmp_path / "b.pb", [Event("a", T, {"other": 1.0}, {})])
     outcome = load(plan(table, schema, path, other))
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, BackfillResult)
     assert outcome.totals["events"] == 2
     assert outcome.totals["refused_records"] == 1
     assert outcome.totals["dead_letters"] == 32

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
-from pipeline.local.fleet import Plan, Simulated, simulate
+from pipeline.local.fleet import Fleet, Simulated, simulate
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge
 from tests.job.running import PROJECT, Resources
@@ -87,15 +87,15 @@ def now_us() -> int:
     return int(time.time() * SECOND_US)
 
 
-def fleet(hours: int = 4, *, sensors: int = 4, batch: int = 15, seed: int = 1, malformed: float = 0.02) -> Plan:
+def fleet(hours: int = 4, *, sensors: int = 4, batch: int = 15, seed: int = 1, malformed: float = 0.02) -> Fleet:
     """Returns a fleet that measured once a minute until a minute ago."""
     end_us = now_us() - MINUTE_US
-    return Plan(sensors, end_us - hours * HOUR_US, end_us, MINUTE_US, seed, batch, malformed)
+    return Fleet(sensors, end_us - hours * HOUR_US, end_us, MINUTE_US, seed, batch, malformed)
 
 
-def fleet_messages(**plan: float) -> list[Simulated]:
+def fleet_messages(**parameters: float) -> list[Simulated]:
     """Returns the fleet's messages, with one broken event or message in fifty."""
-    return list(simulate(fleet(**plan)))
+    return list(simulate(fleet(**parameters)))
 
 
 def series(sensor_id: str, start_us: int, count: int, interval_us: int = MINUTE_US) -> list[SensorEvent]:

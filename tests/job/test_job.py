@@ -16,7 +16,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY
-from pipeline.local.fleet import Plan, simulate
+from pipeline.local.fleet import Fleet, simulate
 from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.job.running import PROJECT, running_job
@@ -45,8 +45,8 @@ def key_of(event):
 @pytest.mark.parametrize("writer", ["connector", "bulk"])
 def test_a_fleet(resources, log, writer):
     """Every raw row, aggregate and dead letter of a fleet matches an independent computation."""
-    plan = Plan(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
-    published = list(simulate(plan))
+    fleet = Fleet(sensors=5, start_us=now_us() - 6 * HOUR_US, end_us=now_us(), interval_us=60_000_000, batch=15)
+    published = list(simulate(fleet))
     expectation = Expectation((event for one in published for event in one.events), newest=True)
     resources.table = resources.table_of(TableSchema.for_new_table())
     reasons = Counter(reason.value for one in published for reason in one.reasons)

@@ -4,15 +4,15 @@ import pytest
 
 from pipeline.core.events.event import decode, validate
 from pipeline.core.events.reasons import BadData
-from pipeline.local.fleet import MALFORMED, Plan, simulate
+from pipeline.local.fleet import MALFORMED, Fleet, simulate
 
 START = 1_771_286_400_000_000  # a midnight
 HOUR = 3_600_000_000
 LATEST = START + 48 * HOUR
 
 
-def plan(**changes):
-    return Plan(**{"sensors": 10, "start_us": START, "end_us": START + 24 * HOUR, "interval_us": HOUR // 30} | changes)
+def fleet_of(**changes):
+    return Fleet(**{"sensors": 10, "start_us": START, "end_us": START + 24 * HOUR, "interval_us": HOUR // 30} | changes)
 
 
 def outcome(message):
@@ -33,7 +33,7 @@ def outcome(message):
 def test_outcomes_are_predicted(batch):
     """Each message has the predicted valid events and dead-letter reasons, and every reason occurs."""
     seen = Counter()
-    for message, predicted, reasons in simulate(plan(batch=batch)):
+    for message, predicted, reasons in simulate(fleet_of(batch=batch)):
         valid, refused = outcome(message)
         assert [event.sensor_id for event in valid] == [event.sensor_id for event in predicted]
         assert sorted(refused) == sorted(reasons)
@@ -43,14 +43,14 @@ def test_outcomes_are_predicted(batch):
 
 def test_every_reason_even_from_a_small_fleet():
     """Every reason occurs however few events there are, unless ``malformed`` is 0."""
-    small = plan(sensors=1, end_us=START + HOUR)
+    small = fleet_of(sensors=1, end_us=START + HOUR)
     assert {reason for one in simulate(small) for reason in one.reasons} == set(MALFORMED)
-    assert not any(one.reasons for one in simulate(plan(malformed=0)))
+    assert not any(one.reasons for one in simulate(fleet_of(malformed=0)))
 
 
 def test_one_seed_one_fleet():
-    """The same plan produces the same messages byte for byte; another seed does not."""
-    first, again, other = (list(simulate(plan(seed=seed, sensors=3))) for seed in (1, 1, 2))
+    """The same fleet produces the same messages byte for byte; another seed does not."""
+    first, again, other = (list(simulate(fleet_of(seed=seed, sensors=3))) for seed in (1, 1, 2))
     assert first == again
     assert [one.message for one in first] != [one.message for one in other]
 
@@ -58,21 +58,21 @@ def test_one_seed_one_fleet():
 def test_no_event_twice():
     """No sensor has two events at the same instant: each event is a row of its own."""
     identities = [
-        (event.sensor_id, event.event_time.ToMicroseconds()) for one in simulate(plan()) for event in one.events
+        (event.sensor_id, event.event_time.ToMicroseconds()) for one in simulate(fleet_of()) for event in one.events
     ]
     assert len(identities) == len(set(identities))
 
 
 def test_events_stay_inside_their_time():
     """No event time is before the start or after the end."""
-    times = [event.event_time.ToMicroseconds() for one in simulate(plan()) for event in one.events]
+    times = [event.event_time.ToMicroseconds() for one in simulate(fleet_of()) for event in one.events]
     assert START <= min(times) <= max(times) < START + 24 * HOUR
 
 
 def test_days_are_warmer_than_nights():
     """For every sensor, the afternoon is warmer than the night before."""
     warmth = {}
-    for one in simulate(plan()):
+    for one in simulate(fleet_of()):
         for event in one.events:
             hour = (event.event_time.ToMicroseconds() - START) // HOUR
             if "temperature" in event.readings and hour in (3, 15):
@@ -84,7 +84,7 @@ def test_days_are_warmer_than_nights():
 
 def test_disorder_lateness_gaps_and_outages():
     """Some events arrive out of order or hours late; some readings and some periods are missing."""
-    events = [event for one in simulate(plan(malformed=0)) for event in one.events]
+    events = [event for one in simulate(fleet_of(malformed=0)) for event in one.events]
     times = [event.event_time.ToMicroseconds() for event in events]
     newest, behind = 0, []
     for time_us in times:
@@ -99,7 +99,7 @@ def test_disorder_lateness_gaps_and_outages():
 def test_no_late_events():
     """If ``late`` is 0, no event is more than minutes behind."""
     newest = 0
-    for one in simulate(plan(late=0, malformed=0)):
+    for one in simulate(fleet_of(late=0, malformed=0)):
         for event in one.events:
             newest = max(newest, event.event_time.ToMicroseconds())
             assert newest - event.event_time.ToMicroseconds() < 5 * 60 * 1_000_000

@@ -8,7 +8,7 @@ from google.rpc.status_pb2 import Status
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.private_apis.bigtable_writer import _Entry, _parts, _plain_responses, _WriteFn
+from pipeline.private_apis.bigtable_writer import _EncodedEntry, _parts, _plain_responses, _WriteFn
 
 KEY = b"agg#hourly#a#2026-02-17T12"
 
@@ -18,7 +18,7 @@ def row_of(cells):
 
 
 def entries(row):
-    return [_Entry(part) for part in _parts(row)]
+    return [_EncodedEntry(part) for part in _parts(row)]
 
 
 def test_an_entry_is_that_of_a_direct_row():

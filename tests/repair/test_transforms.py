@@ -20,7 +20,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
-from pipeline.repair.transforms import FindWrongWindows, Part, RewriteWindows
+from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
 from tests.cloud.writing.test_rewriter import rows_of, write
 from tests.support.lasting import lasting
 
@@ -49,8 +49,10 @@ def table(bigtable):
 def parts_of(schema, at, times=1):
     spans = [Span(T, T + DAY)]
     extents = [Extent(tier, T, T + DAY) for tier in schema.tiers]
-    raw = [Part(KeyRange(*ends), 0) for ends in zip([b"", *at], [*at, b""], strict=True)] * times
-    aggregates = [Part(prefix_range(aggregate_prefix(extent.tier.window).encode()), 0, extent) for extent in extents]
+    raw = [ReadTask(KeyRange(*ends), 0) for ends in zip([b"", *at], [*at, b""], strict=True)] * times
+    aggregates = [
+        ReadTask(prefix_range(aggregate_prefix(extent.tier.window).encode()), 0, extent) for extent in extents
+    ]
     return extents, spans, [*raw, *aggregates * times], Retention.of(schema)
 
 

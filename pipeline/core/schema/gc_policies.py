@@ -97,7 +97,7 @@ def parse_policy(text: str) -> Policy:
     tokens = _tokens(text)
     if len(tokens) > _MAX_TOKENS:
         raise PolicyError(POLICY_TOO_LONG)
-    return simplified(_Parser(text, tokens).policy())
+    return simplified(_PolicyParser(text, tokens).policy())
 
 
 def format_policy(policy: Policy) -> str:
@@ -180,7 +180,7 @@ class _Token(NamedTuple):
     position: int  # of its first character, counted from 1
 
 
-class _Parser:
+class _PolicyParser:
     """Parses one expression, with a method per line of the grammar."""
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:

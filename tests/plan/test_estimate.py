@@ -8,8 +8,17 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
+from pipeline.plan.estimate import (
+    Writes,
+    estimate_of,
+    messages,
+    nodes_for_writes,
+    panes,
+    state_bytes,
+    tier_writes,
+    vcpus,
+)
 from pipeline.plan.prices import Prices, costs, parse_prices
-from pipeline.plan.reckon import Writes, messages, nodes_for_writes, panes, plan_of, state_bytes, tier_writes, vcpus
 from pipeline.plan.workload import Workload, names
 from tests.benchmarks.state_size import OPEN, sizes
 from tests.support.groups import MINUTE, Group
@@ -65,11 +74,11 @@ def test_nodes_for_writes(ssd, per_node):
 
 def test_storage_follows_the_policies():
     """A family keeps what comes within its age; one that is never collected grows without end."""
-    plan = plan_of(WORKLOAD)
+    plan = estimate_of(WORKLOAD)
     assert plan.storage["raw"] == pytest.approx(90 * plan.growth["raw"])
     assert plan.storage["stats"] == pytest.approx(730 * plan.growth["stats"])
     assert plan.nodes_for_storage == -(-(plan.storage["raw"] + plan.storage["stats"]) // 3.5e12)
-    never = plan_of(replace(WORKLOAD, schema=parse_schema('[policies]\nstats = "never"')))
+    never = estimate_of(replace(WORKLOAD, schema=parse_schema('[policies]\nstats = "never"')))
     assert never.storage["stats"] is None
     assert never.nodes_for_storage is None
 
@@ -86,7 +95,7 @@ def test_state_is_the_measured_one(metrics, per_minute):
 
 def test_a_hundred_million_sensors_are_a_multiple():
     """Everything grows in proportion; nothing is counted one by one."""
-    small, large = plan_of(WORKLOAD), plan_of(replace(WORKLOAD, sensors=100_000_000))
+    small, large = estimate_of(WORKLOAD), estimate_of(replace(WORKLOAD, sensors=100_000_000))
     assert large.raw.rows == pytest.approx(100 * small.raw.rows)
     assert large.storage["raw"] == pytest.approx(100 * small.storage["raw"])
     assert panes(WORKLOAD, WORKLOAD.schema.tiers[0]) == 12
@@ -94,7 +103,7 @@ def test_a_hundred_million_sensors_are_a_multiple():
 
 def test_costs_by_hand():
     """Only what has a price has a cost: amount times price."""
-    plan = plan_of(WORKLOAD)
+    plan = estimate_of(WORKLOAD)
     assert costs(plan, Prices(bigtable_node_hour=2)) == {"Bigtable nodes": plan.nodes * 1460}
     assert costs(plan, parse_prices("dataflow_vcpu_hour = 1")) == {"Dataflow vCPUs": plan.vcpus * 730}
 
@@ -108,7 +117,8 @@ def test_bad_prices(text):
 def test_newest_readings():
     """A row for each sensor, written with each pane of the shortest tier, and stored once."""
     plain, newest = (
-        plan_of(Workload(parse_schema(text), 1000, 60 * SECOND, names("metric", 2))) for text in ("", 'latest = "now"')
+        estimate_of(Workload(parse_schema(text), 1000, 60 * SECOND, names("metric", 2)))
+        for text in ("", 'latest = "now"')
     )
     assert newest.tiers["newest readings"].rows == newest.tiers["1h"].rows
     assert newest.tiers["newest readings"].cells == 2 * newest.tiers["1h"].rows

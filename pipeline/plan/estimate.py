@@ -51,7 +51,7 @@ class Writes:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Estimate:
     """The figures of a plan.
 
     Attributes:
@@ -86,14 +86,14 @@ class Plan:
         return max(self.nodes_for_writes, self.nodes_for_storage or 1)
 
 
-def plan_of(workload: Workload) -> Plan:
+def estimate_of(workload: Workload) -> Estimate:
     """Returns all figures. Takes as long for 10^8 sensors as for a thousand."""
     raw, tiers = raw_writes(workload), tier_writes(workload)
     growth = stored_per_day(workload)
     storage = {family: _kept(workload, family, growth[family]) for family in growth}
     known = [size for size in storage.values() if size is not None]
     per_node = _NODE_BYTES[workload.ssd] * _UTILIZATION / 100
-    return Plan(
+    return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
         vcpus=vcpus(workload),
