@@ -117,14 +117,44 @@ def test_families_and_policies():
     }
 
 
+ENGINES = ("Dataflow, exactly-once", "Dataflow, at-least-once", "DirectRunner")
+
+
+def guarantees() -> dict[str, str]:
+    """Returns the sections of the page of guarantees, one for each fault, by their headings."""
+    page = text("guarantees.md").split("\n## What happens when\n", 1)[1].split("\n## ", 1)[0]
+    return dict(section.split("\n", 1) for section in page.split("\n### ")[1:])
+
+
 def test_every_guarantee_has_a_test():
-    """Each line of the table of guarantees names tests that exist."""
+    """Each fault's section ends with the names of the tests that show it, and they exist."""
     written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    for what, cells in rows_of("guarantees.md", "## What happens when").items():
-        named = re.findall(r"`(test_\w+)`", cells[-1])
+    for what, section in guarantees().items():
+        *_, shown_by = section.strip().split("\n\n")
+        assert shown_by.startswith("Shown by "), what
+        named = re.findall(r"`(test_\w+)`", shown_by)
         assert named, what
         for name in named:
             assert f"def {name}(" in written, name
+
+
+def test_guarantees_cover_every_engine():
+    """Each section begins with an answer for all engines, and names all of them or none; the overview lists each."""
+    for what, section in guarantees().items():
+        answer, *_ = section.strip().split("\n\n")
+        assert not answer.startswith(("-", "Shown by")), what
+        named = [name for names in re.findall(r"^- \*\*(.+):\*\*", section, re.MULTILINE) for name in engines(names)]
+        assert sorted(named) in ([], sorted(ENGINES)), what
+    overview = rows_of("guarantees.md", "## At a glance")
+    assert f"| what happens | {' | '.join(ENGINES)} |" in text("guarantees.md")
+    assert [re.match(r"\[(.+)\]\(#", row)[1] for row in overview] == list(guarantees())
+    assert all(all(cells) for cells in overview.values())
+
+
+def engines(names: str) -> list[str]:
+    """Returns the engines that a line such as "Dataflow, at-least-once, and DirectRunner" is about."""
+    found = [engine for engine in ENGINES if engine in names]
+    return [*ENGINES[:2], *found] if re.match("Dataflow(?!,)", names) else found
 
 
 def test_costs_follow_from_sizes():
