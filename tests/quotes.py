@@ -15,8 +15,8 @@ from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.times import parse_time
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report

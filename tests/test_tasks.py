@@ -18,9 +18,10 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
-from pipeline.core.events.event import Event, decode, sensor_event
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.cloud.reading.test_reader import write

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
-from pipeline.core.events.event import shown
+from pipeline.core.notation.text import shown
 from pipeline.formats.avro_types import with_own_decoders
 from pipeline.formats.lines import (
     MappedRecord,

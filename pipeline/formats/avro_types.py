@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fastavro.read import LOGICAL_READERS
 
-from pipeline.core.events.event import shown
+from pipeline.core.notation.text import shown
 from pipeline.formats.mappings import BadValue, time_of
 
 _MAX_DECIMAL = 512  # bytes; more digits than any double has

@@ -4,8 +4,8 @@ import csv
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from pipeline.core.events.event import shown
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
+from pipeline.core.notation.text import shown
 from pipeline.formats.lines import (
     Lines,
     MappedRecord,

@@ -6,9 +6,9 @@ from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
 from pipeline.core.dead_letters.records import Replay
-from pipeline.core.events.event import shown
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason
+from pipeline.core.notation.text import shown
 from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

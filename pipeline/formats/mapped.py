@@ -19,10 +19,11 @@ from pipeline.core.decoding.mapping.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.paths import Field, Root
 from pipeline.core.decoding.types import Mapped, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
-from pipeline.core.events.event import sensor_event, shown
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import identified
 from pipeline.core.events.reasons import BadData
+from pipeline.core.events.wire import sensor_event
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
 from pipeline.formats.mappings import BadValue

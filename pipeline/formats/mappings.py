@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pipeline.core.events.event import shown
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.exact_numbers import exact_float
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.values import EventMaker, Malformed, inexact
 from pipeline.proto.sensor_event_pb2 import SensorEvent

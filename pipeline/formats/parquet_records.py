@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
-from pipeline.core.events.event import shown
+from pipeline.core.notation.text import shown
 from pipeline.formats.lines import (
     MappedRecord,
     Record,

@@ -7,18 +7,11 @@ from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events.event import (
-    EARLIEST_US,
-    LATEST_US,
-    MAX_METADATA,
-    MAX_METADATA_BYTES,
-    MAX_READINGS,
-    sensor_event,
-    shown,
-    validate,
-)
+from pipeline.core.events.event import EARLIEST_US, LATEST_US, MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, validate
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float_of
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 

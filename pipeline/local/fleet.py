@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.events.dead_letter import RENAMED_ENCODING
-from pipeline.core.events.event import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, sensor_event
+from pipeline.core.events.event import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import Reason
+from pipeline.core.events.wire import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_SENSORS = 100_000  # 5 KiB each, and each has an event in transit

@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.core.events.event import Event, sensor_event
+from pipeline.core.events.event import Event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row
 from pipeline.core.rows.rows import Row

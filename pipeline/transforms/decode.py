@@ -16,9 +16,10 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.decoding.types import Decoded, MessageTypes
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
-from pipeline.core.events.event import Event, shown
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics

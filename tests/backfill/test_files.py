@@ -17,8 +17,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
-from pipeline.core.events.event import Event, decode, sensor_event, validate
+from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message
+from pipeline.core.events.wire import decode, sensor_event
 from pipeline.formats.files import EventMaker, FileColumns, UnreadableFile
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
 from tests.support.records import write_delimited

@@ -12,8 +12,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from tests.support.streams import NOON, flags, pubsub_message

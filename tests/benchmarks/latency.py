@@ -24,8 +24,8 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, Ro
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import running_emulators

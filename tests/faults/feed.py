@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.local.fleet import Fleet, Simulated, simulate
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge

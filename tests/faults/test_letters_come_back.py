@@ -5,9 +5,9 @@ from collections import Counter
 from contextlib import contextmanager
 
 from pipeline.core.events.dead_letter import MAX_RETURNS, replays_of
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from tests.faults.feed import now_us
 from tests.job.running import running_job
 from tests.support.waiting import eventually

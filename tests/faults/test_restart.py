@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.proof import Expectation
 from tests.job.running import running_job

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.message import Message
 from pipeline.core.events.refusals import RefusedMessage
+from pipeline.core.events.wire import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 

@@ -10,9 +10,10 @@ import pytest
 from google.protobuf import json_format
 
 from pipeline.core.completion.work_list import work_key
-from pipeline.core.events.event import sensor_event, validate
+from pipeline.core.events.event import validate
 from pipeline.core.events.message import BATCH_TYPE, Message
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY

@@ -11,8 +11,8 @@ from apache_beam.metrics.cells import DistributionData, DistributionResult
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.metrics.metricbase import MetricName
 
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.job.status import Standing, StatusLine, describe
 from pipeline.transforms import metrics
 from tests.support.waiting import eventually

@@ -1,6 +1,6 @@
 """Longer windows on a scripted stream: the day's panes while its hours arrive, change and are late."""
 
-from pipeline.core.events.event import sensor_event
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.support.streams import HOUR, MINUTE, NOON, Script, event_at, key_at

@@ -22,9 +22,10 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
-from pipeline.core.events.event import Event, decode, sensor_event, validate
+from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema

@@ -24,8 +24,9 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
 from pipeline.core.completion.work_list import work_row
-from pipeline.core.events.event import LATEST_US, sensor_event, validate
+from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy

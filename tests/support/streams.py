@@ -16,9 +16,9 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema

@@ -20,11 +20,12 @@ from pipeline.core.events.dead_letter import (
     replay_of,
     replays_of,
 )
-from pipeline.core.events.event import LATEST_US, decode, sensor_event
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import ENCODING, Message
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time, from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent

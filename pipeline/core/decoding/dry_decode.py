@@ -7,9 +7,10 @@ from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from pipeline.core.decoding.types import Mapped, MessageType, MessageTypes
-from pipeline.core.events.event import Event, parse
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
+from pipeline.core.events.wire import parse
 from pipeline.core.notation.times import format_time
 
 

@@ -16,10 +16,12 @@ from pipeline.core.decoding.mapping.mapper import Mapper, envelope_conditions
 from pipeline.core.decoding.mapping.model import MappingError
 from pipeline.core.decoding.mapping.payloads import parse_payload
 from pipeline.core.events.dead_letter import RENAMED_REVISION, event_alone
-from pipeline.core.events.event import Event, parse, shown, valid_event, validate
+from pipeline.core.events.event import Event, valid_event, validate
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.refusals import RefusedMessage
+from pipeline.core.events.wire import parse
+from pipeline.core.notation.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 _MAX_REVISIONS = 100  # compiled, or known not to exist

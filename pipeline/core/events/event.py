@@ -1,23 +1,22 @@
-"""Decodes Pub/Sub messages and validates their events, or gives the reason why they are refused.
+"""Valid events, and the rules that make an event valid.
 
-This module alone defines what a message contains and when an event is valid.
+This module alone decides whether an event is valid, or gives the reason why it is refused.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.events.protobuf_json import InexactInteger, parse_json
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.cell_values import shown_bytes
-from pipeline.core.notation.text import shown as shown  # re-exported for every module that raises BadData
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time
-from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
 LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: the most that a row key's 16 digits can express
@@ -29,13 +28,8 @@ MAX_METADATA_BYTES = 4096
 # First segments of the keys of the table's own rows. A sensor with such a name would be mistaken for one of them.
 RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair", "latest"})
 
-_Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
-
 _SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII except '#'
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
-
-
-_ENCODING_OF_DEAD_LETTER = f"dead_letter_{ENCODING}"  # see dead_letters.py
 
 _new = tuple.__new__
 _isfinite = math.isfinite
@@ -87,80 +81,6 @@ def deserialized(data: bytes) -> Event:
         raise ValueError(f"not a SensorEvent: {error}") from error
     except BadData as error:
         raise ValueError(f"not a valid SensorEvent: {error}") from error
-
-
-def sensor_event(
-    sensor_id: str,
-    event_time_us: int,
-    readings: Mapping[str, float],
-    metadata: Mapping[str, str],
-    event_id: str = "",
-) -> SensorEvent:
-    """Builds a protobuf event without validating anything."""
-    event = SensorEvent(sensor_id=sensor_id, event_id=event_id)
-    # Assigning items one by one, looking up each field once, and bypassing the calendar takes half the time.
-    readings_of, timestamp = event.readings, event.event_time
-    for metric, value in readings.items():
-        readings_of[metric] = value
-    for name, text in metadata.items():
-        event.metadata[name] = text
-    if 0 <= event_time_us <= LATEST_US:
-        timestamp.seconds, micros = divmod(event_time_us, 1_000_000)
-        timestamp.nanos = micros * 1000
-    else:
-        timestamp.FromMicroseconds(event_time_us)
-    return event
-
-
-def decode(message: Message) -> Sequence[SensorEvent]:
-    """Parses the single event of a message, or all events of its batch. Does not validate them.
-
-    Raises:
-        BadData: the message as a whole cannot be parsed.
-    """
-    parsed = parse(message)
-    return [parsed] if isinstance(parsed, SensorEvent) else parsed.events
-
-
-def parse(message: Message) -> SensorEvent | SensorEventBatch:
-    """Parses an event, or a batch. Raises BadData."""
-    message_type = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
-    if message_type == EVENT_TYPE:
-        return _parse(message, SensorEvent())
-    if message_type == BATCH_TYPE:
-        return _parse(message, SensorEventBatch())
-    raise BadData(
-        Reason.UNKNOWN_MESSAGE_TYPE,
-        f"message_type is {shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
-    )
-
-
-def encoding_of(message: Message) -> str:
-    """Returns the encoding of a message: BINARY or JSON. Raises BadData for any other."""
-    encoding = message.attributes.get(ENCODING) or message.attributes.get(_ENCODING_OF_DEAD_LETTER) or "BINARY"
-    if encoding not in ("BINARY", "JSON"):
-        raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
-    return encoding
-
-
-def _parse(message: Message, into: _Parsed) -> _Parsed:
-    if encoding_of(message) == "BINARY":
-        try:
-            into.ParseFromString(message.data)
-        except DecodeError as error:
-            raise _unparseable(into, "protobuf", str(error)) from error
-        return into
-    try:
-        parse_json(message.data, into)
-    except InexactInteger as error:
-        raise BadData(Reason.INEXACT_INTEGER, str(error)) from error
-    except ValueError as error:
-        raise _unparseable(into, "JSON", str(error)) from error
-    return into
-
-
-def _unparseable(into: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
-    return BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in {encoding}: {' '.join(why.split())}")
 
 
 def validate(event: SensorEvent, latest_us: int) -> Event:

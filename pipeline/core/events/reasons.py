@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-from pipeline.core.notation.text import shown as shown  # re-exported for every module that raises BadData
-
 
 class Reason(StrEnum):
     """Why a message, or one event of a batch, becomes a dead letter. The set is closed."""

@@ -13,8 +13,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, shown
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
 from pipeline.core.schema.key_tokens import (
     HOUR_US,
     SPREADING_TOKENS,

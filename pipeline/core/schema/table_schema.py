@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 
-from pipeline.core.events.event import Event, serialized, shown
+from pipeline.core.events.event import Event, serialized
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.durations import format_interval
+from pipeline.core.notation.text import shown
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, parse_policy

@@ -2,8 +2,9 @@
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.types import Mapped
-from pipeline.core.events.event import LATEST_US, sensor_event
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.times import parse_time
 from tests.core.decoding.mapping.protos import descriptor_set
 

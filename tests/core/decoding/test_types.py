@@ -10,9 +10,9 @@ import pytest
 from pipeline.core.decoding.mapping.descriptors import Descriptors
 from pipeline.core.decoding.mapping.model import MappingError
 from pipeline.core.decoding.types import DecoderFunction, Mapped, MessageTypes
-from pipeline.core.events.event import sensor_event
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.core.decoding.mapping.protos import descriptor_set
 

@@ -8,9 +8,9 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from pipeline.core.decoding.mapping.mapper import Mapper
 from pipeline.core.decoding.mapping.plain import parse_plain
-from pipeline.core.events.event import encoding_of
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import encoding_of
 
 
 def parse_payload(mapper: Mapper, message: Message) -> Any:

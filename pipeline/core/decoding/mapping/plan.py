@@ -10,8 +10,9 @@ from pipeline.core.decoding.mapping.model import Mapping
 from pipeline.core.decoding.mapping.paths import Current, Field, Step
 from pipeline.core.decoding.mapping.scope import ROOT, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.writers import Writer
-from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_READINGS, shown
+from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_READINGS
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
 
 MAX_ELEMENTS = 100_000
 """More elements of one message refuse it."""

@@ -3,9 +3,9 @@
 from typing import Any
 
 from pipeline.core.decoding.mapping.nodes import Getter, Leaf, itself
-from pipeline.core.events.event import shown
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import shortest_float32
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time
 
 

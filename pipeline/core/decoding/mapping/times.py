@@ -11,8 +11,8 @@ from pipeline.core.decoding.mapping.nodes import Getter, Leaf, Node, Plain
 from pipeline.core.decoding.mapping.nulls import or_null, without_nulls
 from pipeline.core.decoding.mapping.texts import kind_of, timestamp_us
 from pipeline.core.decoding.mapping.values import decimal_in
-from pipeline.core.events.event import shown
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import from_datetime, parse_time
 
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)

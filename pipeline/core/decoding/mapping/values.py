@@ -10,9 +10,9 @@ from pipeline.core.decoding.mapping.model import Mapping, MappingError, Source
 from pipeline.core.decoding.mapping.nodes import Getter, Leaf, Node, Plain, composed, itself
 from pipeline.core.decoding.mapping.nulls import or_null, without_nulls
 from pipeline.core.decoding.mapping.texts import Inexact, kind_of, leaf_text
-from pipeline.core.events.event import shown
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, shortest_float32
+from pipeline.core.notation.text import shown
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")

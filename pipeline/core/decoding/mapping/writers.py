@@ -6,8 +6,9 @@ from typing import Any
 from pipeline.core.decoding.mapping.nodes import Getter
 from pipeline.core.decoding.mapping.scope import Scope, ScopeGetter
 from pipeline.core.decoding.mapping.texts import Inexact
-from pipeline.core.events.event import MAX_READINGS, shown
+from pipeline.core.events.event import MAX_READINGS
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
 
 Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""
