@@ -15,6 +15,7 @@ from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored,
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
 from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rows import KeyRange, Row, prefix_range
@@ -225,21 +226,16 @@ class Inspection:
                 shortest.setdefault(window_us, WindowReadings()).add(record.event_time_us, record.readings)
         stored: dict[tuple[Tier, int], Stored] = {}
         for tier, first_us, last_us in extents:
-            keys, wanted = (
-                aggregate_range(tier.window, sensor_id, first_us, last_us),
-                CellSelection((tier.family,), versions=1),
-            )
-            for row in self._read(keys, wanted, None, None, reverse=False):
+            keys = aggregate_range(tier.window, sensor_id, first_us, last_us)
+            for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
                 values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
                 stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = values
         statistics = tiers[0].statistics
         recomputed = {window_us: Recomputed.of(readings, statistics) for window_us, readings in shortest.items()}
         return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]
 
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
-        for row in self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse):
+    def _read(self, selection: RowSelection) -> Iterator[Row]:
+        for row in self._reader.read_selection(selection):
             self._rows_left -= 1
             if self._rows_left < 0:
                 raise _TooManyRows

@@ -10,8 +10,8 @@ import apache_beam as beam
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.rows.rows import KeyRange, Row
-from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -39,13 +39,11 @@ class TableReadingFn(beam.DoFn):
     def teardown(self) -> None:
         self._connections.close()
 
-    def _read(
-        self, key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-    ) -> Iterator[Row]:
+    def _read(self, selection: RowSelection) -> Iterator[Row]:
         with self._opening:
             if self._reader is None:
                 self._reader = self._connections.enter_context(RowReader.open(self._name, self._patience_s))
-        return self._reader.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
+        return self._reader.read_selection(selection)
 
 
 class CompletingFn(TableReadingFn):

@@ -9,6 +9,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import validate
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.toml import parse_schema
@@ -37,7 +38,7 @@ def stored(table, tier):
     with RowReader.open(TableName(PROJECT, "instance", table)) as reader:
         for sensor in "ab":
             keys = aggregate_range(tier.window, sensor, 0, 1 << 52)
-            for row in reader.read_selection(keys, CellSelection((tier.family,)), None, None, reverse=False):
+            for row in reader.read_selection(RowSelection(keys, CellSelection((tier.family,)))):
                 record = parse_aggregate_row(tier.window, row)
                 found[sensor, record.start_us] = record.reading_count, record.metrics["t"].sum
     return found

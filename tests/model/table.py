@@ -65,8 +65,8 @@ class Table(Memory):
 
     # As pipeline.cloud.scanning.row_reader.RowReader
 
-    def read_selection(self, key_range, selection, pattern=None, page_rows=None, *, reverse=False):
-        return self(key_range, selection, pattern, page_rows, reverse=reverse)
+    def read_selection(self, selection):
+        return self(selection)
 
     @contextmanager
     def opened(self, *_):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row
 from pipeline.core.schema.layouts import CellSelection
 
@@ -75,9 +76,7 @@ def stored(name, schema, sensor_id="a"):
     with RowReader.open(name) as reader:
         for tier in schema.tiers:
             keys = aggregate_range(tier.window, sensor_id, 0, 1 << 52)
-            for row in reader.read_selection(
-                keys, CellSelection((tier.family,), versions=1), None, None, reverse=False
-            ):
+            for row in reader.read_selection(RowSelection(keys, CellSelection((tier.family,), versions=1))):
                 record = parse_aggregate_row(tier.window, row, tier.statistics)
                 found[tier.window.text, record.start_us] = record
     return found

@@ -20,14 +20,15 @@ class Memory:
         for cell in row.cells:
             self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
 
-    def __call__(self, key_range, selection, pattern, page_rows, *, reverse):
+    def __call__(self, selection):
+        key_range, wanted, pattern, _, reverse = selection
         self.reads += 1
         for key in sorted(self._cells, reverse=reverse):
             if key < key_range.start or (key_range.end and key >= key_range.end):
                 continue
             if pattern is not None and not re.fullmatch(pattern.encode(), key, re.DOTALL):
                 continue
-            cells = self._selected(sorted(self._cells[key].values(), key=_in_a_row), selection)
+            cells = self._selected(sorted(self._cells[key].values(), key=_in_a_row), wanted)
             if cells:
                 self.rows += 1
                 self.cells += len(cells)

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.transforms import tables
@@ -23,8 +24,8 @@ class Reader:
         yield self
         self.calls.append("close")
 
-    def read_selection(self, *selection, reverse):
-        return iter([(*selection, reverse)])
+    def read_selection(self, selection):
+        return iter([selection])
 
 
 def test_one_connection(monkeypatch):
@@ -34,9 +35,9 @@ def test_one_connection(monkeypatch):
     reading = TableReadingFn(NAME, 5.0)
     reading.setup()
     assert reader.calls == []
-    selection = KeyRange(b"a", b"b"), CellSelection(("raw",)), "a.*", 7
-    assert list(reading._read(*selection, reverse=True)) == [(*selection, True)]
-    assert list(reading._read(*selection, reverse=False)) == [(*selection, False)]
+    for reverse in (True, False):
+        selection = RowSelection(KeyRange(b"a", b"b"), CellSelection(("raw",)), "a.*", 7, reverse)
+        assert list(reading._read(selection)) == [selection]
     assert reader.calls == [("open", NAME, 5.0)]
     reading.teardown()
     assert reader.calls[1:] == ["close"]

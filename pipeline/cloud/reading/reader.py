@@ -27,13 +27,12 @@ from pipeline.core.notation.times import Time
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.queries.newest_readings import LatestRecord
-from pipeline.core.queries.seeks import skip_scan
+from pipeline.core.queries.seeks import RowSelection, skip_scan
 from pipeline.core.queries.sweeps import sensor_prefix
 from pipeline.core.rows import aggregate_rows as aggregates
 from pipeline.core.rows.records import RawRecord, newest_first
-from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.rows.rows import Row, after_prefix, prefix_range
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import Window
@@ -381,11 +380,9 @@ class SensorTable:
         if query.start_us == query.end_us:  # outside the times of row keys
             return iter(())
 
-        def read(
-            key_range: KeyRange, wanted: CellSelection, pattern: str | None, page_rows: int | None, *, reverse: bool
-        ) -> Iterator[Row]:
-            page_rows = min((rows for rows in (page_rows, max_page_rows) if rows), default=None)
-            return self.rows.read_selection(key_range, wanted, pattern, page_rows, reverse=reverse)
+        def read(selection: RowSelection) -> Iterator[Row]:
+            page_rows = min((rows for rows in (selection.page_rows, max_page_rows) if rows), default=None)
+            return self.rows.read_selection(selection._replace(page_rows=page_rows))
 
         return events_of(self.schema, read, sensor_id, query, self._leave_out)
 

@@ -23,8 +23,8 @@ from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange, Row
-from pipeline.core.schema.layouts import CellSelection
 
 PAGE_ROWS = 1000
 MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
@@ -154,17 +154,10 @@ class RowReader:
             del page  # frees it before the next one arrives
             limit = None if limit is None else limit - size
 
-    def read_selection(
-        self,
-        key_range: KeyRange,
-        wanted: CellSelection,
-        pattern: str | None = None,
-        page_rows: int | None = None,
-        *,
-        reverse: bool = False,
-    ) -> Iterator[Row]:
-        """Reads the selected cells of a range: :meth:`read` as a :class:`~pipeline.core.queries.events.ReadRows`."""
-        return self.read(key_range, row_filter(wanted, pattern), page_rows=page_rows, reverse=reverse)
+    def read_selection(self, selection: RowSelection) -> Iterator[Row]:
+        """Reads selected rows: :meth:`read` as a :data:`~pipeline.core.queries.seeks.ReadRows`."""
+        keys, cells, pattern, page_rows, reverse = selection
+        return self.read(keys, row_filter(cells, pattern), page_rows=page_rows, reverse=reverse)
 
     def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int) -> list[Row]:
         """Returns the next ``size`` rows of the remaining range; fewer only at its end."""

@@ -22,6 +22,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.gc_policies import MaxAge, Policy, collected_after, counts_versions
@@ -178,7 +179,7 @@ def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, in
 def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
     """Returns the table's own rows: for each key, the values by column."""
     with RowReader.open(name) as reader:
-        rows = reader.read_selection(prefix_range(_OWN_ROWS), CellSelection((SCHEMA_FAMILY,), versions=1))
+        rows = reader.read_selection(RowSelection(prefix_range(_OWN_ROWS), CellSelection((SCHEMA_FAMILY,), versions=1)))
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, columns_of, parse_aggregate_row, stats_of
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.layouts import CellSelection
@@ -176,7 +176,8 @@ class Neighbours:
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
         while keys.start < keys.end:
             selection = CellSelection((tier.family,), columns_of(sorted(metrics), tier.statistics), versions=1)
-            page = list(islice(self._read(keys, selection, None, page_rows, reverse=reverse), page_rows))
+            found = self._read(RowSelection(keys, selection, page_rows=page_rows, reverse=reverse))
+            page = list(islice(found, page_rows))
             for row in page:
                 with suppress(ValueError):  # another program's row, or one with none of these metrics
                     record = parse_aggregate_row(tier.window, row, tier.statistics, counted=False)

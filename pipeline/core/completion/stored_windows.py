@@ -15,7 +15,7 @@ from pipeline.core.accumulation.shorter_windows import RestoredShorterWindows, S
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row, stats_of
 from pipeline.core.schema.layouts import CellSelection
@@ -268,7 +268,7 @@ class Completion:
 
     def _rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
-        for row in self._read(keys, CellSelection((tier.family,), versions=1), None, None, reverse=False):
+        for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
             try:
                 record = parse_aggregate_row(tier.window, row, tier.statistics)
             except ValueError as error:

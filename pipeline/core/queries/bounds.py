@@ -3,9 +3,8 @@
 import threading
 from collections.abc import Iterator
 
-from pipeline.core.queries.seeks import ReadRows
-from pipeline.core.rows.rows import KeyRange, Row
-from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.rows.rows import Row
 
 
 class TooManyRows(ValueError):
@@ -30,17 +29,8 @@ class BoundedReads:
         """The number of rows that may still be read."""
         return max(self._most - self.rows, 0)
 
-    def __call__(
-        self,
-        key_range: KeyRange,
-        selection: CellSelection,
-        pattern: str | None,
-        page_rows: int | None,
-        /,
-        *,
-        reverse: bool,
-    ) -> Iterator[Row]:
-        for row in self._read(key_range, selection, pattern, page_rows, reverse=reverse):
+    def __call__(self, selection: RowSelection) -> Iterator[Row]:
+        for row in self._read(selection):
             with self._lock:
                 self.rows += 1
             if self.rows > self._most:

@@ -11,7 +11,7 @@ from itertools import chain, dropwhile, groupby, islice
 
 from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import ReadRows, skip_scan
+from pipeline.core.queries.seeks import ReadRows, RowSelection, skip_scan
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.key_space import KeyBindings, Scan
@@ -175,7 +175,7 @@ def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreig
     everywhere = schema.keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
     ranges = raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
     for key_range in ranges:
-        rows = read(key_range, selection, None, None, reverse=not first.newest_first)
+        rows = read(RowSelection(key_range, selection, reverse=not first.newest_first))
         # The parts of an event share the first time in their keys, but need not be next to each other.
         for _, same in groupby(parsed_rows(schema, rows, on_foreign), key=lambda pair: first.floor(pair[0].time_us)):
             events = schema.identity.merged(chain.from_iterable(records for _, records in same))
@@ -312,7 +312,7 @@ def _records(
     page_rows = _page_rows(schema, query, known, merges_rows=merges_rows)
     matches = _matcher(query)
     for key_range in scan.ranges:
-        rows = read(key_range, selection, scan.pattern, page_rows, reverse=scan.reverse)
+        rows = read(RowSelection(key_range, selection, scan.pattern, page_rows, scan.reverse))
         parsed = parsed_rows(schema, rows, on_foreign)
         for events in _events_of_times(schema, parsed) if merges_rows else _events_of_rows(parsed):
             yield from filter(matches, events)

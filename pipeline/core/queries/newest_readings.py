@@ -13,7 +13,7 @@ from itertools import islice
 from pipeline.core.events.event import checked_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.schema.layouts import CellSelection
@@ -125,7 +125,7 @@ def latest_of(
     """
     columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
     selection = CellSelection((family,), columns, versions=1)
-    for row in read(latest_range(prefix, after), selection, None, page_rows, reverse=False):
+    for row in read(RowSelection(latest_range(prefix, after), selection, page_rows=page_rows)):
         try:
             record = parse_latest_row(row)
         except ValueError as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pipeline.core.queries.events import raw_keys
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.newest_readings import latest_range
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import SensorToken, TimeToken
@@ -44,7 +44,7 @@ def rows_of_sensor(
         for key in _window_keys(read, first, sensor_id, on_foreign):
             yield kind, key
     own = latest_range(sensor_id).start
-    for row in read(KeyRange(own, own + b"\x00"), _KEYS, None, 1, reverse=False):
+    for row in read(RowSelection(KeyRange(own, own + b"\x00"), _KEYS, page_rows=1)):
         yield LATEST, row.key
 
 
@@ -57,7 +57,7 @@ def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: O
     pattern = None if located else schema.keys.pattern_of_sensor(sensor_id)
     ranges = [prefix_range(prefix)] if prefix else raw_keys()
     for key_range in ranges:
-        for row in read(key_range, _KEYS, pattern, None, reverse=False):
+        for row in read(RowSelection(key_range, _KEYS, pattern)):
             try:
                 found = schema.key.parse_key(row.key).sensor_id
             except ValueError as error:
@@ -70,14 +70,14 @@ def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: O
 def _window_keys(read: ReadRows, first: bytes, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
     """Yields the keys of a sensor's windows of every length, also of tiers that the schema no longer has."""
     rest: KeyRange = prefix_range(first)
-    while row := next(read(rest, _KEYS, None, 1, reverse=False), None):
+    while row := next(read(RowSelection(rest, _KEYS, page_rows=1)), None):
         label, separator, _ = row.key.removeprefix(first).partition(b"#")
         of_label = first + label + separator
         rest = rest._replace(start=after_prefix(of_label) if separator else row.key + b"\x00")
         if not separator:
             continue
         of_sensor = of_label + sensor_id.encode() + b"#"
-        for found in read(prefix_range(of_sensor), _KEYS, None, None, reverse=False):
+        for found in read(RowSelection(prefix_range(of_sensor), _KEYS)):
             if _START.fullmatch(found.key.removeprefix(of_sensor).decode(errors="replace")):
                 yield found.key
             else:

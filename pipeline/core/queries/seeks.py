@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import RESERVED_SENSOR_IDS
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
@@ -16,28 +16,26 @@ _MAX_SEEK_PAGE = 1000  # rows
 _T = TypeVar("_T")
 
 
-class ReadRows(Protocol):
-    """Reads rows."""
+class RowSelection(NamedTuple):
+    """The rows to read, and the cells of each.
 
-    def __call__(
-        self,
-        key_range: KeyRange,
-        selection: CellSelection,
-        pattern: str | None,
-        page_rows: int | None,
-        /,
-        *,
-        reverse: bool,
-    ) -> Iterator[Row]:
-        """Returns the rows of a range in the order of their keys, or in reverse.
+    Attributes:
+        keys: the range of keys.
+        cells: the cells to return; a row without any of them is left out.
+        pattern: a regular expression (RE2) that the whole key must match; None for any key.
+        page_rows: the number of rows that the caller will probably take, if known; it may take more.
+        reverse: whether to read from the last row to the first.
+    """
 
-        Args:
-            key_range: the keys.
-            selection: the cells to return; a row without any of them is left out.
-            pattern: a regular expression (RE2) that the whole key must match; None for any key.
-            page_rows: the number of rows that the caller will probably take, if known; it may take more.
-            reverse: whether to read from the last row to the first.
-        """
+    keys: KeyRange
+    cells: CellSelection
+    pattern: str | None = None
+    page_rows: int | None = None
+    reverse: bool = False
+
+
+ReadRows = Callable[[RowSelection], Iterator[Row]]
+"""Reads the selected rows, in the order of their keys or in reverse."""
 
 
 def seek(
@@ -65,11 +63,9 @@ def seek(
     start, end = key_range
     page_rows = 1
     while not end or start < end:
-        page = KeyRange(start, end)
+        page = read(RowSelection(KeyRange(start, end), _KEY_ONLY, page_rows=page_rows, reverse=reverse))
         read_rows = 0
-        for read_rows, row in enumerate(  # noqa: B007 (used after the loop: a full page means that there may be more)
-            islice(read(page, _KEY_ONLY, None, page_rows, reverse=reverse), page_rows), 1
-        ):
+        for read_rows, row in enumerate(islice(page, page_rows), 1):  # noqa: B007 (a full page: there may be more)
             segment, separator, _ = row.key.partition(b"#")
             if separator and segment in skip:
                 start, end = _beyond(KeyRange(start, end), segment + separator, reverse=reverse)

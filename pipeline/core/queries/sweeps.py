@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipeline.core.queries.events import parsed_rows
 from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import ReadRows, seek, skip_scan
+from pipeline.core.queries.seeks import ReadRows, RowSelection, seek, skip_scan
 from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
@@ -93,7 +93,7 @@ def events_within(
         else None
     )
     for key_range in _ranges(schema.key, read, keys, span, of_span):
-        rows = read(key_range, selection, pattern, None, reverse=False)
+        rows = read(RowSelection(key_range, selection, pattern))
         for raw_key, records in parsed_rows(schema, rows, of_span):
             if span.includes(raw_key.sensor_id):
                 yield from (each for each in records if span.start_us <= each.event_time_us < span.end_us)
@@ -123,7 +123,7 @@ def window_rows(
         least, most = range_of(sensor_id, span.start_us, span.end_us)
         key_range = intersection(KeyRange(max(first, least), most), keys)
         if span.includes(sensor_id) and key_range is not None:
-            for found in read(key_range, selection, None, None, reverse=False):
+            for found in read(RowSelection(key_range, selection)):
                 try:
                     key = parse(found.key)
                 except ValueError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows import aggregate_rows as aggregates
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.layouts import CellSelection
@@ -39,8 +39,8 @@ def windows_of(
     """
     key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
     columns = None if metrics is None else aggregates.qualifiers(metrics, tier.statistics)
-    rows = read(key_range, CellSelection((tier.family,), columns, versions=1), None, page_rows, reverse=False)
-    for row in rows:
+    selection = CellSelection((tier.family,), columns, versions=1)
+    for row in read(RowSelection(key_range, selection, page_rows=page_rows)):
         if metrics is not None and aggregates.only_counts_events(row):
             continue  # the window has none of these metrics
         try:

@@ -13,6 +13,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning import row_reader
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import EVERYTHING, FAKE, numbered
@@ -149,9 +150,8 @@ def test_a_selection_is_read(
     rows = numbered(40)
     write(name, rows)
     expected = [Row(rows[n].key, rows[n].cells[:1]) for n in (10, 20, 30)]
-    found = reader.read_selection(
-        KeyRange(b"k0001", b""), CellSelection(("f",), (b"a",)), "k00[0-9]0", page_rows=2, reverse=reverse
-    )
+    keys, cells = KeyRange(b"k0001", b""), CellSelection(("f",), (b"a",))
+    found = reader.read_selection(RowSelection(keys, cells, "k00[0-9]0", 2, reverse))
     assert list(found) == (expected[::-1] if reverse else expected)
     assert (reader.requests, reader.cells_read) == (2, 3)
 

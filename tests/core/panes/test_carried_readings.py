@@ -81,9 +81,9 @@ class Requests:
     def __init__(self, table):
         self.table, self.write, self.sent = table, table.write, 0
 
-    def __call__(self, key_range, selection, pattern, page_rows, *, reverse):
-        rows = self.table(key_range, selection, pattern, page_rows, reverse=reverse)
-        page_rows = min(page_rows or 1000, 1000)
+    def __call__(self, selection):
+        rows = self.table(selection)
+        page_rows = min(selection.page_rows or 1000, 1000)
         while True:
             self.sent += 1
             page = list(islice(rows, page_rows))
