@@ -30,7 +30,7 @@ from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import firing as schedule
-from pipeline.core.panes import group_windows, grouped_readings, pane_order
+from pipeline.core.panes import group_windows, grouped_readings, row_batches
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
@@ -63,7 +63,7 @@ _FORMATS = {
     "parts": grouped_readings.VERSION,
     "schedule": schedule.VERSION,
     "accumulators": accumulator_bytes.VERSION,
-    "panes": pane_order.VERSION,
+    "panes": row_batches.VERSION,
 }
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.panes.firing import Firing
-from pipeline.core.panes.panes import Aggregation
+from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.group_firing import Aggregation
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.bulk import BulkWriteRows
@@ -46,7 +46,7 @@ class TableSteps(NamedTuple):
         Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check.
         """
         schema, settings = self.target.schema, self.settings
-        firing = Firing(
+        firing = FiringRules(
             schema.tiers[0].window,
             settings.early_firing // _MICROSECOND,
             settings.late_firing // _MICROSECOND,
@@ -56,8 +56,8 @@ class TableSteps(NamedTuple):
         before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
         aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate, schema.latest)
         table = self.target.name, schema, self.target.effective_retention
-        panes, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
-        return panes | self._label("CollectAggregateRows") >> CollectRows(clock), listed
+        batches, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
+        return batches | self._label("CollectAggregateRows") >> CollectRows(clock), listed
 
     def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
         """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""

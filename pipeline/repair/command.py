@@ -11,7 +11,7 @@ from pipeline.cli.console import print_json_line, progress_bar, report_foreign_r
 from pipeline.cli.options import TIME, Parsed, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
-from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, Skipped
+from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, SkippedWindows
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
@@ -220,7 +220,7 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
         click.echo(f"work list: {counted(sums['settled'], 'window')} settled, {left:,} left")
 
 
-def _skipped_record(skipped: Skipped) -> dict[str, Any]:
+def _skipped_record(skipped: SkippedWindows) -> dict[str, Any]:
     return {
         "window": skipped.tier.window.text,
         "reason": skipped.reason,
@@ -230,7 +230,7 @@ def _skipped_record(skipped: Skipped) -> dict[str, Any]:
     }
 
 
-def _skipped_lines(request: "Request", skipped: Iterable[Skipped]) -> Iterable[str]:
+def _skipped_lines(request: "Request", skipped: Iterable[SkippedWindows]) -> Iterable[str]:
     for each in skipped:
         # With an allowed lateness of zero, only a window in progress is open.
         why = _NOT_OVER if each.reason == OPEN and not request.allowed_lateness else _WHY[each.reason]

@@ -26,7 +26,14 @@ from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.completion.audit import FOREIGN, Extent
-from pipeline.core.completion.auditable_windows import Bounds, Skipped, bounds_of, chains_of, extents_of, lateness_of
+from pipeline.core.completion.auditable_windows import (
+    Bounds,
+    SkippedWindows,
+    bounds_of,
+    chains_of,
+    extents_of,
+    lateness_of,
+)
 from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.foreign import ForeignRows
@@ -89,7 +96,7 @@ class Plan(NamedTuple):
 
     schema: TableSchema
     extents: list[Extent]
-    skipped: list[Skipped]
+    skipped: list[SkippedWindows]
     listed: list[ListedWindow]
     expired: list[ListedWindow]
     slices: list[Slice]

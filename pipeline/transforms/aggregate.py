@@ -25,12 +25,12 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.notation.times import format_time
-from pipeline.core.panes import panes as fired
+from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.firing import Schedule, Timers
+from pipeline.core.panes.group_firing import Aggregation, FiringTimes, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.grouped_readings import start_of_part
-from pipeline.core.panes.pane_order import pane_bytes
-from pipeline.core.panes.panes import Aggregation, Moment, Panes
+from pipeline.core.panes.grouped_readings import start_of_readings
+from pipeline.core.panes.row_batches import batch_bytes
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -40,7 +40,7 @@ from pipeline.transforms.tables import CompletingFn
 
 Clock = Callable[[], float]
 
-_PANES, _LISTED = "panes", "listed"
+_BATCHES, _LISTED = "panes", "listed"  # output tags, which an update of a job compares
 _READERS = 8  # windows of a group that are read at a time
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
 _COUNTERS = {
@@ -70,12 +70,13 @@ class Aggregated(NamedTuple):
     """The outputs of an aggregation.
 
     Attributes:
-        panes: ``(group, rows)``: the aggregate rows of a pane, as :func:`pipeline.core.panes.pane_order.pane_bytes`
-            encodes them, for :class:`pipeline.transforms.collect.CollectRows`.
+        batches: ``(group, rows)``: the rows of the panes that a group fires at once, as
+            :func:`pipeline.core.panes.row_batches.batch_bytes` encodes them, for
+            :class:`pipeline.transforms.collect.CollectRows`.
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
     """
 
-    panes: PCollection
+    batches: PCollection
     listed: PCollection
 
 
@@ -97,10 +98,10 @@ class AggregateWindows(beam.PTransform):
         self._aggregate_fn = _AggregateFn(*table, aggregation, clock)
 
     def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
-        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(_LISTED, main=_PANES)
-        outputs[_PANES].element_type = KV[int, bytes]
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(_LISTED, main=_BATCHES)
+        outputs[_BATCHES].element_type = KV[int, bytes]
         outputs[_LISTED].element_type = EncodedRows
-        return Aggregated(outputs[_PANES], outputs[_LISTED])
+        return Aggregated(outputs[_BATCHES], outputs[_LISTED])
 
 
 class _AggregateFn(CompletingFn):
@@ -130,7 +131,7 @@ class _AggregateFn(CompletingFn):
         part = element[1]
         parts.add(part)
         of_group = Schedule.from_bytes(schedule.read())
-        timers = of_group.expect(start_of_part(part), self._now_us(), self._firing)
+        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing)
         if timers is not None:
             schedule.write(of_group.to_bytes())
             _set(timers, watermark, clock)
@@ -150,8 +151,8 @@ class _AggregateFn(CompletingFn):
         of_group = Schedule.from_bytes(schedule.read())
         before_us = of_group.passed_us, of_group.closed_us
         due = of_group.pass_watermark(at.micros, self._firing)
-        moment = Moment(of_group.passed_us, before_us[0], of_group.closed_us, before_us[1], self._now_us())
-        yield from self._fire(group, due, moment, of_group, _State(parts, windows, schedule, watermark, clock))
+        times = FiringTimes(of_group.passed_us, before_us[0], of_group.closed_us, before_us[1], self._now_us())
+        yield from self._fire(group, due, times, of_group, _State(parts, windows, schedule, watermark, clock))
 
     @on_timer(_CLOCK_SPEC)
     def time_passed(
@@ -169,30 +170,30 @@ class _AggregateFn(CompletingFn):
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
         passed_us, closed_us = of_group.passed_us, of_group.closed_us
-        moment = Moment(passed_us, passed_us, closed_us, closed_us, now_us)
-        yield from self._fire(group, due, moment, of_group, _State(parts, windows, schedule, watermark, clock))
+        times = FiringTimes(passed_us, passed_us, closed_us, closed_us, now_us)
+        yield from self._fire(group, due, times, of_group, _State(parts, windows, schedule, watermark, clock))
 
     def _fire(
-        self, group: int, due: set[int], moment: Moment, schedule: Schedule, state: "_State"
+        self, group: int, due: set[int], times: FiringTimes, schedule: Schedule, state: "_State"
     ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         windows = GroupWindows(self._aggregation.tiers, self._firing.lateness_us, state.windows.read())
-        panes = Panes(self._aggregation, windows, self._completion, moment, self._readers.map)
-        panes.fire(self._take(due, state.parts))
+        firing = GroupFiring(self._aggregation, windows, self._completion, times, self._readers.map)
+        firing.fire(self._take(due, state.parts))
         schedule.done(due)
         state.windows.clear()
         for chunk in windows.chunks():
             state.windows.add(chunk)
         timers = schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self._firing)
         _set(timers, state.watermark, state.clock)
-        if panes.rows:
-            yield group, pane_bytes(group, schedule.panes, panes.rows)
-            schedule.panes += 1
+        if firing.rows:
+            yield group, batch_bytes(group, schedule.batches, firing.rows)
+            schedule.batches += 1
         state.schedule.write(schedule.to_bytes())
-        if panes.incomplete:
-            listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(panes.incomplete))
+        if firing.incomplete:
+            listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(firing.incomplete))
             yield TaggedOutput(_LISTED, listed)
-        for count, number in panes.counts.items():
+        for count, number in firing.counts.items():
             self._counters[count].inc(number)
         for sensor_id, start_us, size in windows.large(_LARGE_BYTES):
             self._large.inc()
@@ -210,7 +211,7 @@ class _AggregateFn(CompletingFn):
             return []
         taken, left = list[bytes](), list[bytes]()
         for part in parts.read():
-            (taken if start_of_part(part) in due else left).append(part)
+            (taken if start_of_readings(part) in due else left).append(part)
         parts.clear()
         for part in left:
             parts.add(part)

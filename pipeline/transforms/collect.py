@@ -1,7 +1,7 @@
-"""Collects the rows of panes before they are written.
+"""Collects batches of rows before they are written.
 
-A runner's bundle is often one key, so it contains the panes of one group. Written as they come, small groups would cost
-a request for every few rows. Here the panes of many groups wait for each other, for a moment.
+A runner's bundle is often one key, so it contains the batches of one group. Written as they come, small groups would
+cost a request for every few rows. Here the batches of many groups wait for each other, for a moment.
 """
 
 import time
@@ -25,7 +25,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.panes.firing import END_US
-from pipeline.core.panes.pane_order import PaneOrder, number_of_rows
+from pipeline.core.panes.row_batches import BatchOrder, number_of_rows
 from pipeline.core.queries.newest_readings import is_latest_key
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
@@ -39,19 +39,19 @@ _MOST_ROWS = 500  # in an output element
 _WAIT_S = 0.5
 
 # Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
-_PANES_SPEC = BagStateSpec("panes", BytesCoder())
+_BATCHES_SPEC = BagStateSpec("panes", BytesCoder())
 _ORDER_SPEC = ReadModifyWriteStateSpec("order", BytesCoder())
 _WAITING_SPEC = ReadModifyWriteStateSpec("waiting", VarIntCoder())
 _WATERMARK_SPEC = TimerSpec("drained", TimeDomain.WATERMARK)
 _CLOCK_SPEC = TimerSpec("waited", TimeDomain.REAL_TIME)
-_PANES, _ORDER, _WAITING = map(beam.DoFn.StateParam, (_PANES_SPEC, _ORDER_SPEC, _WAITING_SPEC))
+_BATCHES, _ORDER, _WAITING = map(beam.DoFn.StateParam, (_BATCHES_SPEC, _ORDER_SPEC, _WAITING_SPEC))
 _WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
 
 class CollectRows(beam.PTransform):
-    """Collects the rows of ``(group, pane)`` elements into ``EncodedRows``.
+    """Collects the rows of ``(group, batch)`` elements into ``EncodedRows``.
 
-    The rows of a group come out in the order of its panes, and a row at most once in an element. They wait until there
+    The rows of a group come out in the order of its batches, and a row at most once in an element. They wait until they
     are a thousand, or half a second has passed.
 
     Args:
@@ -62,17 +62,17 @@ class CollectRows(beam.PTransform):
         super().__init__()
         self._clock = clock
 
-    def expand(self, panes: PCollection) -> PCollection:
+    def expand(self, batches: PCollection) -> PCollection:
         return (
-            panes
+            batches
             | "Shard" >> beam.Map(_with_shard).with_output_types(KV[int, bytes])
             | "Collect" >> beam.ParDo(_CollectFn(self._clock)).with_output_types(EncodedRows)
         )
 
 
 def _with_shard(element: tuple[int, bytes]) -> tuple[int, bytes]:
-    group, pane = element
-    return group % _SHARDS, pane
+    group, batch = element
+    return group % _SHARDS, batch
 
 
 class _CollectFn(beam.DoFn):
@@ -90,19 +90,19 @@ class _CollectFn(beam.DoFn):
     def process(
         self,
         element: tuple[int, bytes],
-        panes: BagRuntimeState = _PANES,
+        batches: BagRuntimeState = _BATCHES,
         order: ReadModifyWriteRuntimeState = _ORDER,
         waiting: ReadModifyWriteRuntimeState = _WAITING,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
     ) -> Iterator[EncodedRows]:
-        shard, pane = element
-        panes.add(pane)
+        shard, batch = element
+        batches.add(batch)
         before = waiting.read() or 0
-        rows = before + number_of_rows(pane)
+        rows = before + number_of_rows(batch)
         waiting.write(rows)
         if rows >= _ENOUGH_ROWS and shard not in self._taken:
-            yield from self._take(shard, panes, order, waiting)
+            yield from self._take(shard, batches, order, waiting)
         elif not before:
             clock.set(Timestamp(self._clock() + _WAIT_S))
             watermark.set(Timestamp(micros=END_US))  # when a job is drained
@@ -111,7 +111,7 @@ class _CollectFn(beam.DoFn):
     def waited(
         self,
         shard: Any = beam.DoFn.KeyParam,
-        panes: BagRuntimeState = _PANES,
+        batches: BagRuntimeState = _BATCHES,
         order: ReadModifyWriteRuntimeState = _ORDER,
         waiting: ReadModifyWriteRuntimeState = _WAITING,
         clock: RuntimeTimer = _CLOCK,
@@ -120,13 +120,13 @@ class _CollectFn(beam.DoFn):
         if shard in self._taken:
             clock.set(Timestamp(self._clock() + _WAIT_S))
         else:
-            yield from self._take(shard, panes, order, waiting)
+            yield from self._take(shard, batches, order, waiting)
 
     @on_timer(_WATERMARK_SPEC)
     def drained(
         self,
         shard: Any = beam.DoFn.KeyParam,
-        panes: BagRuntimeState = _PANES,
+        batches: BagRuntimeState = _BATCHES,
         order: ReadModifyWriteRuntimeState = _ORDER,
         waiting: ReadModifyWriteRuntimeState = _WAITING,
         watermark: RuntimeTimer = _WATERMARK,
@@ -135,23 +135,23 @@ class _CollectFn(beam.DoFn):
         if shard in self._taken:
             watermark.set(Timestamp(micros=END_US))
         else:
-            yield from self._take(shard, panes, order, waiting)
+            yield from self._take(shard, batches, order, waiting)
 
     def _take(
         self,
         shard: int,
-        panes: BagRuntimeState,
+        batches: BagRuntimeState,
         order: ReadModifyWriteRuntimeState,
         waiting: ReadModifyWriteRuntimeState,
     ) -> Iterator[EncodedRows]:
-        of_groups = PaneOrder(order.read())
-        rows, left = of_groups.take(panes.read())
+        of_groups = BatchOrder(order.read())
+        rows, left = of_groups.take(batches.read())
         waiting.clear()
-        panes.clear()
-        for pane in left:
-            panes.add(pane)
+        batches.clear()
+        for batch in left:
+            batches.add(batch)
         if not rows:
-            return  # panes that came twice, or have to wait
+            return  # batches that came twice, or have to wait
         self._taken.add(shard)
         order.write(of_groups.to_bytes())
         self._aggregate_rows.inc(sum(not is_latest_key(row.key) for row in rows))

@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.core.decoding.types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
-from pipeline.core.panes.grouped_readings import GroupedReadings, Part, groups_for
+from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, groups_for
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (
@@ -177,7 +177,7 @@ class _ProcessFn(beam.DoFn):
                 if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
                     yield table.tag, table.take()
 
-    def _taken(self) -> Iterator[tuple[str, Part]]:
+    def _taken(self) -> Iterator[tuple[str, GroupReadings]]:
         self._gathered_events = 0
         for index, gathered in enumerate(self._gathered):
             for part in gathered.take():

@@ -25,7 +25,7 @@ from google.cloud.pubsub_v1.types import ReceivedMessage
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
-from pipeline.core.panes.pane_order import PaneOrder
+from pipeline.core.panes.row_batches import BatchOrder
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.job import table_steps
 from pipeline.job.checks import read_targets
@@ -80,13 +80,13 @@ def run(received: list[ReceivedMessage], settings: Settings) -> None:
 class CollectBatch(CollectRows):
     """Collects the rows of each group in a batch."""
 
-    def expand(self, panes: beam.PCollection) -> beam.PCollection:
-        return panes | beam.GroupByKey() | beam.MapTuple(rows_of).with_output_types(EncodedRows)
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        return batches | beam.GroupByKey() | beam.MapTuple(rows_of).with_output_types(EncodedRows)
 
 
-def rows_of(_: int, panes: Iterable[bytes]) -> EncodedRows:
-    """Returns the rows of a group's panes."""
-    rows, waiting = PaneOrder().take(panes)
+def rows_of(_: int, batches: Iterable[bytes]) -> EncodedRows:
+    """Returns the rows of a group's batches."""
+    rows, waiting = BatchOrder().take(batches)
     assert not waiting
     return rows
 

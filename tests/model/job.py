@@ -15,8 +15,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.grouped_readings import read_part, start_of_part
-from pipeline.core.panes.pane_order import _PANE
+from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
+from pipeline.core.panes.row_batches import _BATCH
 from pipeline.core.queries.newest_readings import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
@@ -168,7 +168,7 @@ class Stage:
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
         for pane in [*(pane for _, (_, pane) in self.panes), *self.collect.bag("panes")]:
-            for row in read_rows(pane, _PANE.size):
+            for row in read_rows(pane, _BATCH.size):
                 if is_latest_key(row.key):
                     continue
                 text, sensor_id, start_us = self.job.world.window_of(row.key)
@@ -339,5 +339,5 @@ class Job:
 
 
 def _in_part(data):
-    start_us = start_of_part(data)
-    return ((0, readings.sensor_id, start_us) for readings in read_part(data))
+    start_us = start_of_readings(data)
+    return ((0, readings.sensor_id, start_us) for readings in read_group_readings(data))

@@ -14,7 +14,7 @@ from pipeline.core.completion.auditable_windows import (
     KEPT_NO_LONGER,
     OPEN,
     Bounds,
-    Skipped,
+    SkippedWindows,
     bounds_of,
     extents_of,
 )
@@ -128,7 +128,7 @@ def test_without_bounds_nothing_is_skipped():
         [Extent(HOURS, T + HOUR, T + 2 * DAY), Extent(DAYS, T + DAY, T + 2 * DAY)],
         [],
     )
-    assert Skipped(DAYS, OPEN, T, T + 3 * DAY).windows == 3
+    assert SkippedWindows(DAYS, OPEN, T, T + 3 * DAY).windows == 3
 
 
 @given(instants, instants, st.integers(1, 60))

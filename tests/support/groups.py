@@ -3,10 +3,10 @@
 from collections import Counter
 
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.panes.firing import Firing, Schedule
+from pipeline.core.panes.firing import FiringRules, Schedule
+from pipeline.core.panes.group_firing import Aggregation, FiringTimes, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_part
-from pipeline.core.panes.panes import Aggregation, Moment, Panes
+from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.schema.retention import Retention
 from tests.support.memory import Memory
 from tests.support.rows import decoded
@@ -21,7 +21,7 @@ class Group:
 
     def __init__(self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
-        firing = Firing(schema.tiers[0].window, early_us, MINUTE, LATENESS)
+        firing = FiringRules(schema.tiers[0].window, early_us, MINUTE, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
         self.retention = Retention.of(schema)
         self.schedule, self.chunks, self.parts = b"", [], []
@@ -36,7 +36,7 @@ class Group:
         schedule = Schedule.from_bytes(self.schedule or None)
         for part in gathered.take():
             self.parts.append(part.data)
-            schedule.expect(start_of_part(part.data), self.now_us, self.aggregation.firing)
+            schedule.expect(start_of_readings(part.data), self.now_us, self.aggregation.firing)
         self.schedule = schedule.to_bytes()
 
     def store(self, *events):
@@ -77,19 +77,19 @@ class Group:
     def _fire(self, schedule, due, before):
         windows = GroupWindows(self.schema.tiers, LATENESS, self.chunks)
         completion = Completion(self.schema, self.retention, self.table)
-        moment = Moment(schedule.passed_us, before[0], schedule.closed_us, before[1], self.now_us)
-        panes = Panes(self.aggregation, windows, completion, moment)
-        panes.fire([part for part in self.parts if start_of_part(part) in due])
-        self.parts = [part for part in self.parts if start_of_part(part) not in due]
+        times = FiringTimes(schedule.passed_us, before[0], schedule.closed_us, before[1], self.now_us)
+        firing = GroupFiring(self.aggregation, windows, completion, times)
+        firing.fire([part for part in self.parts if start_of_readings(part) in due])
+        self.parts = [part for part in self.parts if start_of_readings(part) not in due]
         schedule.done(due)
         schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self.aggregation.firing)
         self.schedule, self.chunks = schedule.to_bytes(), list(windows.chunks())
-        assert len({row.key for row in panes.rows}) == len(panes.rows)
-        for row in map(decoded, panes.rows):
+        assert len({row.key for row in firing.rows}) == len(firing.rows)
+        for row in map(decoded, firing.rows):
             self.table.write(row)
             self.written.append(row)
-        self.listed += panes.incomplete
-        self.counts += panes.counts
+        self.listed += firing.incomplete
+        self.counts += firing.counts
 
     def row(self, tier, sensor_id, start_us):
         """Returns the number of events and the sum of ``t`` in an aggregate row; None without a row."""

@@ -1,4 +1,4 @@
-"""Aggregate rows are collected before they are written, and in the order of panes."""
+"""Aggregate rows are collected before they are written, and in the order of batches."""
 
 from collections import Counter
 
@@ -9,17 +9,17 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.typehints import KV
 
-from pipeline.core.panes.pane_order import pane_bytes
+from pipeline.core.panes.row_batches import batch_bytes
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 from pipeline.transforms.collect import CollectRows
 from tests.support.streams import NOON, clock, stream_clock
 
-_PANES = KV[int, bytes]
+_BATCHES = KV[int, bytes]
 FOUND: list[list[tuple[bytes, bytes]]] = []
 
 
-def pane(group, number, *keys):
-    return group, pane_bytes(group, number, EncodedRows(EncodedRow(key, b"%d" % number, 1) for key in keys))
+def batch(group, number, *keys):
+    return group, batch_bytes(group, number, EncodedRows(EncodedRow(key, b"%d" % number, 1) for key in keys))
 
 
 def same(element):
@@ -31,7 +31,7 @@ def keep(rows):
 
 
 def collected(*bundles):
-    """Runs bundles of panes, with a second after each that is followed by None. Returns the elements put out."""
+    """Runs bundles of batches, with a second after each that is followed by None. Returns the elements put out."""
     stream = TestStream().advance_watermark_to(NOON)
     for bundle in bundles:
         if bundle is None:
@@ -43,32 +43,32 @@ def collected(*bundles):
         stream_clock(),
         TestPipeline(options=PipelineOptions(streaming=True), runner="BundleBasedDirectRunner") as pipeline,
     ):
-        panes = pipeline | stream.advance_watermark_to_infinity() | beam.Map(same).with_output_types(_PANES)
-        _ = panes | CollectRows(clock) | beam.Map(keep)
+        batches = pipeline | stream.advance_watermark_to_infinity() | beam.Map(same).with_output_types(_BATCHES)
+        _ = batches | CollectRows(clock) | beam.Map(keep)
     return FOUND
 
 
 def test_bundles_of_one_key():
     """However small the bundles, rows come in few elements: at most one for a hundred rows that wait."""
-    elements = collected(*([pane(group, 0, b"%d" % group)] for group in range(400)), None)
+    elements = collected(*([batch(group, 0, b"%d" % group)] for group in range(400)), None)
     assert sum(map(len, elements)) == 400
     assert len(elements) <= 4
 
 
 def test_many_rows_do_not_wait():
     """A thousand rows of a shard are put out at once, in elements of five hundred at most."""
-    elements = collected([pane(0, 0, *(b"%d" % n for n in range(1100)))])
+    elements = collected([batch(0, 0, *(b"%d" % n for n in range(1100)))])
     assert [len(element) for element in elements] == [500, 500, 100]
 
 
-def test_the_order_of_panes():
-    """A row is put out with its last pane; and a pane that comes early waits for those before it."""
+def test_the_order_of_batches():
+    """A row is put out with its last batch; and a batch that comes early waits for those before it."""
     elements = collected(
-        [pane(0, 1, b"a", b"b"), pane(0, 0, b"a", b"c")],
+        [batch(0, 1, b"a", b"b"), batch(0, 0, b"a", b"c")],
         None,
-        [pane(0, 3, b"a")],
+        [batch(0, 3, b"a")],
         None,
-        [pane(0, 2, b"a", b"b")],
+        [batch(0, 2, b"a", b"b")],
         None,
     )
     assert [sorted(element) for element in elements] == [
@@ -80,6 +80,6 @@ def test_the_order_of_panes():
 @pytest.mark.parametrize("waits", [True, False], ids=["a second passes", "the job is drained"])
 def test_nothing_stays(waits):
     """What waits comes out after a moment, or when a job is drained."""
-    bundles = [[pane(group, 0, b"%d" % group)] for group in range(9)]
+    bundles = [[batch(group, 0, b"%d" % group)] for group in range(9)]
     elements = collected(*bundles, *([None] if waits else []))
     assert Counter(key for element in elements for key, _ in element) == Counter(b"%d" % group for group in range(9))

@@ -9,7 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events.event import LATEST_US, Event, validate
 from pipeline.core.events.publishing import message_of
-from pipeline.core.panes.grouped_readings import group_of, read_part, start_of_part
+from pipeline.core.panes.grouped_readings import group_of, read_group_readings, start_of_readings
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
 from pipeline.transforms.process import ProcessMessages
@@ -41,9 +41,9 @@ def run(messages, tables, *, rows, gathered, dead_letters=()):
 
 def counted(element, at=beam.DoFn.TimestampParam):
     group, part = element
-    start_us = start_of_part(part)
+    start_us = start_of_readings(part)
     assert start_us <= at.micros
-    found = {readings.sensor_id: len(readings.times) for readings in read_part(part)}
+    found = {readings.sensor_id: len(readings.times) for readings in read_group_readings(part)}
     assert {group_of(sensor_id, 256) for sensor_id in found} == {group}
     return (start_us // 1_000_000 - NOON) // HOUR, found
 

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
 
 from pipeline.core.accumulation.packed_block import Sealed
-from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, Group, ReadingColumns, blocks
+from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
 from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 
@@ -219,7 +219,7 @@ def read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
         width, events = reader.unpack(_GROUP)
         of_group = reader.chosen(names, width)
         times = _read_times(time_type, reader.take(size * events))
-        columns.groups[of_group] = Group(times, array("d", reader.take(8 * width * events)))
+        columns.groups[of_group] = ColumnGroup(times, array("d", reader.take(8 * width * events)))
     for _ in range(sealed):
         width, events, size, first, last = reader.unpack(_SEALED)
         of_block = reader.chosen(names, width)

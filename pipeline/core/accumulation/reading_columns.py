@@ -65,7 +65,7 @@ def blocks(events: Mapping[int, Mapping[str, float]]) -> Iterator[Block]:
         yield Block(metrics, times_us, values)
 
 
-class Group(NamedTuple):
+class ColumnGroup(NamedTuple):
     """The columns of events with the same metrics.
 
     Attributes:
@@ -100,7 +100,7 @@ class ReadingColumns:
     def __init__(self) -> None:
         self.base_us = self.first = self.last = 0
         self.time_type = SHORT
-        self.groups: dict[tuple[str, ...], Group] = {}
+        self.groups: dict[tuple[str, ...], ColumnGroup] = {}
         self.sealed: list[Sealed] = []
         self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, built on demand
 
@@ -226,13 +226,13 @@ class ReadingColumns:
     def _widen(self, time_type: str) -> None:
         self.time_type = time_type
         for metrics, (times, values) in self.groups.items():
-            self.groups[metrics] = Group(_times_column(time_type, times), values)
+            self.groups[metrics] = ColumnGroup(_times_column(time_type, times), values)
 
     def _extend(self, metrics: tuple[str, ...], times: Sequence[int], values: array) -> None:
         more = _times_column(self.time_type, times)
         group = self.groups.get(metrics)
         if group is None:
-            self.groups[metrics] = Group(more, values[:])
+            self.groups[metrics] = ColumnGroup(more, values[:])
         else:
             group.times.extend(more)
             group.values.extend(values)

@@ -71,7 +71,7 @@ class Recomputed:
         self.too_wide |= other.too_wide
 
 
-class Difference(NamedTuple):
+class WrongStatistic(NamedTuple):
     """One statistic that is wrong."""
 
     statistic: str  # the column's name, like sum_temperature
@@ -94,7 +94,7 @@ class Finding:
     tier: Tier
     sensor_id: str
     start_us: int
-    differences: tuple[Difference, ...]
+    differences: tuple[WrongStatistic, ...]
     cells: tuple[Cell, ...]
 
     @property
@@ -196,7 +196,7 @@ def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int
     return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
 
 
-def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[Difference]:
+def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[WrongStatistic]:
     """Yields the statistics of a row that differ by more than the contract allows: the event count, then by name.
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
@@ -207,7 +207,7 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
-            yield Difference(name, value, expected.get(name))
+            yield WrongStatistic(name, value, expected.get(name))
 
 
 def _event_count_first(name: str) -> tuple[bool, str]:
@@ -218,7 +218,7 @@ def _finding(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
     if recomputed is None:
-        superfluous = tuple(Difference(name, _value(name, value), None) for name, value in sorted(stored.items()))
+        superfluous = tuple(WrongStatistic(name, _value(name, value), None) for name, value in sorted(stored.items()))
         return Finding(tier, sensor_id, start_us, superfluous, ())
     found = tuple(differences(recomputed, stored, tier, start_us))
     if not found:

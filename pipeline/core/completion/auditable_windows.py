@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
     latest_us: int  # the latest end of a window
 
 
-class Skipped(NamedTuple):
+class SkippedWindows(NamedTuple):
     """Windows of a tier that are skipped: those that start in [``start_us``, ``end_us``)."""
 
     tier: Tier
@@ -60,7 +60,7 @@ def bounds_of(
 
 def extents_of(
     start_us: int, end_us: int, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None
-) -> tuple[list[Extent], list[Skipped]]:
+) -> tuple[list[Extent], list[SkippedWindows]]:
     """Returns the windows of each tier that lie entirely between two times, without those outside the bounds.
 
     Also returns the windows that the bounds exclude. None for the bounds excludes none. A tier without a window gets
@@ -80,9 +80,9 @@ def extents_of(
             last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
         extents.append(Extent(tier, first, last))
         of_tier = (
-            Skipped(tier, KEPT_NO_LONGER, start, kept),
-            Skipped(tier, COLLECTED, kept, first),
-            Skipped(tier, OPEN, last, end),
+            SkippedWindows(tier, KEPT_NO_LONGER, start, kept),
+            SkippedWindows(tier, COLLECTED, kept, first),
+            SkippedWindows(tier, OPEN, last, end),
         )
         skipped += [each for each in of_tier if each.windows]
     return extents, skipped

@@ -29,7 +29,7 @@ class CarryIn:
         neighbours: finds readings and windows in the table.
         now_us: the clock.
         may_be_stored: returns whether the table may store an open window with this start before the job has fired it.
-        each: as for :class:`pipeline.core.panes.panes.Panes`.
+        each: as for :class:`pipeline.core.panes.group_firing.GroupFiring`.
     """
 
     def __init__(

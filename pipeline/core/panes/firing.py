@@ -23,7 +23,7 @@ END_US = 9_223_371_950_454_774_000
 
 
 @dataclass(frozen=True)
-class Firing:
+class FiringRules:
     """When panes fire and windows close. All times are in µs.
 
     Args:
@@ -56,7 +56,7 @@ class Schedule:
             is late, not a runner. It never decreases, even if an update of the job allows more lateness.
         watermark_us: what the watermark timer is set to; :data:`NEVER_US` if it is not set.
         clock_us: what the clock's timer is set to; :data:`NEVER_US` if it is not set.
-        panes: the number of panes so far that have rows.
+        batches: the number of batches of rows so far; see :mod:`pipeline.core.panes.row_batches`.
         due_us: when the readings that wait have to be in a pane, by the start of their window; :data:`NEVER_US` if that
             is decided by the watermark alone.
     """
@@ -65,10 +65,10 @@ class Schedule:
     closed_us: int = -NEVER_US
     watermark_us: int = NEVER_US
     clock_us: int = NEVER_US
-    panes: int = 0
+    batches: int = 0
     due_us: dict[int, int] = field(default_factory=dict)
 
-    def expect(self, start_us: int, now_us: int, firing: Firing) -> Timers | None:
+    def expect(self, start_us: int, now_us: int, firing: FiringRules) -> Timers | None:
         """Notes that readings of a window wait. Returns what has to be set; None if nothing has changed."""
         if start_us in self.due_us:
             return None
@@ -80,7 +80,7 @@ class Schedule:
         self.due_us[start_us] = due_us
         return self.arm(self._next_watermark_us(start_us, firing), due_us)
 
-    def rearm(self, watermark_us: int, clock_us: int, firing: Firing) -> Timers:
+    def rearm(self, watermark_us: int, clock_us: int, firing: FiringRules) -> Timers:
         """Makes the timers fire at these times, or when the readings that wait need it."""
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
         return self.arm(min([watermark_us, *watermarks_us]), min([clock_us, *self.due_us.values()]))
@@ -92,7 +92,7 @@ class Schedule:
         self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
 
-    def pass_watermark(self, time_us: int, firing: Firing) -> set[int]:
+    def pass_watermark(self, time_us: int, firing: FiringRules) -> set[int]:
         """Notes that the timer of the watermark fired. Returns the windows whose panes fire now, by their start."""
         before = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
@@ -116,7 +116,7 @@ class Schedule:
         for start_us in starts_us:
             del self.due_us[start_us]
 
-    def _next_watermark_us(self, start_us: int, firing: Firing) -> int:
+    def _next_watermark_us(self, start_us: int, firing: FiringRules) -> int:
         """Returns the next watermark that lets readings of a window fire; the last one if there is none other.
 
         At the last watermark, a job that is drained writes what waits.
@@ -128,7 +128,7 @@ class Schedule:
     def to_bytes(self) -> bytes:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
-        numbers = array("q", [self.passed_us, self.closed_us, self.watermark_us, self.clock_us, self.panes, *pairs])
+        numbers = array("q", [self.passed_us, self.closed_us, self.watermark_us, self.clock_us, self.batches, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
 
     @classmethod
@@ -138,9 +138,9 @@ class Schedule:
             return cls()
         if data[:1] != bytes([VERSION]) or len(data) % 16 != 9:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
-        passed_us, closed_us, watermark_us, clock_us, panes, *pairs = array("q", data[1:])
+        passed_us, closed_us, watermark_us, clock_us, batches, *pairs = array("q", data[1:])
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, panes, due_us)
+        return cls(passed_us, closed_us, watermark_us, clock_us, batches, due_us)
 
 
 def _up_to_ms(time_us: int) -> int:

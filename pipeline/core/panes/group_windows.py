@@ -1,5 +1,6 @@
-"""The windows of a group of sensors, as a job's state contains them. :mod:`pipeline.core.panes.panes` fires their
-panes.
+"""The windows of a group of sensors, as a job's state contains them.
+
+:mod:`pipeline.core.panes.group_firing` fires their panes.
 
 The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
@@ -35,7 +36,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
-class Entry:
+class SensorWindow:
     """One sensor's window.
 
     Attributes:
@@ -82,7 +83,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class OpenOrLate:
+class StartWindows:
     """The sensors' windows with the same start.
 
     Attributes:
@@ -92,7 +93,7 @@ class OpenOrLate:
     """
 
     kept_until_us: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, SensorWindow] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
@@ -115,7 +116,7 @@ class GroupWindows:
     def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
-        self.of_tier: list[dict[int, OpenOrLate]] = [{} for _ in tiers]
+        self.of_tier: list[dict[int, StartWindows]] = [{} for _ in tiers]
         for chunk in chunks:
             self._read(chunk)
 
@@ -192,14 +193,14 @@ class GroupWindows:
         version, tier, start_us, kept_until_us = _HEADER.unpack_from(chunk)
         if version != VERSION:
             raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
-        entries = self.of_tier[tier].setdefault(start_us, OpenOrLate(kept_until_us)).entries
+        entries = self.of_tier[tier].setdefault(start_us, StartWindows(kept_until_us)).entries
         end = _HEADER.size
         while end < len(chunk):
             id_size, flags, written, size = _ENTRY.unpack_from(chunk, end)
             sensor_id = end + _ENTRY.size
             data = sensor_id + id_size
             end = data + size
-            entry = Entry(
+            entry = SensorWindow(
                 chunk[data:end], None, bool(flags & 1), written, bool(flags & 2), bool(flags & 4), bool(flags & 8)
             )
             entry.moved = bool(flags & 16)
@@ -210,7 +211,7 @@ class GroupWindows:
             raise ValueError("the windows are cut off")
 
 
-def _edges_bytes(entry: Entry) -> bytes:
+def _edges_bytes(entry: SensorWindow) -> bytes:
     metrics = entry.before.keys() | entry.last.keys()
     parts = [_EDGES.pack(len(metrics))]
     for metric in metrics:
@@ -220,7 +221,7 @@ def _edges_bytes(entry: Entry) -> bytes:
     return b"".join(parts)
 
 
-def _read_edges(chunk: bytes, position: int, entry: Entry) -> int:
+def _read_edges(chunk: bytes, position: int, entry: SensorWindow) -> int:
     """Reads an entry's edges. Returns the position after them."""
     (count,) = _EDGES.unpack_from(chunk, position)
     position += _EDGES.size

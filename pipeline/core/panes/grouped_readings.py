@@ -34,13 +34,13 @@ _LONG_END = 1 << 63
 _SECOND_US = 1_000_000
 
 
-class Part(NamedTuple):
+class GroupReadings(NamedTuple):
     """A group's readings in one window.
 
     Attributes:
         group: the group.
         time_us: the time of one of the events, which lies within the window.
-        data: the readings; :func:`read_part` reads them.
+        data: the readings; :func:`read_group_readings` reads them.
     """
 
     group: int
@@ -119,7 +119,7 @@ class GroupedReadings:
                 columns[0].append(event_key(*identity.of_event(event)))
             columns[1].extend(readings.values())
 
-    def take(self) -> Iterator[Part]:
+    def take(self) -> Iterator[GroupReadings]:
         """Yields the content, one part for each group and window, and drops it."""
         windows, groups = self._windows, self._groups
         self.start()
@@ -133,7 +133,7 @@ class GroupedReadings:
             for metrics, (times, values) in of_window.items():
                 part.add(encoded, metrics, times, values)
         for (group, start_us), part in parts.items():
-            yield Part(group, start_us, part.finish(start_us))
+            yield GroupReadings(group, start_us, part.finish(start_us))
 
 
 class _PartBytes:
@@ -160,7 +160,7 @@ class _PartBytes:
         return b"".join((_HEADER.pack(VERSION, start_us, len(self._sets)), *sets, *self._blocks))
 
 
-def start_of_part(data: bytes) -> int:
+def start_of_readings(data: bytes) -> int:
     """Returns the start of a part's window in µs. Raises ValueError for bytes that another release wrote."""
     version, start_us, _ = _HEADER.unpack_from(data)
     if version != VERSION:
@@ -168,9 +168,9 @@ def start_of_part(data: bytes) -> int:
     return int(start_us)
 
 
-def read_part(data: bytes) -> Iterator[Readings]:
+def read_group_readings(data: bytes) -> Iterator[Readings]:
     """Yields the readings of a part. Raises ValueError for other bytes."""
-    start_of_part(data)
+    start_of_readings(data)
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)
     sets = [reader.names(reader.count()) for _ in range(count)]

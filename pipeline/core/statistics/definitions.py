@@ -25,9 +25,10 @@ _OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
 _QUANTILE = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{0,2}[1-9])?|0\.[0-9]{0,2}[1-9])")
 
 Value = float | Sketch | Course
+_ValueOf = Callable[[MetricStats, "WindowSpan"], Any]
 
 
-class Span(NamedTuple):
+class WindowSpan(NamedTuple):
     """A window.
 
     Attributes:
@@ -61,7 +62,7 @@ class Statistic:
     """
 
     name: str
-    value: Callable[[MetricStats, Span], Value | None]
+    value: Callable[[MetricStats, WindowSpan], Value | None]
     parse: Callable[[bytes], Value] = parse_value
     tolerance: Callable[[float, int, float], float] = _exact
     part: str | None = None
@@ -93,27 +94,27 @@ def _parse_deviation(text: bytes) -> float:
     return deviation
 
 
-def _part(name: str) -> Callable[[MetricStats, Span], Any]:
+def _part(name: str) -> _ValueOf:
     return lambda stats, _: (stats.parts or {}).get(name)
 
 
-def _at(name: str, index: int) -> Callable[[MetricStats, Span], Any]:
-    def value(stats: MetricStats, _: Span) -> Any:
+def _at(name: str, index: int) -> _ValueOf:
+    def value(stats: MetricStats, _: WindowSpan) -> Any:
         at: At | None = (stats.parts or {}).get(name)
         return at and at[index]
 
     return value
 
 
-def _of_course(name: str, compute: Callable[[Course, int, int], float]) -> Callable[[MetricStats, Span], float | None]:
-    def value(stats: MetricStats, span: Span) -> float | None:
+def _of_course(name: str, compute: Callable[[Course, int, int], float]) -> _ValueOf:
+    def value(stats: MetricStats, span: WindowSpan) -> float | None:
         course = (stats.parts or {}).get(name)
         return None if course is None else compute(course, span.start_us, span.end_us)
 
     return value
 
 
-def _coverage(stats: MetricStats, span: Span) -> float | None:
+def _coverage(stats: MetricStats, span: WindowSpan) -> float | None:
     return span.expected and min(stats.count / span.expected, 1.0)
 
 
@@ -125,8 +126,8 @@ def _of_sum(mean: float, count: int, value: float) -> float:
     return _TOLERANCE * (mean * count + abs(value))
 
 
-def _quantile(q: float) -> Callable[[MetricStats, Span], float | None]:
-    def value(stats: MetricStats, _: Span) -> float | None:
+def _quantile(q: float) -> _ValueOf:
+    def value(stats: MetricStats, _: WindowSpan) -> float | None:
         sketch = (stats.parts or {}).get("sketch")
         return None if sketch is None else sketch.quantile(q)
 

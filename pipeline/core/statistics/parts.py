@@ -17,7 +17,7 @@ from pipeline.core.statistics.sketch import Sketch
 _SIZE = struct.Struct("<HI")
 
 
-class Series(NamedTuple):
+class MetricReadings(NamedTuple):
     """The readings of a metric in one window, in any order.
 
     Attributes:
@@ -29,7 +29,7 @@ class Series(NamedTuple):
     values: list[float]
 
 
-class Part(ABC):
+class PartKind(ABC):
     """A part of a metric's statistics.
 
     Attributes:
@@ -43,7 +43,7 @@ class Part(ABC):
     carries: bool = False
 
     @abstractmethod
-    def of(self, series: Series) -> Any:
+    def of(self, series: MetricReadings) -> Any:
         """Returns the part of at least one reading."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Part(ABC):
         """Parses what :meth:`texts` returned. Raises ValueError for any other bytes."""
 
 
-class _Extreme(Part):
+class _Extreme(PartKind):
     """The earliest or the latest reading. Of several at the same time, the least or the greatest value."""
 
     def __init__(self, name: str, choose: Any) -> None:
@@ -71,7 +71,7 @@ class _Extreme(Part):
         self.cells = (name, f"{name}_time")
         self._choose = choose
 
-    def of(self, series: Series) -> At:
+    def of(self, series: MetricReadings) -> At:
         times_us = series.times_us
         time_us = self._choose(times_us)
         first = times_us.index(time_us)
@@ -95,13 +95,13 @@ class _Extreme(Part):
         return At(parse_time(time), parse_value(value))
 
 
-class _Sketched(Part):
+class _Sketched(PartKind):
     """A sketch of all values, for quantiles."""
 
     name = "sketch"
     cells = ("sketch",)
 
-    def of(self, series: Series) -> Sketch:
+    def of(self, series: MetricReadings) -> Sketch:
         return Sketch.of(series.values)
 
     def merged(self, one: Sketch, other: Sketch) -> Sketch:
@@ -121,7 +121,7 @@ class _Sketched(Part):
         return Sketch.from_bytes(*texts)
 
 
-class _Coursed(Part):
+class _Coursed(PartKind):
     """A course of readings."""
 
     carries = True
@@ -131,7 +131,7 @@ class _Coursed(Part):
         self.cells = (name,)
         self._method = method
 
-    def of(self, series: Series) -> Course:
+    def of(self, series: MetricReadings) -> Course:
         return course_of(self._method, *series)
 
     def merged(self, one: Course, other: Course) -> Course | None:
@@ -148,7 +148,7 @@ class _Coursed(Part):
         return Course.from_bytes(*texts)
 
 
-PARTS: Mapping[str, Part] = {
+PARTS: Mapping[str, PartKind] = {
     part.name: part
     for part in (
         _Extreme("first", min),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 
-from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Span, Statistic, complete, statistic
-from pipeline.core.statistics.parts import PARTS, Series
+from pipeline.core.statistics.definitions import DEFAULT, DEFAULT_STATISTICS, Statistic, WindowSpan, complete, statistic
+from pipeline.core.statistics.parts import PARTS, MetricReadings
 from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats
 from pipeline.core.windows.fixed import Window
 
@@ -75,10 +75,10 @@ class Statistics:
         """Returns whether any statistic of a metric depends on the last reading before a window."""
         return any(PARTS[part].carries for part in self.parts_of(metric))
 
-    def span(self, window: Window, start_us: int) -> Span:
+    def span(self, window: Window, start_us: int) -> WindowSpan:
         """Returns the window that starts at ``start_us``, as statistics need it."""
         end_us = window.end_of(start_us)
-        return Span(start_us, end_us, self.every_us and (end_us - start_us) / self.every_us)
+        return WindowSpan(start_us, end_us, self.every_us and (end_us - start_us) / self.every_us)
 
     def of(self, metric: str) -> tuple[Statistic, ...]:
         """Returns the statistics that are written for a metric, in the order of their cells."""
@@ -120,11 +120,11 @@ def add_parts(
         statistics: tells which parts these are.
         readings: times in µs, with each metric's values at these times.
     """
-    gathered: dict[str, Series] = {}
+    gathered: dict[str, MetricReadings] = {}
     for times_us, columns in readings:
         for metric, values in columns.items():
             if statistics.parts_of(metric):
-                series = gathered.setdefault(metric, Series([], []))
+                series = gathered.setdefault(metric, MetricReadings([], []))
                 series.times_us.extend(times_us)
                 series.values.extend(values)
     for metric, series in gathered.items():

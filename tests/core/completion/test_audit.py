@@ -11,10 +11,10 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import (
     TOO_WIDE,
     Audited,
-    Difference,
     Extent,
     Recomputed,
     Untouched,
+    WrongStatistic,
     audit,
     differences,
 )
@@ -77,8 +77,8 @@ def test_a_reading_too_many_is_a_difference(given_values):
     """A reading that was counted twice or not at all shows at least in the counts."""
     for wrong in ([*given_values, given_values[0]], given_values[1:]):
         found = {each.statistic: each for each in differences(recomputed_of(given_values), stored_of(wrong), HOURS, T)}
-        assert found["reading_count"] == Difference("reading_count", len(wrong), len(given_values))
-        assert found["count_t"] == Difference("count_t", len(wrong), len(given_values))
+        assert found["reading_count"] == WrongStatistic("reading_count", len(wrong), len(given_values))
+        assert found["count_t"] == WrongStatistic("count_t", len(wrong), len(given_values))
 
 
 @pytest.mark.parametrize("statistic", DEFAULT)
@@ -101,8 +101,8 @@ def test_columns_that_should_not_be_there():
     """A metric without raw readings and an invalid value are differences."""
     stored = stored_of([1.0, 2.0]) | {"sum_ghost": b"7", "max_t": b"two", "min_t": b"nan", "odd": b"\xff"}
     found = list(differences(recomputed_of([1.0, 2.0]), stored, HOURS, T))
-    assert found[:2] == [Difference("max_t", "two", 2.0), Difference("min_t", "nan", 1.0)]
-    assert found[2:] == [Difference("odd", "\\xff", None), Difference("sum_ghost", 7.0, None)]
+    assert found[:2] == [WrongStatistic("max_t", "two", 2.0), WrongStatistic("min_t", "nan", 1.0)]
+    assert found[2:] == [WrongStatistic("odd", "\\xff", None), WrongStatistic("sum_ghost", 7.0, None)]
 
 
 def test_an_overflow_is_no_difference_to_itself():

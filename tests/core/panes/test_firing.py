@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US, NEVER_US, Firing, Schedule, Timers
+from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule, Timers
 from pipeline.core.windows.fixed import HOURLY
 
 HOUR = HOURLY.length_us
 MINUTE = HOUR // 60
-FIRING = Firing(HOURLY, early_us=5 * MINUTE, late_us=MINUTE, lateness_us=10 * MINUTE)
+FIRING = FiringRules(HOURLY, early_us=5 * MINUTE, late_us=MINUTE, lateness_us=10 * MINUTE)
 NOW = 1000 * HOUR
 
 
@@ -27,7 +27,7 @@ def test_an_early_pane_and_the_end_of_the_window():
 
 def test_without_early_panes():
     """Readings wait for the watermark alone."""
-    firing = Firing(HOURLY, 0, MINUTE, 10 * MINUTE)
+    firing = FiringRules(HOURLY, 0, MINUTE, 10 * MINUTE)
     schedule = Schedule()
     assert schedule.expect(0, NOW, firing) == Timers(HOUR, None)
     assert not schedule.pass_time(NOW + HOUR)
@@ -50,9 +50,9 @@ def test_late_readings():
 def test_what_is_closed_stays_closed():
     """An update of the job to more lateness reopens no window: its state is gone."""
     schedule = Schedule()
-    schedule.pass_watermark(2 * HOUR, Firing(HOURLY, 0, 0, 0))
+    schedule.pass_watermark(2 * HOUR, FiringRules(HOURLY, 0, 0, 0))
     assert schedule.closed_us == 2 * HOUR
-    schedule.pass_watermark(3 * HOUR, Firing(HOURLY, 0, 0, 10 * HOUR))
+    schedule.pass_watermark(3 * HOUR, FiringRules(HOURLY, 0, 0, 10 * HOUR))
     assert schedule.closed_us == 2 * HOUR
 
 
@@ -130,7 +130,7 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([0, 5 * MINUTE]), st.sampled_from([0, MINUTE]))
 def test_no_readings_wait_for_ever(steps, early_us, late_us):
     """Whenever timers come, however often, readings are in a pane when the last timer has fired."""
-    runner = Runner(Firing(HOURLY, early_us, late_us, 10 * MINUTE))
+    runner = Runner(FiringRules(HOURLY, early_us, late_us, 10 * MINUTE))
     for what, value in steps:
         match what:
             case "readings":

@@ -6,7 +6,7 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes import group_windows
 from pipeline.core.panes.firing import NEVER_US
-from pipeline.core.panes.group_windows import Entry, GroupWindows, OpenOrLate
+from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.schema.toml import parse_schema
 
 TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }").tiers
@@ -25,11 +25,13 @@ def readings(*times_us):
 def filled():
     windows = GroupWindows(TIERS, LATENESS)
     hours, days = windows.of_tier
-    hours[0] = OpenOrLate(0, {"a": Entry(value=readings(1, 2), written=4), "b": Entry(value=readings(3), dirty=True)})
-    hours[-HOUR] = OpenOrLate(99, {"a": Entry(value=readings(-5))})
+    hours[0] = StartWindows(
+        0, {"a": SensorWindow(value=readings(1, 2), written=4), "b": SensorWindow(value=readings(3), dirty=True)}
+    )
+    hours[-HOUR] = StartWindows(99, {"a": SensorWindow(value=readings(-5))})
     day = ShorterWindows()
     day.put(0, readings(1, 2).pane().stats)
-    days[0] = OpenOrLate(0, {"a": Entry(value=day, dirty=True)})
+    days[0] = StartWindows(0, {"a": SensorWindow(value=day, dirty=True)})
     return windows
 
 

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import GroupedReadings, group_of, groups_for, read_part, start_of_part
+from pipeline.core.panes.grouped_readings import (
+    GroupedReadings,
+    group_of,
+    groups_for,
+    read_group_readings,
+    start_of_readings,
+)
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.table_schema import Rate
 from pipeline.core.windows.fixed import HOURLY
@@ -33,13 +39,13 @@ def test_round_trip(events, identity):
     """Every reading comes back once, in the part of its group and window."""
     found = []
     for part in taken(events, identity=identity):
-        assert start_of_part(part.data) == HOURLY.start_of(part.time_us)
-        for sensor_id, metrics, times, values in read_part(part.data):
+        assert start_of_readings(part.data) == HOURLY.start_of(part.time_us)
+        for sensor_id, metrics, times, values in read_group_readings(part.data):
             assert group_of(sensor_id, 2) == part.group
             for index, time in enumerate(times):
                 of_event = values[index * len(metrics) : (index + 1) * len(metrics)]
                 found.append((sensor_id, time, sorted(zip(metrics, of_event, strict=True))))
-                assert HOURLY.start_of(time if time < 1 << 63 else time >> 64) == start_of_part(part.data)
+                assert HOURLY.start_of(time if time < 1 << 63 else time >> 64) == start_of_readings(part.data)
     expected = [
         (event.sensor_id, event_key(*identity.of_event(event)), sorted(event.readings.items())) for event in events
     ]
@@ -49,7 +55,7 @@ def test_round_trip(events, identity):
 def test_one_part_for_a_group_and_window():
     events = [Event(f"s{n}", T + n % 2 * HOUR, {"t": 1.0}, {}) for n in range(100)]
     parts = taken(events, groups=4)
-    assert len(parts) == len({(part.group, start_of_part(part.data)) for part in parts}) == 8
+    assert len(parts) == len({(part.group, start_of_readings(part.data)) for part in parts}) == 8
 
 
 def test_nothing_is_taken_twice():
@@ -77,7 +83,7 @@ def test_a_sensors_group_never_changes(sensor_id):
 def test_another_release():
     (part,) = taken([Event("a", T, {"t": 1.0}, {})])
     with pytest.raises(ValueError, match="another release wrote these readings; drain the job"):
-        start_of_part(b"\x02" + part.data[1:])
+        start_of_readings(b"\x02" + part.data[1:])
 
 
 @pytest.mark.parametrize(("seconds", "groups"), [(None, 256), (60, 256), (10, 256), (9, 1024), (1, 1024), (0.5, 4096)])

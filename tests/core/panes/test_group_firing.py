@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes import panes as counted
+from pipeline.core.panes import group_firing as counted
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row

@@ -10,7 +10,7 @@ timer after the other. So no pane replaces a row that knows more, whatever the w
   state and grows only when a timer of the group fires. So a window without state was either never seen, or is known to
   be late.
 - No pane of an open window fires after it is closed: closing fires the last one.
-- The panes of a group are numbered, and :mod:`pipeline.core.panes.pane_order` passes them on in that order.
+- The panes of a group are numbered, and :mod:`pipeline.core.panes.row_batches` passes them on in that order.
 - A window that began before the job is read from the table before its first pane; see
   :mod:`pipeline.core.completion.stored_windows`. So is one whose first readings come long after its end by the clock,
   if the watermark lags or the group was silent: a backfill may have written it meanwhile.
@@ -38,9 +38,9 @@ from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion, RestoreFromReadings, RestoreFromShorterWindows
 from pipeline.core.panes.carried_readings import CarryIn, ForEach
-from pipeline.core.panes.firing import END_US, NEVER_US, Firing
-from pipeline.core.panes.group_windows import Entry, GroupWindows, OpenOrLate
-from pipeline.core.panes.grouped_readings import Readings, read_part, start_of_part
+from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
+from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.panes.grouped_readings import Readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
@@ -60,7 +60,7 @@ _KEPT_US = 20 * 60 * 1_000_000  # twice as long as writers retry
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How the windows of a table are aggregated. Part of a DoFn: it pickles.
+    """How the windows of a table are aggregated. GroupReadings of a DoFn: it pickles.
 
     Args:
         tiers: of the table, the shortest first.
@@ -71,7 +71,7 @@ class Aggregation:
     """
 
     tiers: tuple[Tier, ...]
-    firing: Firing
+    firing: FiringRules
     before_us: int | None = None
     deduplicate: bool = True
     latest: str | None = None
@@ -82,7 +82,7 @@ class Aggregation:
         return sources(tuple(tier.window for tier in self.tiers))
 
 
-class Moment(NamedTuple):
+class FiringTimes(NamedTuple):
     """When panes fire.
 
     Attributes:
@@ -100,14 +100,14 @@ class Moment(NamedTuple):
     now_us: int
 
 
-class Panes:
+class GroupFiring:
     """Fires panes of a group's windows.
 
     Args:
         aggregation: how windows are aggregated.
         windows: of the group; changed in place.
         completion: completes windows from the table.
-        moment: when.
+        times: when.
         each: as ``map``: calls a function for several windows, whose reads may overlap.
 
     Attributes:
@@ -121,7 +121,7 @@ class Panes:
         aggregation: Aggregation,
         windows: GroupWindows,
         completion: Completion,
-        moment: Moment,
+        times: FiringTimes,
         each: ForEach = map,
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
@@ -130,12 +130,12 @@ class Panes:
         if aggregation.before_us is not None:
             self._before_us = aggregation.before_us
             # A backfill lists windows that were over later: a job may have them in its state.
-            self._over_us = moment.now_us - aggregation.firing.lateness_us - _KEPT_US
+            self._over_us = times.now_us - aggregation.firing.lateness_us - _KEPT_US
         self._deduplicate = aggregation.deduplicate
         self._latest, self._newest = aggregation.latest, NewestReadings()
         self._windows = windows
         self._completion = completion
-        self._moment = moment
+        self._times = times
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._carry_in: CarryIn | None = None
@@ -144,7 +144,7 @@ class Panes:
                 windows,
                 self._tiers[0],
                 completion.neighbours,
-                moment.now_us,
+                times.now_us,
                 lambda start_us: self._may_be_stored(0, start_us),
                 each,
             )
@@ -159,10 +159,10 @@ class Panes:
             parts: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings` encodes
                 them.
         """
-        for start_us, of_window in groupby(sorted(parts, key=start_of_part), start_of_part):
+        for start_us, of_window in groupby(sorted(parts, key=start_of_readings), start_of_readings):
             window = self._window(0, start_us)
-            self._add(window, start_us, [readings for part in of_window for readings in read_part(part)])
-        passed_us, now_us = self._moment.passed_us, self._moment.now_us
+            self._add(window, start_us, [readings for part in of_window for readings in read_group_readings(part)])
+        passed_us, now_us = self._times.passed_us, self._times.now_us
         for tier in range(len(self._tiers)):
             self._waiting = sorted(self._windows.of_tier[tier])
             while self._waiting:
@@ -173,20 +173,20 @@ class Panes:
         if self._latest is not None:
             from_us = self._completion.retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._newest.rows(self._latest, from_us))
-        self._windows.close(self._moment.closed_us, now_us + _KEPT_US)
+        self._windows.close(self._times.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
-    def _window(self, tier: int, start_us: int) -> OpenOrLate:
+    def _window(self, tier: int, start_us: int) -> StartWindows:
         found = self._windows.of_tier[tier].get(start_us)
         if found is None:
-            found = self._windows.of_tier[tier][start_us] = OpenOrLate()
-            if self._windows.ends_by(tier, start_us, self._moment.closed_before_us):
-                found.kept_until_us = self._moment.now_us + _KEPT_US
+            found = self._windows.of_tier[tier][start_us] = StartWindows()
+            if self._windows.ends_by(tier, start_us, self._times.closed_before_us):
+                found.kept_until_us = self._times.now_us + _KEPT_US
         elif found.late:
-            found.kept_until_us = self._moment.now_us + _KEPT_US
+            found.kept_until_us = self._times.now_us + _KEPT_US
         return found
 
-    def _add(self, window: OpenOrLate, start_us: int, of_window: list[Readings]) -> None:
+    def _add(self, window: StartWindows, start_us: int, of_window: list[Readings]) -> None:
         """Adds readings to their sensors' windows, the new ones of which are restored if the table may store them."""
         fresh = [each for each in dict.fromkeys(each.sensor_id for each in of_window) if each not in window.entries]
         self._begin(window, start_us, fresh)
@@ -206,13 +206,13 @@ class Panes:
         for time_us, metric, value in () if self._latest is None or found is None else found.newest():
             self._newest.add(sensor_id, time_us, ((metric, value),))
 
-    def _begin(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
+    def _begin(self, window: StartWindows, start_us: int, sensor_ids: list[str]) -> None:
         """Adds windows of sensors, and restores them if the table may store them."""
         stored = not window.late and self._may_be_stored(0, start_us)
         for sensor_id in sensor_ids:
             # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
             exact = self._deduplicate or window.late
-            entry = Entry(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
+            entry = SensorWindow(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
             window.entries[sensor_id] = entry
         if sensor_ids and stored:
             self._restore(window, start_us, sensor_ids)
@@ -221,13 +221,13 @@ class Panes:
         """Returns whether the table may store an open window whose first readings come now."""
         return start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
 
-    def _restore(self, window: OpenOrLate, start_us: int, sensor_ids: list[str]) -> None:
+    def _restore(self, window: StartWindows, start_us: int, sensor_ids: list[str]) -> None:
         """Adds what the table stores of windows that it may store."""
         method = RestoreFromReadings(self._tiers[0], self._deduplicate)
 
         def stored(sensor_id: str) -> tuple[RestoredReadings | None, bool]:
             try:
-                return method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
+                return method.restore(self._completion, sensor_id, start_us, self._times.now_us)
             except ForeignRow:
                 return None, False  # another program wrote this row: the window is held back, and waits for a repair
 
@@ -246,7 +246,7 @@ class Panes:
         method = RestoreFromShorterWindows(self._with_source(tier))
         restored, complete = None, False
         with suppress(ForeignRow):
-            restored, complete = method.restore(self._completion, sensor_id, start_us, self._moment.now_us)
+            restored, complete = method.restore(self._completion, sensor_id, start_us, self._times.now_us)
         if restored is not None:
             shorter = {each_us: stats for each_us, stats in restored.shorter.items() if is_stored(each_us)}
             accumulator.restore(shorter, restored.floor)
@@ -257,8 +257,8 @@ class Panes:
         if not complete:
             self._list(sensor_id, start_us)
 
-    def _fire_window(self, tier: int, start_us: int, window: OpenOrLate) -> None:
-        drained, now_us = self._moment.passed_us >= END_US, self._moment.now_us
+    def _fire_window(self, tier: int, start_us: int, window: StartWindows) -> None:
+        drained, now_us = self._times.passed_us >= END_US, self._times.now_us
         ends = window.late and (drained or window.kept_until_us <= now_us)
         dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
         if not dirty:
@@ -306,7 +306,7 @@ class Panes:
             entry.dirty = entry.moved = True
             heappush(self._waiting, next_us)
 
-    def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
+    def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
         pane = (entry.shorter() if tier else entry.readings()).pane(self._tiers[0].statistics)
         if pane.too_wide:
@@ -318,7 +318,7 @@ class Panes:
         self._list(sensor_id, start_us)
         return None
 
-    def _recomputed(self, tier: int, start_us: int, dirty: Mapping[str, Entry]) -> dict[str, WindowStats | None]:
+    def _recomputed(self, tier: int, start_us: int, dirty: Mapping[str, SensorWindow]) -> dict[str, WindowStats | None]:
         """Returns the statistics of late windows from the table and what came; None if they may lack something."""
 
         def completed(sensor_id: str) -> WindowStats | None:
@@ -334,8 +334,8 @@ class Panes:
                 self.counts[RECOMPUTED] += 1
         return found
 
-    def _completed(self, tier: int, sensor_id: str, start_us: int, entry: Entry) -> WindowStats | None:
-        now_us = self._moment.now_us
+    def _completed(self, tier: int, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
+        now_us = self._times.now_us
         if tier:
             tiers = self._with_source(tier)
             return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
@@ -363,7 +363,7 @@ class Panes:
         if entry is None:
             accumulator = ShorterWindows()
             stored = not window.late and self._may_be_stored(tier, start_us)
-            entry = window.entries[sensor_id] = Entry(value=accumulator, stored=stored)
+            entry = window.entries[sensor_id] = SensorWindow(value=accumulator, stored=stored)
             if stored:
                 source = self._sources[tier]
                 is_stored = partial(self._may_be_stored, source)
@@ -386,10 +386,10 @@ class Panes:
         self.rows.append(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
         )
-        if not self._windows.ends_by(tier, start_us, self._moment.passed_us):
+        if not self._windows.ends_by(tier, start_us, self._times.passed_us):
             timing = EARLY
         else:
-            timing = LATE if self._windows.ends_by(tier, start_us, self._moment.before_us) else ON_TIME
+            timing = LATE if self._windows.ends_by(tier, start_us, self._times.before_us) else ON_TIME
         self.counts[timing] += 1
 
     def _list(self, sensor_id: str, start_us: int) -> None:
