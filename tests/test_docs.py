@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -161,7 +162,7 @@ def test_costs_follow_from_sizes():
     """What a million events cost is computed from the sizes that the benchmark prints."""
     one, in_batch, raw, aggregate = sizes().values()
     assert one < 1000  # Pub/Sub's minimum charge
-    page = text("operations.md")
+    page = text("size.md")
     assert f"2 × 1,000,000 × {in_batch} bytes = {2e6 * in_batch / 2**30:.2f} GiB" in page
     assert f"1,000,000 × {raw} bytes × 3 months = {3e6 * raw / 2**30:.2f} GiB-months" in page
     assert f"Aggregates add {aggregate} bytes" in page
@@ -171,10 +172,11 @@ EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutation
 
 
 def test_every_error_message():
-    """Each message that the table of failures quotes is one of the code's, or of the launch script's."""
+    """Each message that the page on errors quotes is one of the code's, or of the launch script's."""
     known = {literal.replace("\n", " ") for literal in literals()}
     known |= set((ROOT / "templates/flex.sh").read_text().splitlines())
-    for message in rows_of("operations.md", "## Failures and remedies"):
+    tables = (rows_of("errors.md", heading) for heading in re.findall(r"^## .+", text("errors.md"), re.MULTILINE))
+    for message in chain.from_iterable(tables):
         for quoted in re.split(r"`, `", message.split("` (")[0]):
             if (
                 quoted.startswith("data freshness")

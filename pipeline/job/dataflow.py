@@ -259,7 +259,7 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
             f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or its "
             "state differs: by tables, windows, a declared rate, --deduplicate, --max_future, or the release's "
             "formats; so it can't be updated in place: drain it and start a new job, or, if only steps differ, map "
-            "them with --transform_name_mapping; docs/operations.md explains both"
+            "them with --transform_name_mapping; docs/update.md explains both"
         )
     return True
 

@@ -91,7 +91,7 @@ def message_bytes(workload: Workload, batch: int) -> float:
 
 
 def key_bytes(workload: Workload, metric: str) -> int:
-    """Returns the bytes of a raw row's key, by the widths of the template's parts (docs/schemas.md, Row keys)."""
+    """Returns the bytes of a raw row's key, by the widths of the template's tokens (docs/schema-reference.md)."""
     return sum(len(part) if isinstance(part, str) else _token_bytes(part, metric) for part in workload.schema.key.parts)
 
 
@@ -109,7 +109,7 @@ def _token_bytes(token: Token, metric: str) -> int:
 
 
 def raw_size(workload: Workload) -> RowSize:
-    """Returns what an event writes to raw rows, by the layouts of docs/schemas.md.
+    """Returns what an event writes to raw rows, by the layouts of docs/schema-reference.md.
 
     A wide row has a cell for each reading and each metadata field; a tall event repeats key and metadata for each
     reading; a serialized one is one cell. In a bucket each event is written as its own entry, and the key is stored

@@ -229,7 +229,7 @@ def test_golden_steps():
     steps = graph_of()
     assert steps == json.loads(GOLDEN.read_text()), (
         "The graph has changed, so jobs that are running can't be updated in place: they have to be drained and "
-        "started again, or their steps mapped with --transform_name_mapping (docs/operations.md). If you intend that, "
+        "started again, or their steps mapped with --transform_name_mapping (docs/update.md). If you intend that, "
         "note it in CHANGELOG.md and write the new graph to the golden file: "
         "python -m tests.job.test_dataflow"
     )

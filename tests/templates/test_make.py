@@ -59,19 +59,19 @@ def test_the_most_workers_fit_the_manual():
     vcpus = int(next(word for word in build if word.startswith("--worker-machine-type=")).rpartition("-")[2])
     performance = (ROOT / "docs/performance.md").read_text().partition("| on Dataflow |")[2]
     rate = int(re.search(r"connector \| 1 \| ([\d,]+) \|", performance)[1].replace(",", ""))
-    assert "10,000 sensors at 1 Hz" in (ROOT / "docs/operations.md").read_text()
+    assert "10,000 sensors at 1 Hz" in (ROOT / "docs/size.md").read_text()
     assert most * vcpus * rate >= 2 * 10_000
     assert math.ceil(10_000 / (0.6 * rate) / vcpus) == 2  # as the manual says
 
 
 def test_every_variable_is_in_the_manual():
     """The manual has every variable of a launch, and the variables of Terraform beside them exist."""
-    manual = (ROOT / "docs/operations.md").read_text()
+    manual = (ROOT / "docs/launch.md").read_text()
     launch = (ROOT / "Makefile").read_text().partition("#   launch")[2].partition("# flex.sh")[0]
     for name in re.findall(r"[A-Z]+(?:_[A-Z]+)*", launch):
         assert re.search(rf"\b{name}\b", manual), name
     declared = set(re.findall(r'variable "(\w+)"', (ROOT / "templates/terraform/variables.tf").read_text()))
-    for row in manual.partition("### Options of a launch")[2].partition("\n\nThe image")[0].splitlines()[4:]:
+    for row in manual.partition("## Options")[2].partition("\n\nThe image")[0].splitlines()[4:]:
         assert set(re.findall(r"`([a-z_]+)`", row.split("|")[2])) <= declared, row
 
 

@@ -274,8 +274,8 @@ def test_the_image_can_be_pulled_without_a_job():
 
 def test_the_manual_names_the_roles():
     """The table of permissions has every role of Google's that the job's account is granted."""
-    manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
-    table = manual.partition("### Permissions")[2].partition("\n## ")[0]
+    manual = (TERRAFORM.parent.parent / "docs/launch.md").read_text()
+    table = manual.partition("## Permissions")[2].partition("\n## ")[0]
     named = {
         f"roles/{name}"
         for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
@@ -347,6 +347,6 @@ def test_the_manual_enables_what_terraform_calls():
     of_kinds = [
         next(names for part, names in apis.items() if kind.startswith(f"google_{part}")) for kind, _ in RESOURCES | DATA
     ]
-    manual = (TERRAFORM.parent.parent / "docs/operations.md").read_text()
+    manual = (TERRAFORM.parent.parent / "docs/launch.md").read_text()
     enabled = re.search(r"gcloud services enable (.*?) --project", manual, re.DOTALL)[1]
     assert set().union(*of_kinds) <= set(re.findall(r"(\w+)\.googleapis\.com", enabled))
