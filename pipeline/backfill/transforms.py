@@ -20,8 +20,8 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention

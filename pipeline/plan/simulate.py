@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pipeline.core.events.event import Event
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.plan.sizes import aggregate_size, latest_size, message_bytes, raw_size, window_events
 from pipeline.plan.workload import START_US, Workload

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.core.notation.cell_values import Values
-from pipeline.core.queries.newest_readings import latest_range
 from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key
+from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.schema.key_tokens import (
     EventIdToken,
     MetadataToken,

@@ -18,7 +18,7 @@ from pipeline.core.answers.record_json import aggregate_json, event_json, latest
 from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
 
 if TYPE_CHECKING:

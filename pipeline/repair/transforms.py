@@ -16,9 +16,9 @@ from pipeline.core.completion.audit import Extent, Finding, Recomputed, Untouche
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows, KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.points import Points as PointsOfLine
 from pipeline.core.answers.record_json import points_json
-from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.serve.parameters import ARROW
 
 if TYPE_CHECKING:

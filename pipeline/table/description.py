@@ -12,8 +12,8 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.queries.newest_readings import latest_key
 from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.newest_row import latest_key
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import DAY_US
 from pipeline.core.schema.sizing import warnings

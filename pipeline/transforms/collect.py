@@ -26,7 +26,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.row_batches import BatchOrder, number_of_rows
-from pipeline.core.queries.newest_readings import is_latest_key
+from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
 from pipeline.transforms import metrics

@@ -16,7 +16,7 @@ from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.events.event import Event
-from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
 from tests.cloud.reading.test_reader import created
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.newest_row import NewestReadings
 from tests.cloud.reading.test_reader import write
 from tests.serve.serving import serving, table_of
 from tests.support.rows import decoded

@@ -17,7 +17,7 @@ from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.panes.row_batches import _BATCH
-from pipeline.core.queries.newest_readings import is_latest_key
+from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing

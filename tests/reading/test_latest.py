@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
 from tests.cloud.reading.test_reader import write
 from tests.reading.test_command import created, run

@@ -15,8 +15,8 @@ import requests
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
 from tests.cloud.reading.test_reader import created, write
 from tests.support.rows import decoded

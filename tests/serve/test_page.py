@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from pipeline.core.events.event import Event
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
 from tests.cloud.reading.test_reader import raw_row, write

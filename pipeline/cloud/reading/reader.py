@@ -5,17 +5,16 @@ end to end.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Self, overload
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
-from pipeline.cloud.reading.newest import newest_of
 from pipeline.cloud.scanning.read_ahead import ReadAhead
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.schema_store import agreed_schema
@@ -26,12 +25,12 @@ from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.times import Time
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows, OnForeign
-from pipeline.core.queries.newest_readings import LatestRecord
-from pipeline.core.queries.seeks import RowSelection, skip_scan
-from pipeline.core.queries.sweeps import sensor_prefix
-from pipeline.core.rows import aggregate_rows as aggregates
+from pipeline.core.queries.newest import longest_silent, newest_events, newest_rows
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.windows import sensors_with_windows
+from pipeline.core.rows.newest_row import LatestRecord, latest_range
 from pipeline.core.rows.records import RawRecord, newest_first
-from pipeline.core.rows.rows import Row, after_prefix, prefix_range
+from pipeline.core.rows.rows import Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.calendars import parse_window
@@ -40,9 +39,8 @@ from pipeline.core.windows.fixed import Window
 if TYPE_CHECKING:
     from pipeline.core.answers.points import Points
 
-_T = TypeVar("_T")
-
 _log = logging.getLogger(__name__)
+_MICROSECOND = timedelta(microseconds=1)
 
 MAX_ROWS = 200_000  # of an answer that is computed from raw rows: a day at 1 Hz of two sensors
 
@@ -110,9 +108,9 @@ class SensorTable:
         a table is closed at the end of a ``with`` block, or by :meth:`close`.
 
         Args:
-            project: of the table.
-            instance: of the table.
-            table: its id.
+            project: the table's project.
+            instance: the table's instance.
+            table: the table's id.
             declared: the schema that the caller expects, or parts of it.
             strict: whether a foreign row raises ForeignRowProblem.
             on_foreign: called with each row that is left out, from any thread; by default the first one is logged.
@@ -180,19 +178,34 @@ class SensorTable:
         silent_for: timedelta | None = None,
         limit: int | None = None,
     ) -> Iterator[LatestRecord]:
-        """Returns what each sensor whose id begins with ``prefix`` says now, in the order of ids.
+        """Returns the newest readings of each sensor whose id begins with ``prefix``, in the order of ids.
 
         If the schema declares a family of latest readings, one scan reads a row for each sensor, with the newest
         reading of each metric. Otherwise, costs a seek and a read for each sensor, and returns its newest event.
 
         Args:
-            prefix: of the sensors' ids.
-            after: a sensor's id; returns only those that follow it.
-            metrics: returns only these readings, and only sensors that have one of them; by default everything.
-            silent_for: returns only sensors that have sent nothing for so long, the longest silent first.
-            limit: maximum number of sensors.
+            prefix: the start of the sensors' ids.
+            after: a sensor's id: the answer has the sensors that follow it.
+            metrics: the readings to return, without sensors that have none of them; by default all.
+            silent_for: the time for which a sensor must have sent nothing; the longest silent come first.
+            limit: the maximum number of sensors.
         """
-        return newest_of(self, prefix, after, named_metrics(metrics), silent_for, limit, self._leave_out)
+        family, read, wanted = self.schema.latest, self.rows.read_selection, named_metrics(metrics)
+        expected = limit if silent_for is None else None
+        if family is not None:
+            found = newest_rows(family, read, latest_range(prefix, after), wanted, expected, self._leave_out)
+        else:
+            found = newest_events(
+                self.schema,
+                read,
+                self.sensors(prefix, after=after),
+                lambda sensors, metadata: self.latest(sensors, metrics=wanted, metadata=metadata),
+                expected,
+                self._leave_out,
+            )
+        if silent_for is not None:
+            found = longest_silent(found, time.time_ns() // 1000 - silent_for // _MICROSECOND)
+        return islice(found, limit)
 
     def range(
         self,
@@ -279,7 +292,7 @@ class SensorTable:
             return sensors_of(self.schema, self.rows.read_selection, prefix, metadata, self._leave_out, after)
         if not self.schema.tiers:
             raise ValueError(f"keys of {self.schema.key} begin with the time: they can't list sensors")
-        return self._aggregated_sensors(prefix, after)
+        return sensors_with_windows(self.schema.tiers[0], self.rows.read_selection, prefix, after, self._leave_out)
 
     # Aggregates
 
@@ -315,14 +328,9 @@ class SensorTable:
             max_rows: the most rows that a fresh answer reads; the iterator raises TooManyRows, a ValueError, beyond it.
         """
         window = parse_window(tier) if isinstance(tier, str) else tier
-        of_sensor = answers(
-            self.schema,
-            self.rows.read_selection,
-            WindowQuery(
-                window, *within_keys(start, end), named_metrics(metrics), Fill(fill), fresh, open_for, max_rows
-            ),
-            self._leave_out,
-        )
+        span, wanted = within_keys(start, end), named_metrics(metrics)
+        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows)
+        of_sensor = answers(self.schema, self.rows.read_selection, query, self._leave_out)
         if isinstance(sensors, str):
             return AggregateRecords(of_sensor(sensors, None))
         return AggregateRecords(self._ahead.merged(listed_sensors(sensors), of_sensor, lambda record: record.start_us))
@@ -361,16 +369,6 @@ class SensorTable:
         start_us, end_us = within_keys(start, end)
         query = PointQuery(sensor, metric, start_us, end_us, max_points, metadata, open_for, max_rows)
         return points_of(self.schema, self.rows.read_selection, query, self._leave_out)
-
-    def _aggregated_sensors(self, prefix: str, after: str) -> Iterator[str]:
-        window = self.schema.tiers[0].window
-        of_window = aggregates.aggregate_prefix(window)
-        key_range = prefix_range((of_window + prefix).encode())
-        if after:
-            key_range = key_range._replace(start=max(key_range.start, after_prefix(f"{of_window}{after}#".encode())))
-        parse = partial(aggregates.parse_aggregate_key, window)
-        found = skip_scan(self.rows.read_selection, key_range, parse, sensor_prefix, self._leave_out, skip=())
-        return (key.sensor_id for _, key in found)
 
     # Reading rows
 

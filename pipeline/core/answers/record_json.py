@@ -5,7 +5,7 @@ from typing import Any
 from pipeline.core.answers.points import Points
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.newest_readings import LatestRecord
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 
 

@@ -42,8 +42,8 @@ from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats

@@ -9,7 +9,7 @@ have older readings, and their cells never replace newer ones.
 import struct
 from collections.abc import Iterable
 
-from pipeline.core.queries.newest_readings import is_latest_key
+from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.seeks import ReadRows, RowSelection, skip_scan
+from pipeline.core.queries.sweeps import sensor_prefix
 from pipeline.core.rows import aggregate_rows as aggregates
 from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.rows.rows import after_prefix, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows.fixed import Window
@@ -51,6 +54,17 @@ def windows_of(
         # If the names are too long for a filter, the server sends all columns.
         if (requested := selected(record, metrics)) is not None:
             yield requested
+
+
+def sensors_with_windows(tier: Tier, read: ReadRows, prefix: str, after: str, on_foreign: OnForeign) -> Iterator[str]:
+    """Returns the sensors that have an aggregate row of the tier, whose ids have the prefix and follow ``after``."""
+    of_tier = aggregates.aggregate_prefix(tier.window)
+    keys = prefix_range(f"{of_tier}{prefix}".encode())
+    if after:
+        keys = keys._replace(start=max(keys.start, after_prefix(f"{of_tier}{after}#".encode())))
+    parse = partial(aggregates.parse_aggregate_key, tier.window)
+    found = skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=())
+    return (key.sensor_id for _, key in found)
 
 
 def selected(record: AggregateRecord, metrics: tuple[str, ...] | None) -> AggregateRecord | None:

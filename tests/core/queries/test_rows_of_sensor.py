@@ -5,9 +5,9 @@ import pytest
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.queries.rows_of_sensor import AGGREGATES, LATEST, LISTED, RAW, rows_of_sensor
 from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.windows.calendars import parse_window
 from tests.core.queries.test_events import SCHEMAS

@@ -5,18 +5,15 @@ time, to the millisecond. Bigtable shows the newest version of a cell, and the f
 in any order, and a late event never replaces a newer one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 from pipeline.core.events.event import checked_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
-from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import MAX_METRICS
 
@@ -25,7 +22,7 @@ _PREFIX = b"latest#"
 
 @dataclass(frozen=True, slots=True)
 class LatestRecord:
-    """What a sensor says now.
+    """The newest readings of a sensor.
 
     Attributes:
         sensor_id: the sensor.
@@ -59,8 +56,8 @@ class NewestReadings:
         """Yields the row of each sensor, with at most as many metrics as an aggregate row contains.
 
         Args:
-            family: of the rows.
-            from_us: earlier readings are left out: Bigtable would collect their cells at once.
+            family: the column family of the newest readings.
+            from_us: the earliest reading to write: Bigtable would collect earlier cells at once.
         """
         for sensor_id, newest in self._sensors.items():
             parts: list[bytes] = []
@@ -89,13 +86,13 @@ def is_latest_key(key: bytes) -> bool:
 
 
 def latest_range(prefix: str = "", after: str = "") -> KeyRange:
-    """Returns the key range of the sensors whose ids have the prefix, and follow this one in the order of ids."""
+    """Returns the key range of the sensors whose ids have the prefix and follow ``after`` in the order of ids."""
     of_prefix = prefix_range(_PREFIX + prefix.encode())
     return of_prefix._replace(start=max(of_prefix.start, _PREFIX + after.encode() + b"\x00")) if after else of_prefix
 
 
 def parse_latest_row(row: Row) -> LatestRecord:
-    """Parses a row. Raises ValueError if the key, a column or a value is none of such a row."""
+    """Returns the newest readings in a row. Raises ValueError for a key, column or value that no such row has."""
     if not row.key.startswith(_PREFIX):
         raise ValueError(f"the key does not begin with {_PREFIX.decode()}")
     sensor_id = checked_sensor_id(row.key.removeprefix(_PREFIX).decode())
@@ -106,36 +103,3 @@ def parse_latest_row(row: Row) -> LatestRecord:
         except ValueError as error:
             raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
     return LatestRecord(sensor_id, dict(sorted(readings.items())))
-
-
-def latest_of(
-    family: str,
-    read: ReadRows,
-    prefix: str,
-    after: str,
-    metrics: tuple[str, ...] | None,
-    page_rows: int | None,
-    on_foreign: OnForeign,
-) -> Iterator[LatestRecord]:
-    """Yields what the sensors whose ids have the prefix say now, by one scan, in the order of their ids.
-
-    Begins behind the sensor ``after``, if there is one, and reads pages of so many rows, if that is known.
-
-    With ``metrics``, yields only these, and only sensors that have one of them.
-    """
-    columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
-    selection = CellSelection((family,), columns, versions=1)
-    for row in read(RowSelection(latest_range(prefix, after), selection, page_rows=page_rows)):
-        try:
-            record = parse_latest_row(row)
-        except ValueError as error:
-            on_foreign(ForeignRow(row, error))
-            continue
-        if metrics is not None:  # if the names are too long for a filter, the server sends all columns
-            record = LatestRecord(record.sensor_id, _selected(record.readings, metrics))
-        if record.readings:
-            yield record
-
-
-def _selected(readings: Mapping[str, At], metrics: tuple[str, ...]) -> dict[str, At]:
-    return {metric: at for metric, at in readings.items() if metric in metrics}

@@ -1,4 +1,4 @@
-"""The rows of each sensor's newest readings."""
+"""Queries for newest readings, in the rows that a job writes."""
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -6,14 +6,13 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
-from pipeline.core.queries.newest_readings import (
+from pipeline.core.queries.newest import newest_rows
+from pipeline.core.rows.newest_row import (
     LatestRecord,
     NewestReadings,
-    latest_of,
     latest_range,
     parse_latest_row,
 )
-from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of, parse_schema, schema_of
 from pipeline.core.statistics.courses import At
@@ -33,7 +32,10 @@ EVENTS = st.dictionaries(
 
 
 def found_in(table, prefix="", metrics=None):
-    return {record.sensor_id: record for record in latest_of("now", table, prefix, "", metrics, None, raise_foreign)}
+    return {
+        record.sensor_id: record
+        for record in newest_rows("now", table, latest_range(prefix), metrics, None, raise_foreign)
+    }
 
 
 @settings(max_examples=60, phases=[Phase.generate])
@@ -120,17 +122,7 @@ def test_selected_sensors_and_metrics():
     assert found_in(table)["a"].event_time_us == MIDNIGHT + 1000
 
 
-@pytest.mark.parametrize(
-    ("key", "qualifier", "value"),
-    [(b"agg#a", b"t", b"1"), (b"latest#", b"t", b"1"), (b"latest#a", b"", b"1"), (b"latest#a", b"t", b"warm")],
-)
-def test_foreign_rows(key, qualifier, value):
-    with pytest.raises(ValueError, match=r"."):
-        parse_latest_row(Row(key, [Cell("now", qualifier, MIDNIGHT, value)]))
-
-
 def test_the_schema():
-    assert latest_range("a") == (b"latest#a", b"latest#b")
     assert SCHEMA.families == ("raw", "meta", "stats", "now")
     assert str(SCHEMA.policies["now"]) == str(parse_schema('latest="n"').policies["n"])
     assert schema_of(document_of(SCHEMA)) == SCHEMA

@@ -1,0 +1,96 @@
+"""Queries for the newest readings of many sensors, in the order of their ids. Like other queries, pure functions."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+from pipeline.core.queries.events import places
+from pipeline.core.queries.foreign import ForeignRow, OnForeign
+from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.rows.newest_row import LatestRecord, parse_latest_row
+from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.rows import KeyRange
+from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.courses import At
+
+_AT_A_TIME = 100  # sensors that are looked up in parallel
+
+LatestEvents = Callable[[list[str], Mapping[str, str]], Iterable[RawRecord]]
+"""Returns the newest event of each sensor, given the sensors and the metadata in their row keys."""
+
+
+def newest_rows(
+    family: str,
+    read: ReadRows,
+    keys: KeyRange,
+    metrics: tuple[str, ...] | None,
+    page_rows: int | None,
+    on_foreign: OnForeign,
+) -> Iterator[LatestRecord]:
+    """Yields the newest readings of sensors from their rows of newest readings, by one scan.
+
+    Args:
+        family: the column family of the newest readings.
+        read: reads rows.
+        keys: the keys to scan; see :func:`~pipeline.core.rows.newest_row.latest_range`.
+        metrics: the metrics to return, without sensors that have none of them; None for all.
+        page_rows: the number of rows that the caller will probably take, if known.
+        on_foreign: receives rows that the schema does not write.
+    """
+    columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
+    for row in read(RowSelection(keys, CellSelection((family,), columns, versions=1), page_rows=page_rows)):
+        try:
+            record = parse_latest_row(row)
+        except ValueError as error:
+            on_foreign(ForeignRow(row, error))
+            continue
+        if metrics is not None:  # if the names are too long for a filter, the server sends all columns
+            selected = {metric: at for metric, at in record.readings.items() if metric in metrics}
+            record = LatestRecord(record.sensor_id, selected)
+        if record.readings:
+            yield record
+
+
+def longest_silent(found: Iterable[LatestRecord], until_us: int) -> Iterator[LatestRecord]:
+    """Returns the sensors that have sent nothing since then, the longest silent first."""
+    return iter(sorted((each for each in found if each.event_time_us <= until_us), key=lambda each: each.event_time_us))
+
+
+def newest_events(
+    schema: TableSchema,
+    read: ReadRows,
+    sensors: Iterator[str],
+    latest: LatestEvents,
+    limit: int | None,
+    on_foreign: OnForeign,
+) -> Iterator[LatestRecord]:
+    """Yields the readings of each sensor's newest event: for tables without rows of newest readings.
+
+    Costs a read for each sensor; in a table whose keys have metadata that locates sensors, a seek as well for each
+    sensor and place: a sensor may have moved.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+        sensors: the sensors, in the order of the answer.
+        latest: looks up newest events.
+        limit: the number of sensors that the caller will take, if known.
+        on_foreign: receives rows that the schema does not write.
+    """
+    located: dict[tuple[tuple[str, str], ...], set[str]] = {}
+    if schema.keys.missing_metadata(KeyBindings()):
+        for place in places(schema, read, on_foreign):
+            located.setdefault(tuple(place.metadata.items()), set()).add(str(place.sensor_id))
+    while some := list(islice(sensors, min(limit or _AT_A_TIME, _AT_A_TIME))):
+        newest: dict[str, RawRecord] = {}
+        for metadata, there in located.items() or [((), set(some))]:
+            # If the time comes before the sensor, a place is known by one of its sensors only.
+            wanted = some if schema.key.time_first else [sensor for sensor in some if sensor in there]
+            for event in latest(wanted, dict(metadata)):
+                known = newest.get(event.sensor_id)
+                if known is None or known.event_time_us < event.event_time_us:
+                    newest[event.sensor_id] = event
+        for event in (newest[sensor] for sensor in some if sensor in newest):
+            readings = {metric: At(event.event_time_us, value) for metric, value in event.readings.items()}
+            yield LatestRecord(event.sensor_id, readings)
