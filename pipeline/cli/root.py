@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "demo": Entry("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": Entry("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
-    "plan": Entry("Run", "pipeline.plan.command:plan", "Reckon the size and the cost of a fleet's job and table."),
+    "plan": Entry("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
     "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
     "mapping": Entry(
         "Run", "pipeline.mapping.command:mapping", "Check, try or draft how your own messages become events."

@@ -1,1 +1,1 @@
-"""``tidetable plan``: reckons size and cost."""
+"""``tidetable plan``: estimates size and cost."""

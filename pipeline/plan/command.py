@@ -1,4 +1,4 @@
-"""``tidetable plan``: reckons what a fleet of sensors needs and costs."""
+"""``tidetable plan``: estimates what a fleet of sensors needs and costs."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,8 +15,7 @@ from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import counts_versions_of, estimate_of
 from pipeline.plan.prices import Prices, costs, parse_prices
-from pipeline.plan.simulate import simulate
-from pipeline.plan.views import as_json, print_checks, print_plan
+from pipeline.plan.views import as_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
 _MOST_NAMES = 1000
@@ -50,7 +49,7 @@ _DURATION = Parsed("duration", parse_duration)
     type=_names("metric", 1),
     default="1",
     show_default=True,
-    help="Readings of an event: how many, or their names.",
+    help="The number of an event's readings, or their names.",
 )
 @click.option(
     "--metadata-fields",
@@ -58,7 +57,7 @@ _DURATION = Parsed("duration", parse_duration)
     type=_names("field", 0),
     default="0",
     show_default=True,
-    help="How many metadata fields an event has, or their names. Those in row keys come on top.",
+    help="The number of an event's metadata fields, or their names. Those in row keys are added.",
 )
 @click.option(
     "--schema",
@@ -78,24 +77,10 @@ _DURATION = Parsed("duration", parse_duration)
     show_default=True,
     help="The job's --bigtable_writer.",
 )
-@click.option(
-    "--disk",
-    type=click.Choice(["ssd", "hdd"]),
-    default="ssd",
-    show_default=True,
-    help="The nodes' storage.",
-)
+@click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
 @click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
-@click.option(
-    "--simulate",
-    "check",
-    is_flag=True,
-    help="Check the sizes against messages and rows that the job's code makes.",
-)
-@click.option("--json", "json_line", is_flag=True, help="Print the plan as one line of JSON.")
-@click.pass_context
+@click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
 def plan(
-    ctx: click.Context,
     sensors: int,
     every: int,
     metrics: tuple[str, ...],
@@ -107,14 +92,11 @@ def plan(
     writer: str,
     disk: str,
     prices: TextIO | None,
-    check: bool,
     json_line: bool,
 ) -> None:
-    """Reckon messages, workers, nodes, storage and cost for a fleet of sensors.
+    """Estimate messages, workers, nodes, storage and cost of a fleet.
 
-    Needs no server. Retention comes from the schema's policies. Without --prices no costs are printed.
-
-    The exit code is 1 if --simulate finds a size that is more than 5 % off.
+    Needs no server. Retention follows the schema's policies. Without --prices no costs are printed.
     """
     table = _schema(schema, every, metrics, metadata)
     workload = Workload(
@@ -129,27 +111,18 @@ def plan(
         bulk=writer == "bulk",
         ssd=disk == "ssd",
     )
-    given = None if prices is None else _prices(prices)
-    reckoned = estimate_of(workload)
-    of_prices = None if given is None else costs(reckoned, given)
-    checks = simulate(workload) if check else None
+    estimate = estimate_of(workload)
+    in_a_month = None if prices is None else costs(estimate, _prices(prices))
     notes = list(warnings(table))
     notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
     if json_line:
-        print_json_line(as_json(reckoned, of_prices, checks, notes))
+        print_json_line(as_json(estimate, in_a_month, notes))
     else:
-        print_plan(workload, reckoned, of_prices, notes)
-        if checks is not None:
-            print_checks(checks)
-    deviating = [each for each in checks or () if each.deviates]
-    for each in deviating:
-        click.echo(f"{each.name}: reckoned {each.reckoned:,.1f}, found {each.found:,.1f}", err=True)
-    if deviating:
-        ctx.exit(1)
+        print_estimate(workload, estimate, in_a_month, notes)
 
 
 def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]) -> TableSchema:
-    """Returns the schema at the given rate. Raises UsageError if there is none, or it can't store such events."""
+    """Returns the schema at the given rate. Raises UsageError if it is invalid or can't store such events."""
     name = "the default schema" if file is None else file.name
     try:
         schema = TableSchema.for_new_table() if file is None else parse_schema(file.read())

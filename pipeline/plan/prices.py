@@ -1,4 +1,4 @@
-"""Unit prices, which a user gives as TOML, and what a plan costs in a month by them."""
+"""Unit prices, which a user gives as TOML, and the monthly cost of an estimate."""
 
 import math
 import tomllib
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from pipeline.plan.estimate import Estimate
 
-_HOURS = 730  # of a month
+_HOURS_A_MONTH = 730
 _TIB, _GIB = 2**40, 2**30
 
 
@@ -15,10 +15,10 @@ class Prices:
     """Unit prices, in any one currency; None leaves a cost out.
 
     Attributes:
-        pubsub_tib: of a TiB of throughput, in or out.
-        dataflow_vcpu_hour: of a worker's vCPU for an hour, with its memory.
-        bigtable_node_hour: of a node for an hour.
-        bigtable_gib_month: of a GiB for a month.
+        pubsub_tib: the price of a TiB of throughput, in or out.
+        dataflow_vcpu_hour: the price of a worker's vCPU for an hour, with its memory.
+        bigtable_node_hour: the price of a node for an hour.
+        bigtable_gib_month: the price of a GiB for a month.
     """
 
     pubsub_tib: float | None = None
@@ -33,22 +33,22 @@ def parse_prices(text: str) -> Prices:
     known = [field.name for field in fields(Prices)]
     for name, price in found.items():
         if name not in known:
-            raise ValueError(f"{name!r} is not a price; there are {', '.join(known)}")
+            raise ValueError(f"{name!r} is not a price; the prices are {', '.join(known)}")
         if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
             raise ValueError(f"{name}: write a number that is not negative, like {name} = 0.5")
     if not found:
-        raise ValueError(f"it has no price; there are {', '.join(known)}")
+        raise ValueError(f"it has no price; the prices are {', '.join(known)}")
     return Prices(**found)
 
 
 def costs(estimate: Estimate, prices: Prices) -> dict[str, float]:
-    """Returns what a month of 730 hours costs, by what has a price; storage as it is after collection."""
-    seconds = _HOURS * 3600
+    """Returns the cost of a month of 730 hours, for each part that has a price. Counts storage after collection."""
+    seconds = _HOURS_A_MONTH * 3600
     storage = sum(size or 0 for size in estimate.storage.values())
     amounts = {
         "Pub/Sub": (estimate.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
-        "Dataflow vCPUs": (estimate.vcpus * _HOURS, prices.dataflow_vcpu_hour),
-        "Bigtable nodes": (estimate.nodes * _HOURS, prices.bigtable_node_hour),
+        "Dataflow vCPUs": (estimate.vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
+        "Bigtable nodes": (estimate.nodes * _HOURS_A_MONTH, prices.bigtable_node_hour),
         "Bigtable storage": (storage / _GIB, prices.bigtable_gib_month),
     }
     return {what: amount * price for what, (amount, price) in amounts.items() if price is not None}

@@ -1,4 +1,4 @@
-"""Prints a plan as tables or as JSON."""
+"""Prints an estimate as tables or as JSON."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -10,29 +10,19 @@ from rich.table import Table
 
 from pipeline.cli.console import out
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import Estimate, Writes
-from pipeline.plan.hotspot import TABLETS
-from pipeline.plan.simulate import Checked
+from pipeline.plan.estimate import TABLETS, Estimate, Writes
 from pipeline.plan.workload import Workload
 
 
-def as_json(
-    estimate: Estimate, costs: dict[str, float] | None, checks: list[Checked] | None, notes: list[str]
-) -> dict[str, Any]:
-    """Returns the plan as a JSON object. Bytes are whole numbers of bytes, rates are those of a second."""
+def as_json(estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> dict[str, Any]:
+    """Returns the estimate as a JSON object, in bytes and in rates per second."""
     record = asdict(estimate) | {"nodes": estimate.nodes, "tablets": TABLETS, "notes": notes}
-    if costs is not None:
-        record["costs_a_month"] = costs
-    if checks is not None:
-        record["simulated"] = [
-            each._asdict() | {"deviation": each.deviation, "deviates": each.deviates} for each in checks
-        ]
-    return record
+    return record if costs is None else record | {"costs_a_month": costs}
 
 
-def print_plan(workload: Workload, estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> None:
-    """Prints a table for each part of the plan."""
-    click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, reckoned")
+def print_estimate(workload: Workload, estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> None:
+    """Prints a table for each part of the estimate."""
+    click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, estimated")
     _print(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
         (
@@ -59,24 +49,19 @@ def print_plan(workload: Workload, estimate: Estimate, costs: dict[str, float] |
     _print(
         ["family", "policy", "added a day", "stored after collection"],
         (
-            [
-                name,
-                format_policy(policies[name]),
-                size(estimate.growth[name]),
-                _kept(kept),
-            ]
+            [name, format_policy(policies[name]), size(estimate.growth[name]), _kept(kept)]
             for name, kept in estimate.storage.items()
         ),
     )
     storage = "never enough" if estimate.nodes_for_storage is None else f"{estimate.nodes_for_storage:,}"
     lines = {
-        "Dataflow vCPUs, busy (reckoned from measured CPU time)": f"{estimate.vcpus:,.1f}",
+        "Dataflow vCPUs, busy (estimated from measured CPU time)": f"{estimate.vcpus:,.1f}",
         "Bigtable nodes for writes, at 70 % CPU": f"{estimate.nodes_for_writes:,}",
         "Bigtable nodes for storage, at 70 % of a node's": storage,
         "state in flight": size(estimate.state_bytes),
-        f"hottest of {TABLETS} tablets, of all raw writes (simulated)": f"{estimate.hottest_tablet:.1%}",
+        f"hottest of {TABLETS} tablets, of all raw writes": f"{estimate.hottest_tablet:.1%}",
     }
-    _print(["what else", ""], ([name, text] for name, text in lines.items()))
+    _print(["other figures", ""], ([name, text] for name, text in lines.items()))
     if costs is not None:
         _print(
             ["cost a month", "in the currency of your prices"],
@@ -84,14 +69,6 @@ def print_plan(workload: Workload, estimate: Estimate, costs: dict[str, float] |
         )
     for note in notes:
         click.echo(f"note: {note}")
-
-
-def print_checks(checks: Iterable[Checked]) -> None:
-    """Prints each figure by arithmetic and as the real code has it."""
-    _print(
-        ["simulated", "reckoned", "found", "off by"],
-        ([it.name, f"{it.reckoned:,.1f}", f"{it.found:,.1f}", f"{it.deviation:+.1%}"] for it in checks),
-    )
 
 
 def size(count: float) -> str:

@@ -1,16 +1,22 @@
-"""The hottest tablet's share is what the literature says of each kind of row key."""
+"""The hottest tablet's share is what the literature says of each kind of row key, and what a simulation finds."""
 
 import pytest
 
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.hotspot import TABLETS, hottest_share
+from pipeline.plan.estimate import TABLETS, hottest_share
 from pipeline.plan.workload import Workload, names
+from tests.plan import simulation
 
 MINUTE = 60_000_000
 
 
 def share(key, sensors=1_000_000):
-    return hottest_share(Workload(parse_schema(f'key = "{key}"'), sensors, MINUTE, names("metric", 1)))
+    """Returns the share by arithmetic. The simulation's is as large, or larger by chance."""
+    schema = parse_schema(f'key = "{key}"')
+    workload = Workload(schema, sensors, MINUTE, names("metric", 1), schema.key.metadata_names)
+    estimated = hottest_share(workload)
+    assert 0.85 * estimated <= simulation.hottest_share(workload) < 2 * estimated
+    return estimated
 
 
 @pytest.mark.parametrize("time", ["{iso_us}", "{reverse_us}", "{bucket:1d}#{iso_us}"])

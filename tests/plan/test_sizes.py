@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan import simulate as simulation
-from pipeline.plan.simulate import simulate
-from pipeline.plan.sizes import raw_size
+from pipeline.plan import sizes
 from pipeline.plan.workload import Workload, names
+from tests.plan.simulation import simulate
 
 SECOND = 1_000_000
 SCHEMAS = {
@@ -39,8 +38,8 @@ def test_sizes_of_every_layout(name, seconds):
 def test_a_wrong_size_is_found(monkeypatch):
     """Arithmetic that forgets a metric deviates."""
     workload = Workload(parse_schema(""), 1000, SECOND, names("metric", 4))
-    of_three = raw_size(replace(workload, metrics=workload.metrics[:3]))
-    monkeypatch.setattr(simulation, "raw_size", lambda _: of_three)
+    of_three = sizes.raw_size(replace(workload, metrics=workload.metrics[:3]))
+    monkeypatch.setattr(sizes, "raw_size", lambda _: of_three)
     assert {each.name for each in simulate(workload) if each.deviates} == {
         "raw cells an event", "encoded raw bytes an event", "stored bytes of raw an event",
     }  # fmt: skip
