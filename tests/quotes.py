@@ -15,12 +15,19 @@ from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.events.event import deserialized
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.notation.times import parse_time
+from pipeline.core.notation.times import format_time, parse_time
+from pipeline.core.queries.newest_readings import NewestReadings
+from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
+from pipeline.core.rows.rows import Row
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.window_stats import WindowStats
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
 from tests.core.decoding.mapping.protos import descriptor_set
+from tests.support.rows import decoded
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("templates/*.md")])
@@ -45,6 +52,28 @@ def _message() -> str:
     attributes = [f"{name:<15} {value}" for name, value in message.attributes.items()]
     data = textwrap.fill(message.data.hex(" "), 88, initial_indent="data, in hex    ", subsequent_indent=" " * 16)
     return _fenced("\n".join([*attributes, data]))
+
+
+def rows_of_the_event() -> list[Row]:
+    """Returns the rows that the job writes for the event to a new table."""
+    schema, event = TableSchema.for_new_table(), deserialized(EVENT.SerializeToString())
+    stats, newest, tier = WindowStats(), NewestReadings(), schema.tiers[0]
+    stats.add(event.readings)
+    newest.add(event.sensor_id, event.event_time_us, event.readings.items())
+    start_us = tier.window.start_of(event.event_time_us)
+    encoded = encoded_aggregate_row(tier.window, event.sensor_id, start_us, stats, tier.family)
+    return [*schema.rows(event), decoded(encoded), *map(decoded, newest.rows(schema.latest))]
+
+
+def _rows() -> str:
+    """Returns the event as JSON, and its rows: keys, columns, values and times of cells."""
+    lines = [MessageToJson(EVENT, indent=None).replace(' "readings"', '\n "readings"')]
+    for row in rows_of_the_event():
+        lines.append(row.key.decode())
+        for cell in row.cells:
+            column = f"{cell.family}:{cell.qualifier.decode()}"
+            lines.append(f"    {column:<25} {cell.value.decode():<7} @ {format_time(cell.timestamp_us)}")
+    return _fenced("\n".join(lines))
 
 
 def _mapping_try() -> str:
@@ -72,6 +101,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "mapping_try": _mapping_try,
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
+    "rows": _rows,
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),
     "state_size": lambda: _fenced("\n".join(state_size.lines())),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.cloud.reading.test_reader import write
+from tests.quotes import rows_of_the_event
 from tests.support.lasting import lasting
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +86,26 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     assert sent.attributes["event_id"] != "e1"
     with SensorTable.open("my-project", "my-instance", "sensors") as table:
         assert table.latest("hall-2").metadata == {"serial": "0012"}
+
+
+@pytest.mark.usefixtures("in_checkout")
+def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
+    """The README's reads of the event that it shows, from the command line and from Python, print what it quotes."""
+    name = TableName("my-project", "my-instance", "sensors")
+    if tables.find(name) is None:  # the other pages use it too
+        tables.create(name, lasting(TableSchema.default()))
+    write(name, [row for row in rows_of_the_event() if not row.key.startswith(b"latest#")])
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    section = (ROOT / "README.md").read_text().split("\n## Read the table\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert [language for language, _ in blocks] == ["sh", "", "python", ""]
+    for (language, code), (_, printed) in pairwise(blocks):
+        if language:
+            command = ["bash", "-e"] if language == "sh" else [sys.executable]
+            done = subprocess.run(
+                command, input=code, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+            )
+            assert [line.rstrip() for line in done.stdout.splitlines() if line.strip()] == printed.splitlines()
 
 
 @pytest.mark.usefixtures("in_checkout")
