@@ -19,8 +19,8 @@ from pipeline.core.events.event import deserialized
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.times import format_time, parse_time
-from pipeline.core.queries.newest_readings import NewestReadings
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
