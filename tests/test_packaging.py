@@ -144,7 +144,7 @@ def test_the_reader_without_beam_or_a_command_line(with_frames, table):
     """The base and the extra ``frames`` read a table into pandas."""
     script = f"""
 import importlib.util
-from pipeline.cloud.reading.reader import SensorTable
+from pipeline import SensorTable
 assert not any(map(importlib.util.find_spec, ["apache_beam", "click", "rich", "pytest"]))
 with SensorTable.open({table.project!r}, {table.instance!r}, {table.table!r}) as table:
     frame = table.range("s", 0, 2_000_000_000_000_000).to_pandas()
