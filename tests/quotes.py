@@ -4,9 +4,13 @@ A page marks such a block with ``<!-- quoted: NAME -->`` and ``<!-- end -->``.
 """
 
 import re
+import shlex
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import chdir
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +18,6 @@ from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
 from pipeline.cli.root import COMMANDS, main
-from pipeline.core.decoding.mapping.descriptors import Descriptors
 from pipeline.core.events.event import deserialized
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
@@ -26,7 +29,6 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
-from tests.core.decoding.mapping.protos import descriptor_set
 from tests.support.rows import decoded
 
 ROOT = Path(__file__).parent.parent
@@ -76,29 +78,42 @@ def _rows() -> str:
     return _fenced("\n".join(lines))
 
 
-def _mapping_try() -> str:
-    """Returns what ``mapping try`` prints for a message of the page's protobuf type."""
+@cache
+def _mapping_outputs() -> dict[str, str]:
+    """Returns what the commands of the page on mappings print, by the quoted blocks below them."""
     page = (ROOT / "docs/mappings.md").read_text()
-    (definition,) = re.findall(r"^```proto\n.*?\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    mapping = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[1]
-    types = descriptor_set(definition)
-    probes = [{"serial": 0xBEEF, "at": 1_771_324_201, "centi_celsius": -705}, {"serial": 1, "humidity": 61}]
-    message = Descriptors(types).message_class("acme.v1.Report")(
-        site="roof", sent={"seconds": 1_771_324_200}, probes=probes
-    )
+    outputs = {}
     with TemporaryDirectory() as folder, chdir(folder):
-        for name, content in (
-            ("types.binpb", types), ("report.toml", mapping.encode()), ("payload.bin", message.SerializeToString()),
-        ):  # fmt: skip
-            Path(name).write_bytes(content)
-        arguments = ["payload.bin", "--message-mapping", "report.toml", "--message-descriptors", "types.binpb"]
-        output = CliRunner().invoke(main, ["mapping", "try", *arguments]).stdout
-    return _fenced("\n".join(line.rstrip() for line in output.strip().splitlines()))
+        Path(".venv").symlink_to(sys.prefix)
+        for part in re.split(r"\n(?=## )", page.partition("## 5.")[0]):
+            for name, content in re.findall(r"`([\w.]+)`:\n\n```\w*\n(.*?)^```$", part, re.DOTALL | re.MULTILINE):
+                Path(name).write_text(content)
+            for commands, quoted in re.findall(
+                r"^```sh\n(.*?)^```\n(?:\n<!-- quoted: (\w+) -->)?", part, re.DOTALL | re.MULTILINE
+            ):
+                for line in commands.splitlines():
+                    _, tidetable, arguments = line.partition(".venv/bin/tidetable ")
+                    if tidetable:
+                        ran = CliRunner().invoke(main, shlex.split(arguments))
+                        assert ran.exit_code == 0, (line, ran.output)
+                        printed = ran.stdout
+                    else:
+                        subprocess.run(["bash", "-c", line], check=True)
+                if quoted:
+                    outputs[quoted] = _fenced("\n".join(line.rstrip() for line in printed.strip().splitlines()))
+    return outputs
+
+
+def _mapping_output(name: str) -> str:
+    return _mapping_outputs()[name]
 
 
 QUOTES: dict[str, Callable[[], str]] = {
     "commands": _commands,
-    "mapping_try": _mapping_try,
+    **{
+        name: partial(_mapping_output, name)
+        for name in ("mapping_json", "mapping_draft", "mapping_check", "mapping_try")
+    },
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
     "rows": _rows,

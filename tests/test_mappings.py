@@ -1,4 +1,4 @@
-"""Runs every mapping of the page on mappings, and holds its tables against the language."""
+"""Runs every mapping of the pages on mappings, and holds their tables against the language."""
 
 import json
 import re
@@ -17,14 +17,17 @@ from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import FileColumns, open_records
 from tests.core.decoding.mapping.protos import descriptor_set
 
-PAGE = (Path(__file__).parent.parent / "docs/mappings.md").read_text()
-SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "mappings.md").read_text() + (DOCS / "mapping-reference.md").read_text()
+SECTIONS = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##? |^### |\Z)", PAGES, re.DOTALL | re.MULTILINE))
+JSON = "1. Map a message in JSON"
+CORRECTED = "4. Correct it"
 NOW = "2026-02-17T10:30:00Z"
 T = 1_771_324_200  # the same, in seconds
 HEAD = 'message = "json"\nsensor = { constant = "s" }\ntime = "$publish_time"\n'
 
 
-def blocks(language: str, text: str = PAGE) -> list[str]:
+def blocks(language: str, text: str = PAGES) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
@@ -72,40 +75,44 @@ def event(sensor: str, seconds: float, readings: dict[str, float], metadata: dic
 
 @pytest.fixture(scope="module")
 def report() -> bytes:
-    """The descriptors of the page's protobuf type."""
+    """The descriptors of the protobuf type that the pages use."""
     (definition,) = blocks("proto")
     return descriptor_set(definition.removeprefix('syntax = "proto3";\n'))
 
 
+def corrected() -> str:
+    (mapping,) = blocks("toml", SECTIONS[CORRECTED])
+    return mapping
+
+
 def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
-    mapped = Mapped("page.toml", blocks("toml")[1], report)
+    mapped = Mapped("page.toml", corrected(), report)
     return mapped.compile().message_class(**fields).SerializeToString()
 
 
-# Its mappings
+# Their mappings
 
 
-def test_every_mapping_of_the_page_is_tried():
+def test_every_mapping_is_tried():
     """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
-        "A first mapping": 2, "Names": 1, "Conditions": 1, "Several types": 1, "Files": 1,
+        JSON: 1, CORRECTED: 1, "Many values at once": 1, "Leave messages out": 1, "Several types": 1, "Files": 1,
     }  # fmt: skip
 
 
 def test_the_first_mapping():
-    """The page's message becomes the event that the page describes."""
-    section = SECTIONS["A first mapping"]
-    result = read(blocks("toml", section)[0], blocks("json", section)[0].encode())
+    """The page's message becomes the event that the page shows."""
+    (mapping,), (message,) = (blocks(language, SECTIONS[JSON]) for language in ("toml", "json"))
+    result = read(mapping, message.encode())
     assert result.events == [event("balloon-7", T + 0.5, {"temperature": 21.5, "humidity": 48}, {"site": "roof"})]
-    assert "balloon-7`, the time 10:30:00.5 on 17 February 2026" in section
-    assert len(blocks("toml", section)[0].splitlines()) == 5
+    assert len(mapping.splitlines()) == 5
 
 
-def test_the_first_mapping_of_protobuf(report):
+def test_the_corrected_mapping(report):
     """Each probe is an event; its time is the report's if its own is 0; a reading that is 0 is one."""
     probes = [{"serial": 0xBEEF, "at": T + 1, "centi_celsius": -705}, {"serial": 1, "humidity": 0}]
     data = report_of(report, {"site": "roof", "sent": {"seconds": T}, "probes": probes})
-    assert read(blocks("toml")[1], data, descriptors=report) == Result(
+    assert read(corrected(), data, descriptors=report) == Result(
         [
             event("roof/0000beef", T + 1, {"temperature": -7.05}),
             event("roof/00000001", T, {"temperature": 0, "humidity": 0}),
@@ -129,7 +136,7 @@ def test_a_spreadsheet(tmp_path):
 
 def test_names():
     """Stars take numbers or text, but not what other entries name; names are rewritten; collisions refuse."""
-    (mapping,) = blocks("toml", SECTIONS["Names"])
+    (mapping,) = blocks("toml", SECTIONS["Many values at once"])
     data = {"battery": 3300, "debug.x": 1, "debug": {"y": 2}, "in/temp 1": 5, "2nd": True, "state": "ok", "no": None}
     gateways = {"a": {"rssi": -90}, "b": {"rssi": -40}, "c": {}}
     result = read(mapping, {"id": "s", "at": NOW, "data": data, "gateways": gateways})
@@ -142,7 +149,7 @@ def test_names():
 
 def test_names_that_are_values(report):
     """The name of an element, or the first that it has."""
-    (entry,) = re.findall(r"`(\"\*\" = \{[^`]+\})`", SECTIONS["Names"])
+    (entry,) = re.findall(r"`(\"\*\" = \{[^`]+\})`", SECTIONS["Many values at once"])
     for name in (".metric", ["x", "{.metric}"]):
         text = 'each = "points[]"\n' + HEAD + "[readings]\n" + entry.replace('".metric"', json.dumps(name))
         assert read(text, {"points": [{"metric": "a", "value": 1}]}).events[0][2] == {"a": 1}
@@ -150,7 +157,7 @@ def test_names_that_are_values(report):
 
 def test_conditions():
     """They leave out elements, or the message; ``null`` and ``when`` leave out a value."""
-    (mapping,) = blocks("toml", SECTIONS["Conditions"])
+    (mapping,) = blocks("toml", SECTIONS["Leave messages out"])
     probes = [
         {"id": "a", "level": 1},
         {"id": "b", "level": 1, "status": "broken"},
@@ -175,7 +182,7 @@ def test_several_types():
     assert read(mapping, payload).events == [event("s", T, {"a": 1})]
 
 
-# Its tables
+# Their tables
 
 
 def test_every_key():
@@ -246,7 +253,7 @@ def test_every_path():
         "values": {"a": "1", "b": {"c": "2"}, "list": ["3"]},
         "one": 1,
     }
-    (pattern,) = re.findall(r"`(topic = \"[^`]+)`", SECTIONS["Paths"])
+    (pattern,) = re.findall(r"`(topic = \"[^`]+)`", SECTIONS["Attributes"])
     head = 'each = "probes[]"\n' + HEAD + f'readings.one = "one"\n[attributes]\n{pattern}\n[metadata]\n'
 
     def metadata(path: str, name: str = "x") -> dict[str, str]:
@@ -400,12 +407,12 @@ def test_contents(kinds):
     assert sorted(result.events) == [event("a", T, {"n": 1}), event("b", T, {"n": 2})]
 
 
-# Its other sections
+# Their other sections
 
 
 def test_elements_of_one_event():
     """Elements of one sensor and time are one event; different values of a name refuse it."""
-    lists, levels = re.findall(r"`each = (\[[^`]+\])`|`(\w+\[\][^`]*)`", SECTIONS["Several elements, one event"])[::-1]
+    lists, levels = re.findall(r"`each = (\[[^`]+\])`|`(\w+\[\][^`]*)`", SECTIONS["Elements"])[::-1]
     text = f'each = {lists[0]}\n{HEAD}readings = {{ "v_*" = {{ path = "voltages[].v", name = "voltages[].at" }}, '
     text += 'amps = "currents[].i" }'
     message = {"voltages": [{"at": "a", "v": 1}, {"at": "b", "v": 2}, {}], "currents": [{"i": 3}]}
@@ -493,7 +500,7 @@ def test_limits():
 
 def test_a_type_that_changes(report):
     """A field may be missing in an older revision; in the newest, and of another type anywhere, it may not."""
-    mapping = blocks("toml")[1]
+    mapping = corrected()
     (definition,) = blocks("proto")
     older = descriptor_set(definition.replace("optional float humidity = 4;", "").partition("\n")[2])
     retyped = descriptor_set(definition.replace("optional float humidity", "Report humidity").partition("\n")[2])
