@@ -1,7 +1,7 @@
 """Audits windows: computes their aggregates from raw readings and compares them with the stored aggregate rows."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from sys import float_info
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key, aggregate_row, parse_statistic
+from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, values_of
 from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import Course
@@ -62,6 +62,10 @@ class Recomputed:
         """Computes the statistics of all readings of a window."""
         stats, _, too_wide = readings.pane(statistics)
         return cls(stats, readings.magnitudes(), too_wide)
+
+    def fits(self, statistics: Statistics) -> bool:
+        """Returns whether a row has room for all metrics."""
+        return not self.too_wide and len(self.stats.metrics) <= statistics.most_metrics
 
     def merge(self, other: "Recomputed") -> None:
         """Adds the readings of another window."""
@@ -171,23 +175,27 @@ def audit(
     """
     extents = list(extents)
     untouched = [_overlapping_starts(extent.tier, foreign) for extent in extents]
-    if any(start_us in extent for extent, starts in zip(extents, untouched, strict=True) for start_us in starts):
-        shortest_tier = extents[0].tier
-        yield from (Untouched(shortest_tier, sensor_id, start_us) for start_us in sorted(untouched[0]))
-        for extent, starts in list(zip(extents, untouched, strict=True))[1:]:
-            yield from (Untouched(extent.tier, sensor_id, each) for each in sorted(starts) if each in extent)
+    yield from _untouched(sensor_id, list(zip(extents, untouched, strict=True)))
     for extent, left in zip(extents, untouched, strict=True):
-        recomputed = _rolled_up(extent, shortest)
-        starts = {start_us for tier, start_us in stored if tier == extent.tier and start_us in extent}
+        tier, recomputed = extent.tier, _rolled_up(extent, shortest)
+        starts = {start_us for of_tier, start_us in stored if of_tier == tier and start_us in extent}
         for start_us in sorted((starts | recomputed.keys()) - left):
             found = recomputed.get(start_us)
-            if found and (found.too_wide or len(found.stats.metrics) > extent.tier.statistics.most_metrics):
-                yield Untouched(extent.tier, sensor_id, start_us, TOO_WIDE)
-                if extent is not extents[0]:  # the work list contains windows of the shortest tier
-                    yield Untouched(extents[0].tier, sensor_id, start_us, TOO_WIDE)
-                continue
-            row = stored.get((extent.tier, start_us), {})
-            yield Audited(extent.tier, _finding(extent.tier, sensor_id, start_us, found, row))
+            if found is None or found.fits(tier.statistics):
+                row = stored.get((tier, start_us), {})
+                yield Audited(tier, _finding(tier, sensor_id, start_us, found, row))
+            else:  # the work list contains windows of the shortest tier
+                for each in dict.fromkeys((tier, extents[0].tier)):
+                    yield Untouched(each, sensor_id, start_us, TOO_WIDE)
+
+
+def _untouched(sensor_id: str, starts: Sequence[tuple[Extent, Collection[int]]]) -> Iterator[Untouched]:
+    """Yields the windows with foreign raw rows, given their starts for each extent."""
+    if any(start_us in extent for extent, of_extent in starts for start_us in of_extent):
+        for index, (extent, of_extent) in enumerate(starts):
+            for start_us in sorted(of_extent):
+                if not index or start_us in extent:
+                    yield Untouched(extent.tier, sensor_id, start_us)
 
 
 def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int]:
@@ -203,7 +211,7 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
     greatest double: near it, one order of addition overflows and another does not.
     """
-    expected = _values(recomputed.stats, tier, start_us)
+    expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
     for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
@@ -235,12 +243,6 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
         if longer_us in extent:
             found[longer_us].merge(shortest[start_us])
     return dict(found)
-
-
-def _values(stats: WindowStats, tier: Tier, start_us: int) -> dict[str, Value]:
-    """Returns the values of the row to be stored, by qualifier."""
-    row = aggregate_row(tier.window, "", start_us, stats, tier.family, tier.statistics)
-    return {cell.qualifier.decode(): parse_statistic(cell.qualifier, cell.value) for cell in row.cells}
 
 
 def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed) -> bool:

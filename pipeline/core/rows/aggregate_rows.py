@@ -6,7 +6,7 @@ follows ``agg#``, and the text of its start.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -31,6 +31,7 @@ from pipeline.core.windows.fixed import Window
 
 READING_COUNT = "reading_count"
 _READING_COUNT = READING_COUNT.encode()
+_STATES = (Sketch, Course)  # values that are not numbers
 
 
 class AggregateKey(NamedTuple):
@@ -82,13 +83,8 @@ def aggregate_row(
     statistics: Statistics = BY_DEFAULT,
 ) -> Row:
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
-    cells = [Cell(family, _READING_COUNT, start_us, format_value(stats.events))]
-    span = statistics.span(window, start_us)
-    for metric, of_metric in stats.metrics.items():
-        for each in statistics.of(metric):
-            value = each.value(of_metric, span)
-            if value is not None:
-                cells.append(Cell(family, qualifier_of(each.name, metric).encode(), start_us, _text(value)))
+    values = values_of(window, start_us, stats, statistics)
+    cells = [Cell(family, name.encode(), start_us, _text(value)) for name, value in values.items()]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
 
 
@@ -101,30 +97,62 @@ def encoded_aggregate_row(
     statistics: Statistics = BY_DEFAULT,
 ) -> EncodedRow:
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
-    text = str(stats.events).encode()
+    text = b"%d" % stats.events
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
-    span = None
-    for metric, of_metric in stats.metrics.items():
-        named = statistics.of(metric)
-        cells = _cells(family, metric, start_us, named)
-        if named is DEFAULT_STATISTICS:  # the same, without a call for each
-            values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
-            for before, value in zip(cells, (*values, of_metric.average, of_metric.deviation), strict=True):
-                text = repr(value).removesuffix(".0").encode()  # as format_value does
-                parts.append(before[len(text)])
-                parts.append(text)
-            continue
-        span = span or statistics.span(window, start_us)
-        for before, each in zip(cells, named, strict=True):
-            of_cell = each.value(of_metric, span)
-            if of_cell is not None:
-                text = _text(of_cell)
-                parts += (before[len(text)], text)
+    for metric, named, values in _values(window, start_us, stats, statistics):
+        plain = named is DEFAULT_STATISTICS  # numbers: this is format_value, without the call
+        for before, value in zip(_cells(family, metric, start_us, named), values, strict=True):
+            if plain:
+                text = repr(value).removesuffix(".0").encode()
+            elif value is None:
+                continue
+            else:
+                text = _text(value)
+            parts.append(before[len(text)])
+            parts.append(text)
     return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2)
 
 
+def aggregate_record(
+    window: Window, sensor_id: str, start_us: int, stats: WindowStats, statistics: Statistics
+) -> AggregateRecord:
+    """Returns what :func:`parse_aggregate_row` returns for the row with these statistics."""
+    metrics = {
+        metric: summary_of({each.name: value for each, value in zip(named, values, strict=True) if value is not None})
+        for metric, named, values in _values(window, start_us, stats, statistics)
+    }
+    return AggregateRecord(sensor_id, start_us, window, stats.events, metrics)
+
+
+def values_of(window: Window, start_us: int, stats: WindowStats, statistics: Statistics) -> dict[str, Value]:
+    """Returns the values of a window's aggregate row by column."""
+    found: dict[str, Value] = {READING_COUNT: stats.events}
+    for metric, named, values in _values(window, start_us, stats, statistics):
+        for each, value in zip(named, values, strict=True):
+            if value is not None:
+                found[qualifier_of(each.name, metric)] = value
+    return found
+
+
+def _values(
+    window: Window, start_us: int, stats: WindowStats, statistics: Statistics
+) -> Iterator[tuple[str, tuple[Statistic, ...], Sequence[Value | None]]]:
+    """Yields each metric, its statistics and their values; None for a value that is not known."""
+    span = None
+    for metric, of_metric in stats.metrics.items():
+        named = statistics.of(metric)
+        if named is DEFAULT_STATISTICS:  # the same, without a call for each
+            values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
+            yield metric, named, (*values, of_metric.average, of_metric.deviation)
+        else:
+            span = span or statistics.span(window, start_us)
+            yield metric, named, [each.value(of_metric, span) for each in named]
+
+
 def _text(value: Value) -> bytes:
-    return value.to_bytes() if isinstance(value, Sketch | Course) else format_value(value)
+    if isinstance(value, _STATES):
+        return value.to_bytes()
+    return format_value(value)
 
 
 def parse_aggregate_row(

@@ -11,15 +11,18 @@ from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
     aggregate_prefix,
     aggregate_range,
+    aggregate_record,
     aggregate_row,
     encoded_aggregate_row,
     parse_aggregate_key,
+    parse_aggregate_row,
     stats_of,
 )
 from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.rows.rows import Cell
 from pipeline.core.statistics.definitions import DEFAULT, split_qualifier
+from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.strategies import sensor_ids, spans, times
@@ -77,12 +80,17 @@ VALUES = st.floats(allow_nan=False, allow_infinity=False)
     sensor_ids,
 )
 def test_encoded_rows(events, start_us, sensor_id):
-    """The encoded row is the row, byte for byte."""
+    """The encoded row is the row, byte for byte; the record is what the row parses to."""
     stats = WindowStats()
     for readings in events:
         stats.add(readings)
-    row = aggregate_row(HOURLY, sensor_id, start_us, stats, "s")
-    assert encoded_aggregate_row(HOURLY, sensor_id, start_us, stats, "s") == encoded(row)
+    declared = Statistics((("t", ("avg", "p50", "last", "rate", "time_weighted_mean:linear")),), every_us=60_000_000)
+    times_us, values = range(start_us, start_us + len(events)), [readings.get("t", -0.0) for readings in events]
+    for of, statistics in ((stats, BY_DEFAULT), (declared.stats_of(times_us, {"t": values, "u.v": values}), declared)):
+        row = aggregate_row(HOURLY, sensor_id, start_us, of, "s", statistics)
+        assert encoded_aggregate_row(HOURLY, sensor_id, start_us, of, "s", statistics) == encoded(row)
+        parsed = parse_aggregate_row(HOURLY, row, statistics)
+        assert aggregate_record(HOURLY, sensor_id, start_us, of, statistics) == parsed
 
 
 def test_row_of_the_contract():
