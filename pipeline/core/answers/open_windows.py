@@ -13,7 +13,7 @@ from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.queries.windows import selected, windows_of
-from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, stats_of
+from pipeline.core.rows.aggregate_rows import aggregate_record, stats_of
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -61,7 +61,6 @@ class FreshWindows:
     def _open(
         self, tier: Tier, sensor_id: str, start_us: int, end_us: int, metrics: tuple[str, ...] | None
     ) -> Iterator[AggregateRecord]:
-        window = tier.window
         stored = {
             record.start_us: record
             for record in windows_of(tier, self._read, sensor_id, start_us, end_us, None, None, self._on_foreign)
@@ -74,8 +73,7 @@ class FreshWindows:
         for each_us in sorted(stored.keys() | computed.keys()):
             record, stats = stored.get(each_us), computed.get(each_us)
             if stats is not None and (record is None or covers(stats, stats_of(record))):
-                row = aggregate_row(window, sensor_id, each_us, stats, tier.family, tier.statistics)
-                record = parse_aggregate_row(window, row, tier.statistics)
+                record = aggregate_record(tier.window, sensor_id, each_us, stats, tier.statistics)
             if record is not None and (found := selected(record, metrics)) is not None:
                 yield found
 
@@ -94,7 +92,7 @@ class FreshWindows:
         found = {}
         for each_us, readings in self._completion.readings(sensor_id, starts[0], until_us, window).items():
             pane = readings.pane(self._tiers[tier].statistics)
-            if not pane.too_wide:
+            if pane.stats.events:  # none if it is too wide, or its raw rows have only metadata
                 found[each_us] = pane.stats
         if self._tiers[tier].statistics.carries:
             self._completion.neighbours.carry(sensor_id, found, self._now_us)

@@ -119,3 +119,11 @@ def test_metrics():
     (record,) = fresh(schema, group.table, group.now_us, metrics=("u",)).values()
     assert list(record.metrics) == ["u"]
     assert not fresh(schema, group.table, group.now_us, metrics=("v",), window=HOURLY)
+
+
+def test_raw_rows_without_readings():
+    """A raw row that has only metadata left adds no window."""
+    schema = parse_schema("")
+    (row,) = schema.rows(Event("s", MIDNIGHT, {"t": 1.0}, {"place": "roof"}))
+    table = Memory([row._replace(cells=[cell for cell in row.cells if cell.family == "meta"])])
+    assert not fresh(schema, table, MIDNIGHT + MINUTE)
