@@ -115,6 +115,17 @@ def test_every_import_is_declared():
     assert not undeclared
 
 
+def test_no_test_module_is_a_library():
+    """What several test modules share is in modules of its own: none imports from a module of tests."""
+    borrowed = [
+        (str(path.relative_to(ROOT)), node.module)
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.*\.)?test_", node.module or "")
+    ]
+    assert not borrowed
+
+
 def test_modules_are_short():
     """A module of more than 400 lines should be two modules."""
     long = {

@@ -23,9 +23,9 @@ from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.reading.test_reader import raw_row, write
 from tests.support.lasting import lasting
 from tests.support.linking import link
+from tests.support.tables import raw_row, write
 
 ROOT = Path(__file__).parent.parent
 TABLE = ["--project=p", "--instance=i", "--table=t"]

@@ -25,9 +25,9 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.reading.test_reader import write
 from tests.quotes import rows_of_the_event
 from tests.support.lasting import lasting
+from tests.support.tables import write
 
 ROOT = Path(__file__).parent.parent
 PROJECT = "projects/my-project"

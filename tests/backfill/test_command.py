@@ -29,7 +29,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from tests.job.google_cloud import BUCKET, Storage, running_storage
+from tests.support.google_cloud import BUCKET, Storage, running_storage
 from tests.support.lasting import lasting
 from tests.support.records import write_delimited
 from tests.support.waiting import eventually

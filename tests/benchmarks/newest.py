@@ -18,7 +18,7 @@ from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
-from tests.cloud.reading.test_reader import created
+from tests.support.tables import created
 
 SENSORS, FIRST, EVENTS = 100_000, 200, 3
 MINUTE = 60_000_000

@@ -20,9 +20,9 @@ from rich.table import Table
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import NewestReadings
-from tests.cloud.reading.test_reader import write
 from tests.serve.serving import serving, table_of
 from tests.support.rows import decoded
+from tests.support.tables import write
 
 SENSORS, CLIENTS, SECONDS = 10_000, 50, 60
 MINUTE = 60_000_000

@@ -11,8 +11,8 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.reading.test_reader import raw_row, write
 from tests.support.lasting import lasting
+from tests.support.tables import raw_row, write
 
 # Slow to import, and needed by no reading that prints text.
 NEVER = {

@@ -12,8 +12,8 @@ from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.reading.test_reader import raw_row, write
 from tests.serve.serving import table_of
+from tests.support.tables import raw_row, write
 
 T = 1_767_225_600_000_000
 MINUTE = 60_000_000

@@ -8,19 +8,7 @@ from pipeline.core.events.wire import sensor_event
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
 from tests.formats.reading import MORNING_US, events, maker, refusals, too_long
-
-
-def delimited(*messages: bytes) -> bytes:
-    """Returns messages as google.protobuf writes them, whatever bytes they contain."""
-    return b"".join(_varint(len(message)) + message for message in messages)
-
-
-def _varint(number: int) -> bytes:
-    more = bytearray()
-    while number > 0x7F:
-        more.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*more, number])
+from tests.support.records import delimited_messages
 
 
 def read(content: bytes, limit: int = 10_000_000) -> list[Record]:
@@ -50,7 +38,7 @@ def test_an_empty_file_has_no_records() -> None:
 def test_an_invalid_record_is_refused_with_its_bytes() -> None:
     """The records around it are read, because their lengths are known."""
     invalid = sensor_event("", MORNING_US, {"a": 1.0}, {}).SerializeToString()
-    records = read(delimited(GOOD, b"\xff\xff", invalid, b"", GOOD))
+    records = read(delimited_messages(GOOD, b"\xff\xff", invalid, b"", GOOD))
     assert events(records) == [EVENT, EVENT]
     unparseable, *others = refusals(records)
     assert (unparseable.line, unparseable.data) == (2, b"\xff\xff")
@@ -63,7 +51,7 @@ def test_an_invalid_record_is_refused_with_its_bytes() -> None:
 
 def test_a_record_that_is_too_long_is_skipped() -> None:
     """The records around it are read, because its length is known."""
-    records = read(delimited(GOOD, b"x" * 100, GOOD), limit=99)
+    records = read(delimited_messages(GOOD, b"x" * 100, GOOD), limit=99)
     assert events(records) == [EVENT, EVENT]
     assert refusals(records) == [Refusal(2, too_long(99))]
 
@@ -82,11 +70,11 @@ def test_a_truncated_record_is_an_error(rest: bytes, problem: str) -> None:
     """The records before it are read, and the error names the last of them."""
     records: list[Record] = []
     with pytest.raises(UnreadableFile) as raised:
-        records += delimited_records(io.BytesIO(delimited(GOOD) + rest), maker())
+        records += delimited_records(io.BytesIO(delimited_messages(GOOD) + rest), maker())
     assert str(raised.value) == f"can't be read beyond record 1: {problem}"
 
 
 def test_the_records_before_a_failure_are_yielded() -> None:
     """They are read lazily, one by one."""
-    records = delimited_records(io.BytesIO(delimited(GOOD) + b"\x05ab"), maker())
+    records = delimited_records(io.BytesIO(delimited_messages(GOOD) + b"\x05ab"), maker())
     assert events([next(records)]) == [EVENT]

@@ -13,14 +13,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.bounded import beam_options, run
 from pipeline.job.settings import BadFlag, runs_here
 from pipeline.transforms.metrics import counter
-from tests.job.google_cloud import BUCKET, running_dataflow, running_storage
-
-ON_DATAFLOW = (
-    "--runner=DataflowRunner",
-    "--region=europe-west4",
-    f"--temp_location=gs://{BUCKET}/temp",
-    "--sdk_container_image=example/tidetable:1",
-)
+from tests.support.google_cloud import ON_DATAFLOW, submitting_to_dataflow
 
 
 class Count(beam.DoFn):
@@ -112,16 +105,8 @@ def test_bad_flags(flags, message):
 
 @pytest.fixture
 def dataflow(monkeypatch):
-    """Options for a Dataflow that records requests, and the jobs that it received."""
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
-        flags = [*ON_DATAFLOW, "--no_auth", "--sdk_location=container", f"--dataflow_endpoint={endpoint}"]
-        dataflow.options = beam_options(flags, "test-project")
+    with submitting_to_dataflow(monkeypatch) as dataflow:
         yield dataflow
-    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-        signal.signal(number, handler)
 
 
 def ending(monkeypatch, failure=None):

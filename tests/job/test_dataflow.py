@@ -27,7 +27,7 @@ from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.graph_steps import steps_of
 from tests.job import foreign
-from tests.job.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
+from tests.support.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {

@@ -14,11 +14,11 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.launch import main
 from tests.faults.judge import differences
-from tests.formats.test_delimited import delimited
 from tests.job import foreign
 from tests.job.running import running_job
 from tests.support import streams
 from tests.support.lasting import lasting
+from tests.support.records import delimited_messages
 from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -76,7 +76,7 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
     other = replace(resources.table, table=f"{resources.table.table}-2")
     tables.create(other, lasting(TableSchema.for_new_table()))
     payloads = [message.data for message in messages["plant.v1.Report"]]
-    (tmp_path / "reports.pb").write_bytes(delimited(*payloads))
+    (tmp_path / "reports.pb").write_bytes(delimited_messages(*payloads))
     (tmp_path / "gateway.ndjson").write_bytes(b"".join(message.data + b"\n" for message in messages["json"]))
     options = ["--project", other.project, "--instance", other.instance, "--table", other.table]
     options += ["--allowed-lateness", "0s", "--message-descriptors", str(tmp_path / "types.binpb")]

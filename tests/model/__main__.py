@@ -7,7 +7,7 @@ import time
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.test_model import Tables
+from tests.model.machine import Tables
 
 _AT_A_TIME = 100
 

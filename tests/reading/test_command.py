@@ -7,7 +7,7 @@ import uuid
 
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from rich.console import Console
 
 from pipeline.cli.root import main
@@ -24,9 +24,10 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.reading import views as read_views
-from tests.cloud.reading.test_reader import event as raw_event
-from tests.cloud.reading.test_reader import foreign_raw_rows, foreign_windows, window_row, write
+from tests.reading.running import run, run_json
 from tests.support.lasting import lasting
+from tests.support.tables import created, foreign_raw_rows, foreign_windows, raw_row, window_row, write
+from tests.support.tables import event as raw_event
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
 
@@ -44,42 +45,10 @@ COMMANDS = [
 ]
 
 
-def created(schema: TableSchema) -> TableName:
-    """An empty table."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(name, lasting(schema))
-    return name
-
-
 @pytest.fixture
 def name(bigtable: str) -> TableName:
     """An empty table of the default schema."""
     return created(TableSchema.default())
-
-
-def raw_row(event: Event, schema: TableSchema | None = None) -> Row:
-    [row] = (schema or TableSchema.default()).rows(event)
-    return row
-
-
-def arguments(name: TableName, command: list[str], *options: str) -> list[str]:
-    which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
-    return ["read", *command, *which, *options]
-
-
-def run(name: TableName, *command: str) -> Result:
-    return CliRunner().invoke(main, arguments(name, list(command)))
-
-
-def run_json(name: TableName, *command: str) -> list[dict]:
-    """Returns what the command prints, parsed as strict JSON."""
-    result = run(name, *command, "--json")
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    return [json.loads(line, parse_constant=refuse) for line in result.stdout.splitlines()]
 
 
 @pytest.fixture

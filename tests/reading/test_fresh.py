@@ -7,9 +7,9 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
-from tests.cloud.reading.test_reader import raw_row, write
-from tests.reading.test_command import run
+from tests.reading.running import run
 from tests.serve.serving import table_of
+from tests.support.tables import raw_row, write
 
 MINUTE, HOUR = 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000

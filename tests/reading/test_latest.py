@@ -10,9 +10,9 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
-from tests.cloud.reading.test_reader import write
-from tests.reading.test_command import created, run
+from tests.reading.running import run
 from tests.support.rows import decoded
+from tests.support.tables import created, write
 
 T = parse_time("2026-02-17T10:30:00Z")
 EVENTS = [

@@ -12,8 +12,8 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY
-from tests.cloud.reading.test_reader import write
-from tests.reading.test_command import created, run, run_json
+from tests.reading.running import run, run_json
+from tests.support.tables import created, write
 
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000

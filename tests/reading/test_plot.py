@@ -13,8 +13,8 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.reading import plot as read_plot
-from tests.cloud.reading.test_reader import write
-from tests.reading.test_command import created, run
+from tests.reading.running import run
+from tests.support.tables import created, write
 
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000

@@ -160,6 +160,20 @@ def spoil(name, schema):
     delete_rows(name, [aggregate_key(HOURLY, "b", T)])
 
 
+ODD_KEYS = [
+    b"!",
+    b"a",
+    b"a#",
+    b"a#8228",
+    b"a-1#x",
+    b"b#9",
+    b"not#ours",
+    b"user-7",
+    b"zzz",
+    b"\xff\xfe",
+    b"agg",
+    "ü#1".encode(),
+]
 WRONG = [
     ("a", "1h", "2026-02-17T00:00:00Z", "differs"),
     ("a", "1h", "2026-02-17T01:00:00Z", "no raw rows"),

@@ -10,6 +10,7 @@ from pipeline.core.windows.fixed import DAILY, HOURLY
 from tests.repair.tables import (
     DAY,
     HOUR,
+    ODD_KEYS,
     TWO_DAYS,
     WRONG,
     T,
@@ -23,7 +24,6 @@ from tests.repair.tables import (
     spoil,
     write,
 )
-from tests.repair.test_on_schemas import ODD_KEYS
 
 ODD_WINDOWS = [
     b"agg#hourly#a#",

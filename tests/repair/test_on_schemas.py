@@ -11,6 +11,7 @@ from pipeline.core.windows.fixed import HOURLY, Window
 from pipeline.repair import run as job
 from tests.repair.tables import (
     BOTH_TIERS,
+    ODD_KEYS,
     SCHEMAS,
     TWO_DAYS,
     WRONG,
@@ -28,21 +29,6 @@ from tests.repair.tables import (
     table_of,
     write,
 )
-
-ODD_KEYS = [
-    b"!",
-    b"a",
-    b"a#",
-    b"a#8228",
-    b"a-1#x",
-    b"b#9",
-    b"not#ours",
-    b"user-7",
-    b"zzz",
-    b"\xff\xfe",
-    b"agg",
-    "ü#1".encode(),
-]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)

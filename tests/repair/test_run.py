@@ -14,12 +14,17 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.settings import BadFlag
 from pipeline.repair import run as repair
 from pipeline.repair.run import Request, carry_out, plan
-from tests.cloud.writing.test_rewriter import rows_of, write
-from tests.job.google_cloud import BUCKET
-from tests.job.test_bounded import dataflow  # noqa: F401 (a fixture)
 from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of
+from tests.support.bare_tables import rows_of, write
+from tests.support.google_cloud import BUCKET, submitting_to_dataflow
 
 FINDING = {"sensor_id": "a", "start": "2026-02-17T00:00:00Z", "window": "1h", "problem": "differs"}
+
+
+@pytest.fixture
+def dataflow(monkeypatch):
+    with submitting_to_dataflow(monkeypatch) as dataflow:
+        yield dataflow
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def counted(name, value):
     return SimpleNamespace(key=SimpleNamespace(metric=SimpleNamespace(name=name)), committed=value)
 
 
-def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
+def test_one_job(request_of, dataflow, monkeypatch):
     """All of it is one batch job, however large, and one that looks again at what the first has rewritten.
 
     Findings are read from its report, and the work list is settled.
@@ -76,7 +81,7 @@ def test_one_job(request_of, dataflow, monkeypatch):  # noqa: F811
     assert work_key(HOURLY, "a", T) not in rows_of(job.table)
 
 
-def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
+def test_a_job_that_fails(request_of, dataflow, monkeypatch):
     """Listed windows stay listed."""
     job = request_of()
 
@@ -90,13 +95,13 @@ def test_a_job_that_fails(request_of, dataflow, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize("report", [None, "/tmp/report"])  # noqa: S108 (refused, not used)
-def test_findings_need_a_bucket(request_of, dataflow, report):  # noqa: F811
+def test_findings_need_a_bucket(request_of, dataflow, report):
     """Dataflow workers must write findings where the command can read them."""
     with pytest.raises(BadFlag, match="--report is required on Dataflow"):
         plan(request_of(report=report), dataflow.options)
 
 
-def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):  # noqa: F811
+def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):
     """A long work list does not fit in a job's graph; the error says what to do."""
     monkeypatch.setattr(repair, "_MOST_LISTED", 0)
     with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; pass --from and --to instead"):

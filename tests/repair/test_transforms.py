@@ -21,7 +21,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
-from tests.cloud.writing.test_rewriter import rows_of, write
+from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T00:00:00Z")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,18 @@ from pipeline.core.events.event import Event
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.toml import parse_schema
-from tests.cloud.reading.test_reader import created, write
 from tests.support.rows import decoded
+from tests.support.tables import created, write
 
 SCHEMA = 'latest = "latest"\n'
+MINUTE, HOUR = 60_000_000, 3_600_000_000
+NOW = time.time_ns() // 1000
+START = NOW - NOW % HOUR - 5 * HOUR
+EVENTS = [
+    Event(sensor_id, START + n * 10 * MINUTE, {"t": float(n), "u": -1.0}, {"site": "<b>north</b>"})
+    for sensor_id in ("hall-1", "hall-2", "Roof&e=1")
+    for n in range(24)
+] + [Event("old", START - 100 * HOUR, {"t": 7.0}, {})]
 
 
 def table_of(events: Iterable[Event], text: str = SCHEMA) -> TableName:

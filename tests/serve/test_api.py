@@ -10,18 +10,10 @@ import pytest
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
-from tests.serve.serving import get, serving, table_of
+from tests.serve.serving import EVENTS, HOUR, MINUTE, START, get, serving, table_of
 
-MINUTE, HOUR = 60_000_000, 3_600_000_000
-NOW = time.time_ns() // 1000
-START = NOW - NOW % HOUR - 5 * HOUR
 ARROW = "application/vnd.apache.arrow.stream"
 
-EVENTS = [
-    Event(sensor_id, START + n * 10 * MINUTE, {"t": float(n), "u": -1.0}, {"site": "<b>north</b>"})
-    for sensor_id in ("hall-1", "hall-2", "Roof&e=1")
-    for n in range(24)
-] + [Event("old", START - 100 * HOUR, {"t": 7.0}, {})]
 RANGE = f"start={format_time(START)}&end={format_time(START + 4 * HOUR)}"
 
 

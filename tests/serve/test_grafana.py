@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.notation.times import format_time
-from tests.serve.serving import get, serving, table_of
-from tests.serve.test_api import EVENTS, HOUR, START
+from tests.serve.serving import EVENTS, HOUR, START, get, serving, table_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "grafana.md"
 ROWS = [

@@ -13,9 +13,9 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
-from tests.cloud.reading.test_reader import raw_row, write
 from tests.serve.serving import serving, table_of, token_file
 from tests.support.rows import decoded
+from tests.support.tables import raw_row, write
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000

@@ -3,10 +3,12 @@
 from collections import Counter
 
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.panes.firing import FiringRules, Schedule
+from pipeline.core.events.event import Event
+from pipeline.core.panes.firing import END_US, FiringRules, Schedule
 from pipeline.core.panes.group_firing import Aggregation, FiringTimes, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
+from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.schema.retention import Retention
 from tests.support.memory import Memory
 from tests.support.rows import decoded
@@ -14,6 +16,8 @@ from tests.support.rows import decoded
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 LATENESS = 10 * MINUTE
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+MIDNIGHT = 20_501 * DAY
 
 
 class Group:
@@ -98,3 +102,34 @@ class Group:
         ):
             return found[1].events, found[1].metrics["t"].total
         return None
+
+
+def event(sensor_id, time_us, readings):
+    """Returns an event without metadata."""
+    return Event(sensor_id, time_us, readings, {})
+
+
+def rows_of(group):
+    """Returns the last version of each aggregate row: tier, start and record."""
+    rows = {row.key: row for row in group.written}
+    found = {}
+    for tier in group.schema.tiers:
+        for row in rows.values():
+            if row.cells[0].family == tier.family:
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
+                found[tier.window.text, record.start_us] = record
+    return found
+
+
+def restarted(group):
+    """Returns the group of a new job after the old one is drained."""
+    group.watermark(END_US)
+    new = Group(
+        group.schema,
+        group.now_us,
+        before_us=MIDNIGHT + 9 * DAY,
+        table=group.table,
+        deduplicate=group.aggregation.deduplicate,
+    )
+    new.written = group.written
+    return new

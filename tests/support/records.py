@@ -22,3 +22,16 @@ def write_delimited(path: Path, events: Iterable[Event]) -> Path:
     """Writes length-delimited protobuf to a file."""
     path.write_bytes(delimited(*events))
     return path
+
+
+def delimited_messages(*messages: bytes) -> bytes:
+    """Returns messages as google.protobuf writes them, whatever bytes they contain."""
+    return b"".join(_varint(len(message)) + message for message in messages)
+
+
+def _varint(number: int) -> bytes:
+    more = bytearray()
+    while number > 0x7F:
+        more.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*more, number])

@@ -16,7 +16,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 from packaging.requirements import Requirement
 
 from tests.job import foreign
-from tests.job.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
+from tests.support.google_cloud import BUCKET, RUNNING, running_dataflow, running_storage
 from tests.support.linking import link
 from tests.templates.dockerfile import ROOT, environment, instructions
 from tests.templates.metadata_server import ACCOUNT, running_metadata_server

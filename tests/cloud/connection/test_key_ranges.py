@@ -10,7 +10,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.rows.rows import Cell, KeyRange
 from pipeline.core.schema.table_schema import TableSchema
-from tests.cloud.writing.test_rewriter import write
+from tests.support.bare_tables import write
 
 keys = st.binary(max_size=3)
 

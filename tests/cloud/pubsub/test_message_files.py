@@ -8,7 +8,7 @@ from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.pubsub.message_files import load_message_types
 from pipeline.core.decoding.mapping.model import MappingError
 from tests.core.decoding.mapping.protos import descriptor_set
-from tests.job.google_cloud import BUCKET, running_storage
+from tests.support.google_cloud import BUCKET, running_storage
 
 REPORT = descriptor_set("package acme; message Report { string serial = 1; int64 at_ms = 2; double celsius = 3; }")
 ALARM = descriptor_set("package acme; message Alarm { string serial = 1; int64 at_ms = 2; double level = 3; }")

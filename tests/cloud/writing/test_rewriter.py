@@ -5,13 +5,13 @@ from grpc import StatusCode
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing import rewriter
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.gc_policies import Never
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
+from tests.support.bare_tables import rows_of, write
 
 
 @pytest.fixture
@@ -19,17 +19,6 @@ def name(bigtable):
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     tables.create_bare(name, {"one": Never(), "two": Never()})
     return name
-
-
-def write(name, rows):
-    """Writes these cells in place of all others in the family of the first one."""
-    with Rewriter.open(name) as opened:
-        opened.replace(Replacement(key, cells[0].family, tuple(cells)) for key, cells in rows.items())
-
-
-def rows_of(name):
-    with RowReader.open(name) as reader:  # the emulator returns families in any order
-        return {row.key: sorted(row.cells) for row in reader.read(KeyRange(b"", b""))}
 
 
 def cell(family, qualifier, timestamp_us=1000, value=b"x"):

@@ -11,10 +11,9 @@ from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY
-from tests.core.statistics.test_rows import DAY, HOUR, MIDNIGHT, event, rows_of
 from tests.support.courses import SCHEMA as COURSES
 from tests.support.courses import check
-from tests.support.groups import LATENESS, MINUTE, Group
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.memory import Memory
 
 OPEN_FOR = timedelta(minutes=15)

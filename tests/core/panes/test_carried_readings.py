@@ -7,9 +7,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.schema.toml import parse_schema
-from tests.core.statistics.test_rows import DAY, HOUR, MIDNIGHT, event, restarted, rows_of
 from tests.support.courses import SCHEMA, check
-from tests.support.groups import LATENESS, MINUTE, Group
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
 
 READINGS = st.dictionaries(
     st.integers(0, 30 * 60 - 1).map(lambda minute: MIDNIGHT + minute * MINUTE),

@@ -24,7 +24,7 @@ from pipeline.core.schema.key_tokens import MetadataToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from tests.core.queries.test_events import DAY_US, SCHEMAS, SENSORS, START_US, expected_record, feeds, table_of
+from tests.core.queries.feeds import DAY_US, SCHEMAS, SENSORS, START_US, expected_record, feeds, table_of
 from tests.support.memory import Memory
 
 WHOLE = KeyRange(b"", b"")

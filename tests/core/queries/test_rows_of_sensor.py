@@ -10,7 +10,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.windows.calendars import parse_window
-from tests.core.queries.test_events import SCHEMAS
+from tests.core.queries.feeds import SCHEMAS
 from tests.support.memory import Memory
 from tests.support.rows import decoded
 

@@ -20,7 +20,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
-from tests.core.queries.test_events import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, expected_record, feeds
+from tests.core.queries.feeds import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, expected_record, feeds
 from tests.support.memory import Memory
 
 HOUR_US = HOURLY.length_us

@@ -16,7 +16,7 @@ from pipeline.core.schema.key_tokens import (
     ShardToken,
     TimeToken,
 )
-from tests.core.schema.test_key_template import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
+from tests.core.schema.key_templates import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
 from tests.support.strategies import events, sensor_ids, spans, times
 
 

@@ -8,22 +8,12 @@ from hypothesis import strategies as st
 from pipeline.cloud.reading.frames import AggregateRecords
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import Audited, Extent, Recomputed, audit
-from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
-from tests.support.groups import LATENESS, MINUTE, Group
-
-HOUR, DAY = 3_600_000_000, 86_400_000_000
-MIDNIGHT = 20_501 * DAY
-
-
-def event(sensor_id, time_us, readings):
-    return Event(sensor_id, time_us, readings, {})
-
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
 
 SCHEMA = """
 [policies]
@@ -44,18 +34,6 @@ READINGS = st.dictionaries(
     min_size=1,
     max_size=12,
 )
-
-
-def rows_of(group):
-    """Returns the last version of each aggregate row: tier, start and record."""
-    rows = {row.key: row for row in group.written}
-    found = {}
-    for tier in group.schema.tiers:
-        for row in rows.values():
-            if row.cells[0].family == tier.family:
-                record = parse_aggregate_row(tier.window, row, tier.statistics)
-                found[tier.window.text, record.start_us] = record
-    return found
 
 
 def expected_of(events, metric):
@@ -113,20 +91,6 @@ def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
     starts = {("1h", at - at % HOUR) for at in readings} | {("1d", MIDNIGHT)}
     assert rows.keys() == starts
     audited(group, readings)
-
-
-def restarted(group):
-    """Returns the group of a new job after the old one is drained."""
-    group.watermark(END_US)
-    new = Group(
-        group.schema,
-        group.now_us,
-        before_us=MIDNIGHT + 9 * DAY,
-        table=group.table,
-        deduplicate=group.aggregation.deduplicate,
-    )
-    new.written = group.written
-    return new
 
 
 def audited(group, readings, start_us=MIDNIGHT):

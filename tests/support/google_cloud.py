@@ -1,18 +1,28 @@
 """Stand-ins for Google Cloud: a storage emulator, and a Dataflow that records requests."""
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+import pytest
 from gcp_storage_emulator.server import create_server
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 BUCKET = "tidetable-test"
 PENDING, RUNNING, CANCELLED = 9, 2, 5  # of dataflow.JobState, as far as tests need them
+
+
+ON_DATAFLOW = (
+    "--runner=DataflowRunner",
+    "--region=europe-west4",
+    f"--temp_location=gs://{BUCKET}/temp",
+    "--sdk_container_image=example/tidetable:1",
+)
 
 
 class Storage:
@@ -124,3 +134,19 @@ def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
         dataflow.answer.set()
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def submitting_to_dataflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dataflow]:
+    """Runs both, and gives the stand-in of Dataflow the ``options`` of a batch job that is submitted there."""
+    from pipeline.job.bounded import beam_options  # Beam, which users of the storage alone do without
+
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        flags = [*ON_DATAFLOW, "--no_auth", "--sdk_location=container", f"--dataflow_endpoint={endpoint}"]
+        dataflow.options = beam_options(flags, "test-project")
+        yield dataflow
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(number, handler)
