@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.decoding.mapping.model import JSON
-from pipeline.core.decoding.types import Decoded, Mapped
+from pipeline.core.decoding.decoded import Decoded
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
 from tests.core.decoding.mapping.protos import descriptor_set
@@ -59,16 +60,16 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", SECTIONS[section], re.DOTALL | re.MULTILINE)
 
 
-def mapping_of(section: str) -> Mapped:
+def mapping_of(section: str) -> MappedType:
     """Returns the mapping of a section, compiled against the section's types."""
     (text,) = blocks(section, "toml")
     definitions = blocks(section, "proto") or [OPENTELEMETRY]
-    mapped = Mapped("example.toml", text, descriptor_set(definitions[0].removeprefix('syntax = "proto3";\n')))
+    mapped = MappedType("example.toml", text, descriptor_set(definitions[0].removeprefix('syntax = "proto3";\n')))
     mapped.compile()
     return mapped
 
 
-def encoded(mapped: Mapped, document: dict[str, Any]) -> bytes:
+def encoded(mapped: MappedType, document: dict[str, Any]) -> bytes:
     """Returns the payload of a message in JSON, in which messages stand in the place of the bytes that contain them."""
     if mapped.name == JSON:
         return json.dumps(document).encode()
@@ -80,13 +81,13 @@ def encoded(mapped: Mapped, document: dict[str, Any]) -> bytes:
     return binary(mapped, mapped.name, document)
 
 
-def binary(mapped: Mapped, name: str, document: dict[str, Any]) -> bytes:
+def binary(mapped: MappedType, name: str, document: dict[str, Any]) -> bytes:
     assert isinstance(mapped.descriptors, bytes)
     message = Descriptors(mapped.descriptors).message_class(name)()
     return json_format.ParseDict(document, message).SerializeToString()
 
 
-def decoded(mapped: Mapped, payload: bytes, attributes: dict[str, str] | None = None) -> Decoded:
+def decoded(mapped: MappedType, payload: bytes, attributes: dict[str, str] | None = None) -> Decoded:
     """Returns what a job makes of a payload."""
     message = Message(payload, attributes or {}, "", datetime.fromisoformat(NOW))
     return mapped.decode(message, parse_time(NOW), [])

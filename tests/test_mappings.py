@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.decoding.mapping import document, paths, plan, resolve
-from pipeline.core.decoding.mapping.descriptors import MAX_DESCRIPTOR_BYTES
-from pipeline.core.decoding.types import Mapped, Schema
+from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
+from pipeline.core.decoding.mapping.compiling import execution, resolve
+from pipeline.core.decoding.mapping.language import document, paths
+from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
@@ -54,7 +55,7 @@ def read(mapping: str, payload: Any, attributes: dict[str, str] | None = None, d
     """Returns what a job makes of a message: JSON, or bytes."""
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     message = Message(data, attributes or {}, "m1", datetime.fromisoformat(NOW), "")
-    mapped = Mapped("page.toml", mapping, descriptors)
+    mapped = MappedType("page.toml", mapping, descriptors)
     mapped.compile()
     try:
         decoded = mapped.decode(message, parse_time("2027-01-01"), [])
@@ -86,7 +87,7 @@ def corrected() -> str:
 
 
 def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
-    mapped = Mapped("page.toml", corrected(), report)
+    mapped = MappedType("page.toml", corrected(), report)
     return mapped.compile().message_class(**fields).SerializeToString()
 
 
@@ -125,7 +126,7 @@ def test_a_spreadsheet(tmp_path):
     (mapping,) = blocks("toml", SECTIONS["Files"])
     row = "N-1;17.02.2026 11:30;-1.234,5;kaputt;Hauptstraße\r\nN-1;17.02.2026 11:31;-;2;\r\n"
     (tmp_path / "a.csv").write_bytes(f"Messstelle;Zeit;Temp. °C;Durchfluss;Straße\r\n{row}".encode("cp1252"))
-    with open_records(tmp_path / "a.csv", FileColumns(), mapped=[Mapped("page.toml", mapping)]) as records:
+    with open_records(tmp_path / "a.csv", FileColumns(), mapped=[MappedType("page.toml", mapping)]) as records:
         found = [(one.event_time.ToMicroseconds(), dict(one.readings), dict(one.metadata)) for one in records]
     minute = 60_000_000
     assert found == [
@@ -175,7 +176,7 @@ def test_several_types():
     """``match`` holds if all of its conditions do; the mapping's time is the publish time."""
     (mapping,) = blocks("toml", SECTIONS["Several types"])
     payload = {"kind": "measurement", "id": "s", "values": {"a": 1}}
-    mapped = Mapped("page.toml", mapping)
+    mapped = MappedType("page.toml", mapping)
     for kind, source in (("measurement", "gateway"), ("x", "gateway"), ("measurement", "")):
         message = Message(json.dumps(payload | {"kind": kind}).encode(), {"source": source})
         assert mapped.matches(message) is (kind == "measurement" and source == "gateway")
@@ -312,7 +313,7 @@ def kinds():
 
     def run(entries: str, head: str = HEAD, /, **fields: Any) -> Result:
         text = head.replace('"json"', '"kinds.Kinds"') + entries
-        message = Mapped("page.toml", text, types).compile().message_class(**fields)
+        message = MappedType("page.toml", text, types).compile().message_class(**fields)
         return read(text, message.SerializeToString(), descriptors=types)
 
     return run
@@ -445,7 +446,7 @@ def test_reasons():
     point = {"id": "s", "at": NOW, "v": 1}
     in_ms = simple.replace('"at"', '{ path = "at", unit = "ms" }') + 'v = "v"'
     local = simple.replace('"at"', '{ path = "at", time_zone = "Europe/Amsterdam" }')
-    schema = Schema("projects/p/schemas/s", {"r1": descriptor_set("message M { int32 v = 1; }")}, lambda _: None)
+    schema = TopicSchema("projects/p/schemas/s", {"r1": descriptor_set("message M { int32 v = 1; }")}, lambda _: None)
     of_schema = 'message = "M"\nsensor = { constant = "s" }\ntime = "$publish_time"\nreadings.v = "v"'
     caused = [
         ("UNPARSEABLE", read(simple + 'v = "v"', b"{")),
@@ -488,14 +489,14 @@ def test_limits():
     for number, unit in (
         (document.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
-        (plan.MAX_ELEMENTS, "elements"),
-        (plan.MAX_VALUES, "values"),
+        (execution.MAX_ELEMENTS, "elements"),
+        (execution.MAX_VALUES, "values"),
         (paths.MAX_PATH, "characters"),
         (paths.MAX_STEPS, "steps"),
         (resolve.MAX_WAYS, "fields of `oneof`s"),
     ):
         assert f"{number:,} {unit}" in " ".join(limits.split())
-    assert f"{plan.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
+    assert f"{execution.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
 
 
 def test_a_type_that_changes(report):
@@ -504,11 +505,11 @@ def test_a_type_that_changes(report):
     (definition,) = blocks("proto")
     older = descriptor_set(definition.replace("optional float humidity = 4;", "").partition("\n")[2])
     retyped = descriptor_set(definition.replace("optional float humidity", "Report humidity").partition("\n")[2])
-    schema = Schema("projects/p/schemas/s", {"old": older, "new": report}, {"newer": report}.get)
+    schema = TopicSchema("projects/p/schemas/s", {"old": older, "new": report}, {"newer": report}.get)
     data = report_of(report, {"site": "a", "sent": {"seconds": T}, "probes": [{"humidity": 1}]})
     revision = "googclient_schemarevisionid"
     for name, readings in (("old", {"temperature": 0}), ("newer", {"temperature": 0, "humidity": 1})):
         assert read(mapping, data, {revision: name}, schema).events[0][2] == readings
     for revisions, problem in (({"r": older}, "no field 'humidity'"), ({"x": retyped, "r": report}, "is a number")):
         with pytest.raises(document.MappingError, match=f"readings.humidity: .*{problem}"):
-            Mapped("page.toml", mapping, Schema("projects/p/schemas/s", revisions, lambda _: None)).compile()
+            MappedType("page.toml", mapping, TopicSchema("projects/p/schemas/s", revisions, lambda _: None)).compile()

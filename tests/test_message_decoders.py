@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.decoding.types import Decoded, DecoderFunction
+from pipeline.core.decoding.decoded import Decoded
+from pipeline.core.decoding.message_types import DecoderFunction
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time

@@ -33,7 +33,7 @@ from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.run import Backfill, BackfillResult
-    from pipeline.core.decoding.types import Mapped
+    from pipeline.core.decoding.mapped_type import MappedType
 
 _DURATION = Parsed("duration", parse_duration)
 _BEAM_FLAGS = "tidetable.beam_flags"
@@ -91,7 +91,7 @@ def backfill(
     table: TableName,
     declared: DeclaredSchema,
     columns: FileColumns,
-    mapped: Sequence["Mapped"],
+    mapped: Sequence["MappedType"],
     attributes: dict[str, str],
     max_record_bytes: int,
     accept_expired: bool,

@@ -11,7 +11,7 @@ from pipeline.cli.options import Command
 from pipeline.core.notation.text import plain
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.types import Mapped
+    from pipeline.core.decoding.mapped_type import MappedType
 
 _FILE = "a file, local or in a bucket (gs://…)"
 
@@ -26,7 +26,7 @@ descriptors_option = click.option(
 
 
 def message_options(command: Command) -> Command:
-    """Adds ``--message-mapping`` and ``--message-descriptors``; passes ``mapped``, a list of Mapped, to the command."""
+    """Adds ``--message-mapping`` and ``--message-descriptors``; passes ``mapped``, a list of MappedType."""
 
     @click.option(
         "--message-mapping",
@@ -66,7 +66,7 @@ attribute_option = click.option(
 )
 
 
-def check_attributes(attributes: dict[str, str], mapped: Sequence["Mapped"]) -> None:
+def check_attributes(attributes: dict[str, str], mapped: Sequence["MappedType"]) -> None:
     """Raises UsageError for attributes without a mapping."""
     if attributes and not mapped:
         raise click.UsageError("--attribute is for messages that a mapping reads: pass --message-mapping too")
@@ -75,7 +75,7 @@ def check_attributes(attributes: dict[str, str], mapped: Sequence["Mapped"]) -> 
 @contextmanager
 def mapping_problems() -> Iterator[None]:
     """Turns a MappingError in the block into the one line that the command ends with."""
-    from pipeline.core.decoding.mapping.model import MappingError
+    from pipeline.core.decoding.mapping.language.model import MappingError
 
     try:
         yield

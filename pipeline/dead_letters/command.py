@@ -10,7 +10,7 @@ from pipeline.cli.examples import ExampleGroup
 from pipeline.cli.message_options import message_options
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.dead_letters.records import LETTER_COLUMNS, Groups, letter_json
+from pipeline.core.dead_letters.records import LETTER_COLUMNS, LetterGroups, letter_json
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, letter_count, scan_options
@@ -18,7 +18,7 @@ from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.types import Mapped
+    from pipeline.core.decoding.mapped_type import MappedType
 
 
 @click.group("dead-letters", cls=ExampleGroup)
@@ -57,7 +57,7 @@ dead_letters.add_command(export)
 @click.pass_context
 def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
     """Count dead letters by reason and sensor, largest group first. Removes nothing."""
-    groups = Groups()
+    groups = LetterGroups()
     with request.open() as scan:
         for letters in scan.pages("reading"):
             for letter in letters:
@@ -78,7 +78,7 @@ def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
 @message_options
 @output_option
 @click.pass_context
-def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence["Mapped"], output: Output) -> None:
+def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence["MappedType"], output: Output) -> None:
     """Show dead letters in full, with their events if they can be decoded. Removes nothing.
 
     With mappings, messages of their types are shown with the events that the mappings make of them now, or with the

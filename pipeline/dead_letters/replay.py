@@ -12,7 +12,7 @@ from pipeline.cli.options import COUNT, Parsed
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.dead_letters.records import DeadLetter, Groups, replay_batches
+from pipeline.core.dead_letters.records import DeadLetter, LetterGroups, replay_batches
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.events.dead_letter import replay_of
 from pipeline.core.events.message import EVENT_ID
@@ -28,7 +28,7 @@ _DEDUPLICATION_US = 600_000_000
 
 
 @dataclass
-class _Tally:
+class _ReplayTally:
     """Counts what happened to the selected dead letters."""
 
     replayed: int = 0  # in a dry run, would be
@@ -38,7 +38,7 @@ class _Tally:
     refused: int = 0
     refusal: str = ""  # the first error of the topic
     recent: int = 0  # replayed with an event_id within Dataflow's deduplication window
-    groups: Groups = field(default_factory=Groups)  # of the replayed ones
+    groups: LetterGroups = field(default_factory=LetterGroups)  # of the replayed ones
     unacknowledged: int = 0  # replayed, but maybe still on the subscription
     problem: ServerProblem | None = None
 
@@ -91,7 +91,7 @@ def replay(
       130  Ctrl-C; the remaining messages stay
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
-    tally = _Tally()
+    tally = _ReplayTally()
     with request.open() as scan:
         if scan.backlog.topic == topic:
             raise click.UsageError(f"--topic is {topic}, the dead-letter topic itself; set it to the job's input topic")
@@ -125,7 +125,7 @@ def replay(
     ctx.exit(130 if scan.stopped() else 1 if tally.refused else 0)
 
 
-def _eligible(letters: list[DeadLetter], tally: _Tally, at_most: int, limit: int | None) -> list[DeadLetter]:
+def _eligible(letters: list[DeadLetter], tally: _ReplayTally, at_most: int, limit: int | None) -> list[DeadLetter]:
     """Returns the letters that may be replayed, up to the limit. Counts the others by why they may not."""
     eligible: list[DeadLetter] = []
     for letter in letters:
@@ -143,7 +143,7 @@ def _eligible(letters: list[DeadLetter], tally: _Tally, at_most: int, limit: int
 
 
 def _replay(
-    requests: list[list[DeadLetter]], scan: LetterScan, publisher: Publisher, pacer: Pacer, tally: _Tally
+    requests: list[list[DeadLetter]], scan: LetterScan, publisher: Publisher, pacer: Pacer, tally: _ReplayTally
 ) -> None:
     for request in requests:
         pacer.wait(sum(max(1, len(letter.events)) for letter in request))
@@ -157,7 +157,7 @@ def _replay(
             scan.show_progress(f"replayed {tally.replayed:,}, read")
 
 
-def _published(letters: list[DeadLetter], publisher: Publisher, tally: _Tally) -> Iterator[list[DeadLetter]]:
+def _published(letters: list[DeadLetter], publisher: Publisher, tally: _ReplayTally) -> Iterator[list[DeadLetter]]:
     """Publishes the letters and yields those that succeed. One that the topic refuses does not block the others."""
     try:
         publisher.send_batch(replay_of(letter.message) for letter in letters)
@@ -173,7 +173,7 @@ def _published(letters: list[DeadLetter], publisher: Publisher, tally: _Tally) -
         yield from _published([letter], publisher, tally)
 
 
-def _count(replayed: list[DeadLetter], tally: _Tally) -> None:
+def _count(replayed: list[DeadLetter], tally: _ReplayTally) -> None:
     now_us = int(time.time() * 1_000_000)
     tally.replayed += len(replayed)
     for letter in replayed:
@@ -182,7 +182,7 @@ def _count(replayed: list[DeadLetter], tally: _Tally) -> None:
         tally.recent += EVENT_ID in letter.original.attributes and age_us < _DEDUPLICATION_US
 
 
-def _print(tally: _Tally, topic: str, scan: LetterScan, seconds: float, at_most: int, *, dry_run: bool) -> None:
+def _print(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, at_most: int, *, dry_run: bool) -> None:
     if dry_run:
         print_groups(tally.groups.by_size())
     left = {
@@ -200,7 +200,7 @@ def _print(tally: _Tally, topic: str, scan: LetterScan, seconds: float, at_most:
     )
 
 
-def _print_json(tally: _Tally, topic: str, scan: LetterScan, seconds: float, *, dry_run: bool) -> None:
+def _print_json(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, *, dry_run: bool) -> None:
     print_json_line(
         {
             "topic": topic,
@@ -218,7 +218,7 @@ def _print_json(tally: _Tally, topic: str, scan: LetterScan, seconds: float, *, 
     )
 
 
-def _report_problems(tally: _Tally) -> None:
+def _report_problems(tally: _ReplayTally) -> None:
     if tally.recent:
         click.echo(
             f"{letter_count(tally.recent)} with an event_id, refused less than ten minutes ago: a Dataflow job with "

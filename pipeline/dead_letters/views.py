@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.core.dead_letters.records import DeadLetter, Group, event_time_text, publish_time_text
+from pipeline.core.dead_letters.records import DeadLetter, LetterGroup, event_time_text, publish_time_text
 from pipeline.core.decoding.dry_decode import Trial
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.text import counted, joined
@@ -28,7 +28,7 @@ _MAX_TEXT = 200
 _MAX_BYTES = 64
 
 
-def group_json(group: Group) -> dict[str, Any]:
+def group_json(group: LetterGroup) -> dict[str, Any]:
     """Returns a group as a JSON object. A missing reason, sensor or time is null."""
     return {
         "reason": group.reason or None,
@@ -40,7 +40,7 @@ def group_json(group: Group) -> dict[str, Any]:
     }
 
 
-def print_groups(groups: Sequence[Group]) -> None:
+def print_groups(groups: Sequence[LetterGroup]) -> None:
     """Prints a table of groups, or one block per group if the terminal is too narrow."""
     if not groups:
         return

@@ -27,11 +27,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.core.decoding.types import Mapped
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, UnreadableFile
-from pipeline.formats.mapped import MappedMaker, Original, Skipped, published
+from pipeline.formats.mapped import MappedMaker, Original, SkippedElements, published
 from pipeline.formats.ndjson_records import ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
 
@@ -52,7 +52,7 @@ __all__ = [
     "RecordFile",
     "Refusal",
     "Remark",
-    "Skipped",
+    "SkippedElements",
     "UnreadableFile",
     "block_file",
     "is_block_format",
@@ -63,7 +63,7 @@ __all__ = [
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
 
-ToPublish = Record | Original | Skipped
+ToPublish = Record | Original | SkippedElements
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
@@ -132,7 +132,7 @@ def open_records(
     columns: FileColumns,
     now_us: Callable[[], int] = clock_us,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    mapped: Sequence[Mapped] = (),
+    mapped: Sequence[MappedType] = (),
     attributes: Mapping[str, str] | None = None,
 ) -> Iterator[RecordFile]:
     """Opens a file to publish its records; see :func:`records_of`.

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pipeline.core.dead_letters.records import Replay
-from pipeline.core.decoding.mapping.model import JSON, CsvFormat, Value
-from pipeline.core.decoding.mapping.paths import Field, Root
-from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
+from pipeline.core.decoding.mapping.language.paths import Field, Root
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import identified
@@ -38,7 +39,7 @@ class Original(NamedTuple):
     events: tuple[SensorEvent, ...]  # at least one, valid
 
 
-class Skipped(NamedTuple):
+class SkippedElements(NamedTuple):
     """How many messages or elements the conditions of a mapping left out."""
 
     number: int
@@ -58,7 +59,7 @@ class MappedMaker:
 
     def __init__(
         self,
-        mapped: Sequence[Mapped],
+        mapped: Sequence[MappedType],
         max_record_bytes: int = MAX_RECORD_BYTES,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
@@ -154,7 +155,7 @@ class MappedMaker:
 
 def published(
     records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int]
-) -> Iterator[Record | Original | Skipped]:
+) -> Iterator[Record | Original | SkippedElements]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
     Refuses a record as a whole if an element of it is refused.
@@ -179,7 +180,7 @@ def published(
             yield Refusal(line, str(problem))
             continue
         if decoded.skipped:
-            yield Skipped(decoded.skipped)
+            yield SkippedElements(decoded.skipped)
         events = tuple(sensor_event(*event[:5]) for event in decoded.events)
         if not is_message:
             yield from events
@@ -203,7 +204,7 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
     return columns[0] if columns and not set(columns) & set(names) else None
 
 
-def _columns_of(mapped: Iterable[Mapped]) -> frozenset[str] | None:
+def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     """Returns the columns that mappings may read; None for all, which a star stands for."""
     columns = set()
     for one in mapped:

@@ -16,8 +16,8 @@ from pipeline.cloud.pubsub.message_files import load_message_types
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_job, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
-from pipeline.core.decoding.mapping.model import MappingError
-from pipeline.core.decoding.types import DecoderFunction, MessageTypes
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention

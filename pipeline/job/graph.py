@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.decoding.types import MessageTypes
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.job.settings import Settings, Target
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.decode import Clock

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.decoding.types import UnknownFields
+from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import plain

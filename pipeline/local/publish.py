@@ -36,7 +36,7 @@ from pipeline.formats.files import (
     RecordFile,
     Refusal,
     Remark,
-    Skipped,
+    SkippedElements,
     ToPublish,
     UnreadableFile,
     open_records,
@@ -45,7 +45,7 @@ from pipeline.formats.values import clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.types import Mapped
+    from pipeline.core.decoding.mapped_type import MappedType
 
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
@@ -83,7 +83,7 @@ def publish(
     file: Path,
     topic: str,
     columns: FileColumns,
-    mapped: Sequence["Mapped"],
+    mapped: Sequence["MappedType"],
     attributes: dict[str, str],
     max_record_bytes: int,
     batch: int,
@@ -247,7 +247,7 @@ def _valid(
                     tally.refused += 1
                     if tally.refused <= _MAX_REPORTED:
                         _report(file, line, reason)
-                case Skipped(number):
+                case SkippedElements(number):
                     tally.skipped += number
                 case Remark(line, text):
                     _report(file, line, text)

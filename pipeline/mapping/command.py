@@ -25,7 +25,7 @@ from pipeline.core.notation.times import to_datetime
 from pipeline.mapping.views import print_report, print_trial, report_document
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.types import Mapped
+    from pipeline.core.decoding.mapped_type import MappedType
 
 _MAX_FUTURE_US = 3_600_000_000  # of the job, unless it sets --max_future
 
@@ -57,7 +57,7 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     left out. FILE is local or in a bucket (gs://…).
     """
     from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
-    from pipeline.core.decoding.mapping.model import MappingError
+    from pipeline.core.decoding.mapping.language.model import MappingError
     from pipeline.mapping.checking import checked
 
     with mapping_problems():
@@ -107,7 +107,7 @@ def try_(
     ctx: click.Context,
     files: tuple[Path, ...],
     subscription: str | None,
-    mapped: Sequence["Mapped"],
+    mapped: Sequence["MappedType"],
     attributes: dict[str, str],
     publish_time: int,
     limit: int,
@@ -153,7 +153,7 @@ def draft(message: str, descriptors: tuple[str, ...], output: Path | None, force
     It compiles; comments say what is a guess.
     """
     from pipeline.cloud.pubsub.message_files import load_descriptors, with_type
-    from pipeline.core.decoding.mapping.draft import draft as drafted
+    from pipeline.core.decoding.mapping.authoring.draft import draft as drafted
 
     if not descriptors:
         raise click.UsageError("--message-descriptors is missing: pass the file that defines the message type")

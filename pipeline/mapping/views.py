@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipeline.cli.console import out
 from pipeline.core.decoding.dry_decode import Trial
-from pipeline.core.decoding.mapping.check import Report
+from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.notation.cell_values import format_value
@@ -25,7 +25,7 @@ _MAX_EVENTS = 20
 _MAX_TEXT = 2000
 
 
-def report_document(report: Report) -> dict[str, Any]:
+def report_document(report: MappingReport) -> dict[str, Any]:
     """Returns a report as a JSON object."""
     if report.problems:
         return {"message": report.message or None, "problems": report.problems}
@@ -41,7 +41,7 @@ def report_document(report: Report) -> dict[str, Any]:
     }
 
 
-def print_report(file: str, report: Report) -> None:
+def print_report(file: str, report: MappingReport) -> None:
     """Prints what a mapping reads and what it leaves."""
     events = f"events of {', '.join(report.each)}" if report.each else "one event a message"
     _print(Text(f"{file}: {report.message}, {events}", style="bold"))

@@ -14,7 +14,8 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.decoding.types import Decoded, MessageTypes
+from pipeline.core.decoding.decoded import Decoded
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message

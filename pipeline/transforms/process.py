@@ -18,7 +18,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.decoding.types import MessageTypes
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, groups_for

@@ -10,7 +10,8 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that
 
 from pipeline.backfill.files import ReadFiles
-from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.files import MappedMaker
@@ -51,7 +52,7 @@ SCHEMA = parse_schema("key = '{metadata.line}#{sensor_id}#{reverse_us}'\nlayout 
 
 def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
     """Two types, protobuf and JSON; in each, an event that the table has no key for refuses the whole message."""
-    report, gateway = Mapped("report.toml", REPORT, TYPES), Mapped("gateway.toml", GATEWAY)
+    report, gateway = MappedType("report.toml", REPORT, TYPES), MappedType("gateway.toml", GATEWAY)
     payloads = [_report(report, line, n) for n, line in enumerate(("hall", "", "yard"))]
     lines = [json.dumps({"id": f"g-{n}", "at": "2026-02-17T10:00:00Z", "data": {"v": n}, **more}).encode()
              for n, more in enumerate(({"line": "x"}, {}, {"line": "y#"}))]  # fmt: skip
@@ -91,7 +92,7 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
         assert_that(decoded.dead_letters, same_letters, "Letters")
 
 
-def _report(mapped: Mapped, line: str, number: int) -> bytes:
+def _report(mapped: MappedType, line: str, number: int) -> bytes:
     report = mapped.compile().message_class(line=line)
     for serial in range(2):
         sample = report.samples.add(serial=serial, at=T_US + number)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.decoding.types import Mapped
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
@@ -31,7 +31,7 @@ from pipeline.formats.files import (
     Original,
     Refusal,
     Remark,
-    Skipped,
+    SkippedElements,
     UnreadableFile,
     open_records,
 )
@@ -65,7 +65,9 @@ site = "Straße"
 HEADER = "Messstelle;Zeit;Temp. °C;Durchfluß;Straße;\r\n"
 
 
-def read(folder: Path, name: str, content: bytes, *mapped: Mapped, limit: int = 10_000, **attributes: str) -> list[Any]:
+def read(
+    folder: Path, name: str, content: bytes, *mapped: MappedType, limit: int = 10_000, **attributes: str
+) -> list[Any]:
     """Returns what publish would send of the records of a file."""
     (folder / name).write_bytes(content)
     with open_records(folder / name, FileColumns(), lambda: NOW_US, limit, mapped, attributes) as records:
@@ -79,8 +81,8 @@ def plainly(found: list[Any]) -> list[Any]:
     ]
 
 
-def csv_mapping(more: str) -> Mapped:
-    return Mapped("m.toml", SIMPLE + more)
+def csv_mapping(more: str) -> MappedType:
+    return MappedType("m.toml", SIMPLE + more)
 
 
 def probe(**fields: Any) -> bytes:
@@ -103,7 +105,7 @@ def test_a_german_spreadsheet_needs_no_script(tmp_path: Path) -> None:
         "N-1;17.02.2026 09:32;1;kaputt;;\r\n"
         "N-1;17.02.2026 09:33;1.5;1;;\r\n"
     )
-    maker = Mapped("german.toml", GERMAN)
+    maker = MappedType("german.toml", GERMAN)
     refused, *found, wrong = read(tmp_path, "a.csv", text.encode("cp1252"), maker)
     at = parse_time("2026-02-17T08:30:00Z")
     assert plainly(found) == [
@@ -128,7 +130,7 @@ def test_numbers_in_german_notation(number: Decimal) -> None:
     """Whatever a spreadsheet writes, with or without points between thousands, is the number that it shows."""
     grouped = f"{number:,.4f}".translate(str.maketrans(",.", ".,"))
     plain = f"{number:.4f}".replace(".", ",")
-    mapped = Mapped("german.toml", GERMAN)
+    mapped = MappedType("german.toml", GERMAN)
     for text in (grouped, plain):
         record = MappedMaker([mapped]).of_object(
             {"Messstelle": "a", "Zeit": "17.02.2026 09:00", "Temp. °C": text, "Durchfluß": None}
@@ -172,13 +174,13 @@ def test_messages_of_another_type_are_published_as_they_are(name: str, tmp_path:
     payloads = [probe(id="a", at=MORNING_US, t=[1.5, 2]), probe(id="lab-1", at=1), probe(id="", t=[1]), b"\xff\xff"]
     content = delimited(*payloads)
     content = gzip.compress(content) if name.endswith("gz") else content
-    original, skipped, missing, broken = read(tmp_path, name, content, Mapped("m.toml", PROBE_MAPPING, PROBES))
+    original, skipped, missing, broken = read(tmp_path, name, content, MappedType("m.toml", PROBE_MAPPING, PROBES))
     assert isinstance(original, Original)
     assert original.message.data == payloads[0]
     assert original.message.attributes["message_type"] == PROBE
     assert original.message.attributes["event_time"] == MORNING
     assert plainly(list(original.events)) == [("a", MORNING_US, {"t0": 1.5, "t1": 2.0}, {})]
-    assert skipped == Skipped(1)
+    assert skipped == SkippedElements(1)
     assert (missing.line, broken.line) == (3, 4)
     assert missing.reason.startswith("MISSING_SENSOR_ID: ")
     assert broken.reason.startswith("UNPARSEABLE: not a plant.v1.Probe")
@@ -238,7 +240,7 @@ def test_nested_records_of_avro(tmp_path: Path) -> None:
     out = io.BytesIO()
     schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
     fastavro.writer(out, schema, [RECORD, RECORD | {"big": (1 << 53) + 1}])
-    event, refused = read(tmp_path, "a.avro", out.getvalue(), Mapped("m.toml", NESTED_MAPPING))
+    event, refused = read(tmp_path, "a.avro", out.getvalue(), MappedType("m.toml", NESTED_MAPPING))
     assert plainly([event]) == [NESTED]
     assert refused.line == 2
     assert refused.reason.startswith("INEXACT_INTEGER: ")
@@ -270,7 +272,7 @@ def test_nested_records_of_parquet(use_dictionary: bool, tmp_path: Path) -> None
     pyarrow.parquet.write_table(table, out, use_dictionary=use_dictionary)
     mapping = NESTED_MAPPING.replace('time = "at"', 'time = [{ path = "local", time_zone = "Europe/Berlin" }, "at"]')
     mapping = mapping.replace("readings = { ", 'readings = { took = "took", ')
-    found = plainly(read(tmp_path, "a.parquet", out.getvalue(), Mapped("m.toml", mapping)))
+    found = plainly(read(tmp_path, "a.parquet", out.getvalue(), MappedType("m.toml", mapping)))
     sensor, at, readings, metadata = NESTED
     key = uuid.UUID(int=7).hex
     assert found == [NESTED, (sensor, at, {**readings, "took": 1.5}, {**metadata, "key": key})]
@@ -278,16 +280,16 @@ def test_nested_records_of_parquet(use_dictionary: bool, tmp_path: Path) -> None
 
 def test_a_file_that_no_mapping_is_for(tmp_path: Path) -> None:
     """It is not read as if there were no mapping."""
-    protobuf, plain = Mapped("p.toml", PROBE_MAPPING, PROBES), csv_mapping('readings = { v = "v" }')
+    protobuf, plain = MappedType("p.toml", PROBE_MAPPING, PROBES), csv_mapping('readings = { v = "v" }')
     with pytest.raises(UnreadableFile, match="no mapping is for a protobuf type"):
         read(tmp_path, "a.pb", b"", plain)
-    another = Mapped("q.toml", PROBE_MAPPING.replace("Probe", "Other"), PROBES)
+    another = MappedType("q.toml", PROBE_MAPPING.replace("Probe", "Other"), PROBES)
     with pytest.raises(UnreadableFile, match=r"don't say their type, and p.toml has no match"):
         read(tmp_path, "a.pb", b"", protobuf, another)
     for name in ("a.ndjson", "a.csv"):
         with pytest.raises(UnreadableFile, match='only a mapping with message = "json" reads it'):
             read(tmp_path, name, b"{}", protobuf)
-    other = Mapped("o.toml", SIMPLE + 'csv = { delimiter = ";" }\nreadings = {}\nmatch = { path = "k", is = 1 }')
+    other = MappedType("o.toml", SIMPLE + 'csv = { delimiter = ";" }\nreadings = {}\nmatch = { path = "k", is = 1 }')
     with pytest.raises(UnreadableFile, match=r"the \[csv\] of m.toml and that of o.toml differ"):
         read(tmp_path, "a.csv", b"id,at\n", plain, other)
 
@@ -412,7 +414,7 @@ def test_nested_columns_of_every_kind(tmp_path: Path) -> None:
 
 def test_the_clock_goes_on_while_a_file_is_published(tmp_path: Path) -> None:
     """A message whose time is the publish time has one; a row of CSV has none."""
-    mapped = Mapped("m.toml", SIMPLE.replace('"at"', '["at", "$publish_time"]') + 'readings = { v = "v" }')
+    mapped = MappedType("m.toml", SIMPLE.replace('"at"', '["at", "$publish_time"]') + 'readings = { v = "v" }')
     clock = iter(range(NOW_US, NOW_US + 4 * 3_600_000_000, 3_600_000_000))
     (tmp_path / "a.ndjson").write_text('{"id": "a", "v": 1}\n' * 3)
     with open_records(tmp_path / "a.ndjson", FileColumns(), lambda: next(clock), mapped=[mapped]) as records:
@@ -424,13 +426,13 @@ def test_the_clock_goes_on_while_a_file_is_published(tmp_path: Path) -> None:
 
 def test_dead_letters_of_a_mapping_can_be_published_again(tmp_path: Path) -> None:
     """They keep their attributes, and are read by the mapping as it is now."""
-    broken = Mapped("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
+    broken = MappedType("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
     message = Message(probe(id="a", at=MORNING_US, t=[1.5]), {"message_type": PROBE, "event_id": "7", "own": "x"}, "9")
     problem = BadData(Reason.EVENT_TIME_IN_FUTURE, "far")
     letters = [dead_letter(one, problem, "Decode", RECORD["at"]) for one in (message, message._replace(data=b"\xff"))]
     lines = [json_line(letter_json(DeadLetter.of(letter, Trials([broken])))) for letter in letters]
     content = "\n".join(lines).encode()
-    replay, refused = read(tmp_path, "a.ndjson", content, Mapped("m.toml", PROBE_MAPPING, PROBES))
+    replay, refused = read(tmp_path, "a.ndjson", content, MappedType("m.toml", PROBE_MAPPING, PROBES))
     assert replay.message.data == message.data
     assert replay.message.attributes.items() >= {**message.attributes, REPLAYS: "1"}.items()
     assert plainly(replay.events) == [("a", MORNING_US, {"t0": 1.5}, {})]

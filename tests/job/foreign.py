@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.refusals import RefusedMessage
 from pipeline.core.events.wire import sensor_event

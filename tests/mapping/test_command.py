@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
 from pipeline.cloud.pubsub.publisher import Publisher
-from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import ENCODING, MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData, Reason

@@ -8,7 +8,8 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.decoding.types import Mapped, MessageTypes
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.message import BATCH_TYPE
 from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
@@ -72,7 +73,7 @@ def test_messages_of_another_type():
                 "dead_letter_publish_time": "",
             }
         ],
-        types=MessageTypes([Mapped("m.toml", MAPPING)], default=None),
+        types=MessageTypes([MappedType("m.toml", MAPPING)], default=None),
     )
     assert {name: count for name, count in found.items() if "_json" in name} == {
         "messages_of_json": 3,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.cloud.connection.names import is_schema_path
-from pipeline.core.decoding.mapping.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
-from pipeline.core.decoding.mapping.document import MAX_MAPPING_BYTES
-from pipeline.core.decoding.mapping.model import JSON, MappingError
-from pipeline.core.decoding.types import Mapped, Schema
+from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
+from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES
+from pipeline.core.decoding.mapping.language.model import JSON, MappingError
+from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
 
 _OBJECT = re.compile(r"gs://([^/\s]+)/(\S.*)")
 _TIMEOUT_S = 10.0
@@ -27,11 +27,11 @@ class DescriptorFile(NamedTuple):
     """
 
     place: str
-    descriptors: bytes | Schema
+    descriptors: bytes | TopicSchema
     types: Descriptors
 
 
-def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> list[Mapped]:
+def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> list[MappedType]:
     """Returns the types that mappings describe, each compiled against the first descriptors that have its type.
 
     Args:
@@ -68,7 +68,7 @@ def _of_schema(place: str) -> DescriptorFile:
         return DescriptorFile(place, schema, Descriptors(newest))
 
 
-def load_mapping(place: str, files: Sequence[DescriptorFile]) -> Mapped:
+def load_mapping(place: str, files: Sequence[DescriptorFile]) -> MappedType:
     """Returns the compiled mapping of a file. Raises as :func:`load_message_types` does."""
     mapped = parse_mapping_file(place, files)
     with located(place):
@@ -76,7 +76,7 @@ def load_mapping(place: str, files: Sequence[DescriptorFile]) -> Mapped:
     return mapped
 
 
-def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> Mapped:
+def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> MappedType:
     """Returns the mapping of a file with the descriptors of its type, not compiled yet.
 
     Raises as :func:`load_message_types` does.
@@ -87,14 +87,14 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> Mapped:
             text = content.decode()
         except UnicodeDecodeError:
             raise MappingError("", "it is not text in UTF-8") from None
-        name = Mapped(place, text).name
-        return Mapped(place, text, b"" if name == JSON else with_type(name, files).descriptors)
+        name = MappedType(place, text).name
+        return MappedType(place, text, b"" if name == JSON else with_type(name, files).descriptors)
 
 
-def check_distinct(loaded: Sequence[Mapped]) -> None:
+def check_distinct(loaded: Sequence[MappedType]) -> None:
     """Raises MappingError if two mappings take the same messages."""
-    by_name: dict[str, Mapped] = {}
-    unmarked: Mapped | None = None
+    by_name: dict[str, MappedType] = {}
+    unmarked: MappedType | None = None
     for mapped in loaded:
         if mapped.mapping.match is not None:
             continue

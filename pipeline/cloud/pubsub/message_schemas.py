@@ -14,8 +14,8 @@ from google.pubsub_v1.types import Schema as Revision
 from google.pubsub_v1.types import SchemaView
 
 from pipeline.cloud.connection.errors import explained
-from pipeline.core.decoding.mapping.model import MappingError
-from pipeline.core.decoding.types import Schema
+from pipeline.core.decoding.mapped_type import TopicSchema
+from pipeline.core.decoding.mapping.language.model import MappingError
 
 # Whoever publishes decides on the attribute of a message that was replayed, so what it names may be anything.
 _REVISION = re.compile(r"[0-9A-Za-z_-]{1,40}")
@@ -25,7 +25,7 @@ _TIMEOUT_S = 10.0
 _COMPILE_SECONDS = 60.0
 
 
-def load_schema(path: str) -> Schema:
+def load_schema(path: str) -> TopicSchema:
     """Returns a schema with all of its revisions, the newest last.
 
     Args:
@@ -40,7 +40,7 @@ def load_schema(path: str) -> Schema:
             request={"name": path, "view": SchemaView.FULL}, retry=None, timeout=_TIMEOUT_S
         )
         revisions = sorted(listed, key=lambda revision: revision.revision_create_time)
-    return Schema(path, {one.revision_id: _descriptors(one) for one in revisions}, RevisionFetcher(path))
+    return TopicSchema(path, {one.revision_id: _descriptors(one) for one in revisions}, RevisionFetcher(path))
 
 
 @dataclass(frozen=True)

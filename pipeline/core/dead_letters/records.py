@@ -111,7 +111,7 @@ class Selection:
 
 
 @dataclass
-class Group:
+class LetterGroup:
     """The dead letters of one reason and one sensor."""
 
     reason: str
@@ -122,23 +122,23 @@ class Group:
     detail: str = ""  # of the first one added
 
 
-class Groups:
+class LetterGroups:
     """Dead letters, counted by reason and sensor."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str], Group] = {}
+        self._groups: dict[tuple[str, str], LetterGroup] = {}
 
     def add(self, letter: DeadLetter) -> None:
         """Counts a dead letter."""
         key = (letter.reason, letter.sensor_id)
         if (group := self._groups.get(key)) is None:
-            group = self._groups[key] = Group(*key, detail=letter.detail)
+            group = self._groups[key] = LetterGroup(*key, detail=letter.detail)
         group.count += 1
         if letter.time_us is not None:
             group.oldest_us = min(letter.time_us, group.oldest_us if group.oldest_us is not None else letter.time_us)
             group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
 
-    def by_size(self) -> list[Group]:
+    def by_size(self) -> list[LetterGroup]:
         """Returns all groups, the largest first."""
         return sorted(self._groups.values(), key=lambda group: (-group.count, group.reason, group.sensor_id))
 

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from pipeline.core.decoding.types import Mapped, MessageType, MessageTypes
+from pipeline.core.decoding.decoded import MessageType
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
@@ -67,7 +69,7 @@ class Trials:
         mapped: the mappings.
     """
 
-    def __init__(self, mapped: Sequence[Mapped]) -> None:
+    def __init__(self, mapped: Sequence[MappedType]) -> None:
         self._types = MessageTypes(mapped, default=None)
         self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None else None
 
@@ -84,7 +86,7 @@ class Trials:
             one = only if only and is_assumed else self._types.of(message)
         except BadData as problem:
             return Trial("", False, None, [], [problem])
-        tried = Trial(one.name, isinstance(one, Mapped), _json_of(one, message), [], [], is_assumed=is_assumed)
+        tried = Trial(one.name, isinstance(one, MappedType), _json_of(one, message), [], [], is_assumed=is_assumed)
         try:
             decoded = one.decode(message, latest_us, ())
         except BadData as problem:
@@ -97,7 +99,7 @@ def _json_of(one: MessageType, message: Message) -> Any:
     """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed."""
     pool: DescriptorPool | None = None
     try:
-        if isinstance(one, Mapped):
+        if isinstance(one, MappedType):
             parsed, mapper = one.parse(message)
             if mapper.message_class is None:
                 return parsed

@@ -118,19 +118,17 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
-def valid_event(
-    sensor_id: str,
-    time_us: int,
-    readings: dict[str, float],
-    metadata: dict[str, str],
-    event_id: str,
-    latest_us: int,
-) -> Event:
-    """Checks an event that is plain data against every rule of the contract, as :func:`validate` does, and returns it.
+def valid_event(made: tuple[str, int, dict[str, float], dict[str, str], str], latest_us: int) -> Event:
+    """Checks the fields of an event against every rule of the contract, as :func:`validate` does, and returns it.
+
+    Args:
+        made: the sensor id, the event time in microseconds, the readings, the metadata and the event id.
+        latest_us: the latest event time allowed, inclusive.
 
     Raises:
-        BadData: for the first rule that the event breaks.
+        BadData: the first rule that the event breaks.
     """
+    sensor_id, time_us, readings, metadata, event_id = made
     if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):
         raise _bad_sensor_id(sensor_id)
     if not EARLIEST_US <= time_us <= min(latest_us, LATEST_US):

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.pubsub.message_files import load_message_types
-from pipeline.core.decoding.mapping.model import MappingError
+from pipeline.core.decoding.mapping.language.model import MappingError
 from tests.core.decoding.mapping.protos import descriptor_set
 from tests.support.google_cloud import BUCKET, running_storage
 

@@ -14,9 +14,9 @@ from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.pubsub import message_schemas
 from pipeline.cloud.pubsub.message_files import load_message_types
 from pipeline.cloud.pubsub.message_schemas import RevisionFetcher, compiled, load_schema
-from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.decoding.mapping.model import MappingError
-from pipeline.core.decoding.types import Mapped
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from tests.support.message_schemas import PATH, serving_schemas
@@ -53,7 +53,7 @@ def test_revisions_by_age(server):
 def test_a_revision_that_came_later(server):
     """A revision that the job does not know is fetched once, and messages of it are read by it."""
     server.commit(FIRST)
-    mapped = pickle.loads(pickle.dumps(Mapped("m.toml", MAPPING, load_schema(PATH))))  # noqa: S301
+    mapped = pickle.loads(pickle.dumps(MappedType("m.toml", MAPPING, load_schema(PATH))))  # noqa: S301
     later = server.commit(SECOND)
     report = Descriptors(compiled(SECOND)).message_class("Report")
     data = report(probe="a", celsius=1.5, kelvin=2.5).SerializeToString()
@@ -71,7 +71,7 @@ def test_a_revision_that_does_not_exist(server, revision, requests):
     """It is asked for once, unless it can't be one, and its messages are refused."""
     server.commit(FIRST)
     assert RevisionFetcher(PATH)(revision) is None
-    mapped = Mapped("m.toml", MAPPING, load_schema(PATH))
+    mapped = MappedType("m.toml", MAPPING, load_schema(PATH))
     server.gets.clear()
     for _ in range(2 if revision else 0):
         with pytest.raises(BadData) as refusal:
@@ -84,7 +84,7 @@ def test_a_revision_that_does_not_exist(server, revision, requests):
 def test_a_later_revision_that_cannot_be_used(server):
     """A revision that does not compile, or was changed to another language, refuses its messages."""
     server.commit(FIRST)
-    mapped = Mapped("m.toml", MAPPING, load_schema(PATH))
+    mapped = MappedType("m.toml", MAPPING, load_schema(PATH))
     for revision in (server.commit("message Report {"), server.commit("{}", Schema.Type.AVRO)):
         with pytest.raises(BadData) as refusal:
             mapped.decode(Message(b"", {"googclient_schemarevisionid": revision}), 2**62, [])

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pipeline.core.dead_letters.records import (
     LETTER_COLUMNS,
     DeadLetter,
-    Groups,
+    LetterGroups,
     Selection,
     letter_json,
     replay_batches,
     replay_of_json,
 )
 from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.decoding.types import Mapped
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter, replay_of
 from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData, Reason
@@ -60,7 +60,7 @@ def test_one_that_cannot_be_decoded():
 def test_mapped_messages():
     """With a mapping, a letter has the events that the mapping makes now, or the reason why it makes none."""
     mapping = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "t"'
-    trials = Trials([Mapped("any.toml", mapping)])
+    trials = Trials([MappedType("any.toml", mapping)])
 
     def mapped(data):
         message = Message(data, {MESSAGE_TYPE: "json"}, "4711")
@@ -78,7 +78,7 @@ def test_mapped_messages():
 
 def test_mappings_leave_other_types_alone():
     """A message of the built-in type is decoded as ever, and so is one of no known type."""
-    trials = Trials([Mapped("any.toml", 'message = "json"\nsensor = "i"\ntime = "a"\nreadings = {}')])
+    trials = Trials([MappedType("any.toml", 'message = "json"\nsensor = "i"\ntime = "a"\nreadings = {}')])
     for attributes in ({MESSAGE_TYPE: EVENT_TYPE}, {MESSAGE_TYPE: "acme.Unknown"}):
         letter = letter_of(Message(EVENT.SerializeToString(), attributes))
         assert DeadLetter.of(letter.message, trials) == letter
@@ -137,7 +137,7 @@ def test_selecting_a_message_that_is_no_dead_letter():
 
 def test_groups():
     """A group has its count, its oldest and newest time, and the first detail. The largest group comes first."""
-    groups = Groups()
+    groups = LetterGroups()
     groups.add(sensors_letter("a", Reason.UNPARSEABLE))
     groups.add(sensors_letter("b", when=NOW, detail="first"))
     groups.add(sensors_letter("b", when=NOW - HOUR, detail="second"))

@@ -9,7 +9,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.decoding.types import BuiltIn, Mapped
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import BuiltIn
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
 from pipeline.core.events.reasons import BadData, Reason
@@ -43,8 +44,8 @@ event_id = ".event_id"
 "*" = ".metadata.*"
 """
 MAPPED = {
-    EVENT_TYPE: Mapped("event.toml", EVENT, TYPES.SerializeToString()),
-    BATCH_TYPE: Mapped("batch.toml", BATCH, TYPES.SerializeToString()),
+    EVENT_TYPE: MappedType("event.toml", EVENT, TYPES.SerializeToString()),
+    BATCH_TYPE: MappedType("batch.toml", BATCH, TYPES.SerializeToString()),
 }
 BUILT_IN = BuiltIn()
 T = 1_771_324_200_000_000
@@ -157,7 +158,7 @@ def test_an_integer_in_json(digits, value):
     built_in, mapped = _both(message)
     expected = ([], {Reason.INEXACT_INTEGER}) if value is None else ([("a", T, {"t": value}, {}, "")], set())
     assert mapped == built_in == expected
-    rounding = Mapped("event.toml", 'inexact_integers = "round"' + EVENT, TYPES.SerializeToString())
+    rounding = MappedType("event.toml", 'inexact_integers = "round"' + EVENT, TYPES.SerializeToString())
     assert _outcome(rounding, message) == ([("a", T, {"t": float(digits)}, {}, "")], set())
 
 
@@ -191,7 +192,7 @@ ratio = "ratio"
 @pytest.fixture(scope="module")
 def report():
     """Returns the outcome of a report in protobuf's JSON."""
-    mapped = Mapped("report.toml", REPORT, descriptor_set(FOREIGN))
+    mapped = MappedType("report.toml", REPORT, descriptor_set(FOREIGN))
 
     def of(**fields):
         data = json.dumps({"id": "a", "timeMs": "1771324200000", **fields}).encode()
@@ -243,5 +244,5 @@ _json = st.recursive(
 
 @given(_json)
 def test_any_json_is_events_or_refused(document):
-    mapped = Mapped("report.toml", REPORT, descriptor_set(FOREIGN))
+    mapped = MappedType("report.toml", REPORT, descriptor_set(FOREIGN))
     _outcome(mapped, Message(json.dumps(document).encode(), {"googclient_schemaencoding": "JSON"}))

@@ -1,7 +1,7 @@
 """What a job would make of a message."""
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.types import Mapped
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.wire import sensor_event
@@ -16,7 +16,7 @@ message Report { string id = 1; google.protobuf.Timestamp at = 2; repeated doubl
 """
 )
 AT = parse_time("2026-02-17T10:30:00Z")
-REPORT = Mapped("report.toml", 'message = "acme.Report"\nsensor = "id"\ntime = "at"\nreadings.c = "c[0]"', TYPES)
+REPORT = MappedType("report.toml", 'message = "acme.Report"\nsensor = "id"\ntime = "at"\nreadings.c = "c[0]"', TYPES)
 PLAIN = 'message = "json"\nsensor = "id"\ntime = "at"\nreadings.t = "t"'
 
 
@@ -24,7 +24,7 @@ def payload(**fields) -> bytes:
     return REPORT.compile().message_class(**fields).SerializeToString()
 
 
-def tried(data: bytes, *mapped: Mapped, **attributes: str) -> Trial:
+def tried(data: bytes, *mapped: MappedType, **attributes: str) -> Trial:
     return Trials(mapped).of(Message(data, attributes), LATEST_US)
 
 
@@ -69,17 +69,17 @@ def test_a_single_mapping_reads_messages_without_a_type():
     """One mapping is tried on messages without a type, although a job would refuse them; two are not."""
     data = payload(id="a", at={"seconds": AT // 1_000_000}, c=[1.5])
     assert [(trial.type, trial.is_assumed) for trial in (tried(data, REPORT),)] == [("acme.Report", True)]
-    trial = tried(data, REPORT, Mapped("plain.toml", PLAIN))
+    trial = tried(data, REPORT, MappedType("plain.toml", PLAIN))
     assert (trial.type, trial.is_mapped) == ("", False)
     assert [problem.reason for problem in trial.problems] == ["UNKNOWN_MESSAGE_TYPE"]
 
 
 def test_conditions_and_defaults_decide_as_in_the_job():
     """A mapping with conditions, or for all messages without a type, is not assumed to fit."""
-    unmarked = Mapped("plain.toml", f"unmarked = true\n{PLAIN}")
+    unmarked = MappedType("plain.toml", f"unmarked = true\n{PLAIN}")
     trial = tried(b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1}', unmarked)
     assert (trial.type, trial.is_assumed, len(trial.events)) == ("json", False, 1)
-    matched = Mapped("plain.toml", f'match = {{path = "kind", is = "t"}}\n{PLAIN}')
+    matched = MappedType("plain.toml", f'match = {{path = "kind", is = "t"}}\n{PLAIN}')
     assert tried(b'{"id": "a"}', matched).type == ""
     assert tried(b'{"kind": "t"}', matched).type == "json"
 

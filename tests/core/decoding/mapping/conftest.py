@@ -8,11 +8,11 @@ import grpc_tools
 import pytest
 from grpc_tools import protoc
 
-from pipeline.core.decoding.mapping.descriptors import Descriptors
-from pipeline.core.decoding.mapping.document import parse_mapping
-from pipeline.core.decoding.mapping.mapper import Mapper
-from pipeline.core.decoding.mapping.plain import parse_plain
-from pipeline.core.decoding.mapping.plan import Mapped
+from pipeline.core.decoding.mapping.compiling.execution import MappedEvents
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.plain import parse_plain
 from pipeline.core.events.message import Message
 
 PROTOS = Path(__file__).parent / "protos"
@@ -35,10 +35,10 @@ def mapper(types) -> Callable[..., Mapper]:
 
 
 @pytest.fixture(scope="session")
-def mapped(mapper) -> Callable[..., Mapped]:
+def mapped(mapper) -> Callable[..., MappedEvents]:
     """Makes events of a payload: a protobuf message, fields of one, or JSON as text."""
 
-    def run(text: str, payload: Any, attributes: dict[str, str] | None = None, **envelope: Any) -> Mapped:
+    def run(text: str, payload: Any, attributes: dict[str, str] | None = None, **envelope: Any) -> MappedEvents:
         compiled = mapper(text)
         if compiled.message_class is None:
             data = payload.encode()

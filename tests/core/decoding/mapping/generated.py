@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import strategies as st
 
-from pipeline.core.decoding.mapping.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 
 ROOT = "random.M0"
 _SCALARS = (

@@ -1,0 +1,84 @@
+"""What a message contains once it is decoded, and what all types of messages have in common."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData
+
+_Raw = TypeVar("_Raw")
+
+Check = Callable[[Event], Any]
+"""Raises BadData for an event that a table cannot store."""
+
+
+class Decoded(NamedTuple):
+    """What a message contains.
+
+    Attributes:
+        type: the name of its type, for counters.
+        events: valid events that every table can store.
+        refused: messages that must become dead letters, with the reasons.
+        skipped: the number of messages or elements that conditions of a mapping left out.
+        unknown_fields: the number of fields that ``SensorEvent`` does not have.
+    """
+
+    type: str
+    events: list[Event]
+    refused: list[tuple[Message, BadData]]
+    skipped: int = 0
+    unknown_fields: int = 0
+
+
+class MessageType(Protocol):
+    """Reads messages of a type."""
+
+    name: str
+
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+        """Returns what a message contains.
+
+        Args:
+            message: a message of this type.
+            latest_us: the latest event time allowed, inclusive.
+            checks: the checks of the tables.
+
+        Raises:
+            BadData: the message as a whole is refused.
+        """
+
+
+def valid_events(
+    found: Iterable[_Raw], validate: Callable[[_Raw, int], Event], latest_us: int, checks: Sequence[Check]
+) -> tuple[list[Event], list[tuple[int, BadData]]]:
+    """Returns the valid events that every table can store, and the positions of the others with their problems.
+
+    Args:
+        found: what was found in a message, one for each event.
+        validate: returns the event if it is valid, and raises BadData otherwise.
+        latest_us: the latest event time allowed, inclusive.
+        checks: the checks of the tables.
+    """
+    events: list[Event] = []
+    problems: list[tuple[int, BadData]] = []
+    for index, one in enumerate(found):
+        try:
+            event = validate(one, latest_us)
+            for check in checks:
+                check(event)
+        except BadData as problem:
+            problems.append((index, problem))
+        else:
+            events.append(event)
+    return events, problems
+
+
+def refused_once(message: Message, problems: Sequence[BadData]) -> list[tuple[Message, BadData]]:
+    """Returns a message as refused with its first problem and the number of the others; nothing without problems."""
+    if not problems:
+        return []
+    first, others = problems[0], len(problems) - 1
+    if others:
+        first = BadData(first.reason, f"{first.detail}; and {others:,} more problem{'s' if others > 1 else ''}")
+    return [(message, first)]

@@ -1,0 +1,139 @@
+"""Message types that mappings read, compiled for the revisions of a topic's schema."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.core.decoding.decoded import Check, Decoded, refused_once, valid_events
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_conditions
+from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.dead_letter import RENAMED_REVISION
+from pipeline.core.events.event import valid_event
+from pipeline.core.events.message import MESSAGE_TYPE, SCHEMA_REVISION, Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
+
+_MAX_REVISIONS = 100  # compiled, or known not to exist
+
+
+@dataclass(frozen=True)
+class TopicSchema:
+    """The revisions of a schema that Pub/Sub holds for a topic, as descriptors.
+
+    Attributes:
+        name: the full path of the schema.
+        revisions: serialized descriptor sets by revision; the last one is the newest.
+        fetch: returns the descriptor set of another revision; None if there is no such revision. Raises MappingError
+            if its definition can't be used.
+    """
+
+    name: str
+    revisions: Mapping[str, bytes]
+    fetch: Callable[[str], bytes | None]
+
+
+@dataclass
+class MappedType:
+    """Reads messages of another type through a mapping. It pickles as the mapping's text.
+
+    Args:
+        file: the name of the mapping's file, for messages.
+        text: of the mapping, in TOML.
+        descriptors: a serialized ``FileDescriptorSet``, or a schema; neither for JSON.
+    """
+
+    file: str
+    text: str
+    descriptors: bytes | TopicSchema = b""
+    _mappers: dict[str, Mapper | BadData] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.mapping = parse_mapping(self.text)
+        self.name = self.mapping.message
+        self._on_envelope, self._only_envelope = envelope_conditions(self.mapping)
+        self._last: tuple[Message, tuple[Any, Mapper]] | None = (
+            None  # what a message was parsed to, to match and to map
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedType, (self.file, self.text, self.descriptors)
+
+    def compile(self) -> Mapper:
+        """Returns the compiled mapping; of a schema, for its newest revision. Raises MappingError.
+
+        Older revisions are compiled too. They may lack fields that came later, but must not have them retyped.
+        """
+        if not isinstance(self.descriptors, TopicSchema):
+            return self._compiled("", self.descriptors, strict=True)
+        *older, newest = self.descriptors.revisions.items()
+        for revision, descriptors in older:
+            self._compiled(revision, descriptors, strict=False)
+        return self._compiled(newest[0], newest[1], strict=True)
+
+    def matches(self, message: Message) -> bool:
+        """Returns whether a message is of this type."""
+        if self.mapping.match is None:
+            message_type = message.attributes.get(MESSAGE_TYPE)
+            return message_type == self.name or (self.mapping.unmarked and not message_type)
+        # What its attributes say it is, it is, even if it can't be parsed: then it is refused as such.
+        if not all(holds([message, None]) for holds in self._on_envelope):
+            return False
+        if self._only_envelope:
+            return True
+        try:
+            root, mapper = self.parse(message)
+            return mapper.matches([message, root])
+        except BadData:
+            return False
+
+    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+        """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
+        root, mapper = self.parse(message)
+        mapped = mapper.map(message, root)
+        events, problems = valid_events(mapped.events, valid_event, latest_us, checks)
+        mapped.problems.extend(
+            BadData(problem.reason, f"sensor {shown(mapped.events[index].sensor_id)}: {problem.detail}")
+            for index, problem in problems
+        )
+        return Decoded(self.name, events, refused_once(message, mapped.problems), mapped.skipped)
+
+    def parse(self, message: Message) -> tuple[Any, Mapper]:
+        """Returns what the payload of a message contains, and what maps it. Raises BadData."""
+        if self._last is None or self._last[0] is not message:
+            mapper = self._mapper(message)
+            self._last = message, (mapper.parse(message), mapper)
+        return self._last[1]
+
+    def _mapper(self, message: Message) -> Mapper:
+        if not isinstance(self.descriptors, TopicSchema):
+            found = self._mappers.get("") or self._compiled("", self.descriptors, strict=True)
+        else:
+            found = self._of_revision(self.descriptors, message)
+        if isinstance(found, BadData):
+            raise found
+        return found
+
+    def _of_revision(self, schema: TopicSchema, message: Message) -> Mapper | BadData:
+        attributes = message.attributes
+        revision = attributes.get(SCHEMA_REVISION) or attributes.get(RENAMED_REVISION)
+        revision = revision or list(schema.revisions)[-1]
+        if revision in self._mappers:
+            return self._mappers[revision]
+        if len(self._mappers) >= _MAX_REVISIONS:
+            self._mappers.clear()
+        try:
+            descriptors = schema.revisions.get(revision) or schema.fetch(revision)
+            if descriptors is not None:
+                return self._compiled(revision, descriptors, strict=False)
+            problem = f"schema {schema.name} has no revision {shown(revision)}"
+        except MappingError as error:
+            problem = f"revision {shown(revision)} does not fit {self.file}: {error}"
+        self._mappers[revision] = BadData(Reason.UNKNOWN_REVISION, problem)
+        return self._mappers[revision]
+
+    def _compiled(self, revision: str, descriptors: bytes, *, strict: bool) -> Mapper:
+        mapper = Mapper(self.mapping, Descriptors(descriptors), strict=strict)
+        self._mappers[revision] = mapper
+        return mapper

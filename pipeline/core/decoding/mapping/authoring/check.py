@@ -1,0 +1,274 @@
+"""Says what a mapping takes of its messages, what it takes twice, and what it leaves."""
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
+from pipeline.core.decoding.mapping.compiling.compiler import Use
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.stars import Names
+from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry, Source, Value
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Path, Placeholder, Root, Star
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
+
+_CONDITIONS = ("match", "skip_if", "skip_unless")
+
+
+class Line(NamedTuple):
+    """A value of a mapping: its key, where it comes from, and its type there."""
+
+    key: str
+    path: str
+    type: str
+
+
+class Left(NamedTuple):
+    """What a mapping leaves in the message: where, its type, and what is taken of it after all, or reads it."""
+
+    path: str
+    type: str
+    note: str = ""
+
+
+class Shared(NamedTuple):
+    """A value that several entries take, or a name that several entries give."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MappingReport:
+    """What a mapping does with its messages.
+
+    Attributes:
+        message: the type.
+        each: the repeated fields whose elements become events.
+        lines: every value that is read.
+        twice: what is taken by several entries.
+        same_name: names that several entries give. If a message has both values, it is refused.
+        partly: what is taken in part.
+        unmapped: what is left out.
+        problems: why the mapping does not compile; the rest is empty then. One line each.
+    """
+
+    message: str
+    each: tuple[str, ...] = ()
+    lines: list[Line] = field(default_factory=list)
+    twice: list[Shared] = field(default_factory=list)
+    same_name: list[Shared] = field(default_factory=list)
+    partly: list[Left] = field(default_factory=list)
+    unmapped: list[Left] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def check(mapping: Mapping, types: Descriptors) -> MappingReport:
+    """Compares a mapping with the type of its messages.
+
+    Args:
+        mapping: the parsed mapping.
+        types: the message types; not used for JSON.
+
+    Returns:
+        The report; with the problems alone if paths do not fit the type.
+
+    Raises:
+        MappingError: the mapping does not compile for another reason.
+    """
+    mapper = Mapper(mapping, types, strict=False)
+    if mapper.problems:
+        return MappingReport(mapping.message, problems=[str(problem) for problem in mapper.problems])
+    checker = _Checker(mapping, mapper)
+    found = [Place((), Plain())] if mapping.message == JSON else places(types, mapping.message, mapping.types)
+    left = [(place, checker.left(place)) for place in found]
+    return MappingReport(
+        mapping.message,
+        tuple(map(str, mapping.each)),
+        list(dict.fromkeys(checker.lines())),
+        list(checker.twice()),
+        list(checker.same_name()),
+        [Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "partly"],
+        [
+            *(Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "unmapped"),
+            *checker.keys_left(),
+        ],
+    )
+
+
+def _place(place: Place) -> str:
+    return str(place) or "the message"
+
+
+class _Checker:
+    def __init__(self, mapping: Mapping, mapper: Mapper) -> None:
+        self._mapping = mapping
+        self._entries = {f"readings.{entry.name}": entry for entry in mapping.readings}
+        self._entries |= {f"metadata.{entry.name}": entry for entry in mapping.metadata}
+        self._uses = [use for use in mapper.uses if not self._is_excluded(use)]
+        # Elements of a map have their keys and values as fields.
+        self._maps = {
+            names: node
+            for branch in mapper.branches
+            for node, names in zip(branch.levels, branch.names, strict=True)
+            if isinstance(node, KeyAndValue)
+        }
+        self._selects_elements = any(map(_selectors, mapping.each))
+
+    def lines(self) -> Iterator[Line]:
+        """Yields what is read, in the order of the mapping."""
+        for key, value in _values(self._mapping):
+            for source in value:
+                if source.constant is not None:
+                    yield Line(key, repr(source.constant), "constant")
+                for path in _own_paths(source):
+                    yield from self._lines_of(key, path)
+                for condition in source.when:
+                    yield from self._lines_of(f"{key}.when", condition.path)
+        for key in _CONDITIONS:
+            for condition in getattr(self._mapping, key) or ():
+                yield from self._lines_of(key, condition.path)
+
+    def twice(self) -> Iterator[Shared]:
+        """Yields what several entries take."""
+        takers: dict[tuple, dict[str, None]] = {}
+        names: dict[tuple, str] = {}
+        for use in filter(_takes, self._uses):
+            # Of free-form JSON, a star takes numbers as readings and text as metadata.
+            kind = use.key.partition(".")[0] if isinstance(use.node, Plain) and use.of_star else ""
+            value = use.names, tuple(_selectors(use.path)), kind
+            takers.setdefault(value, {})[self._name(use)] = None
+            names.setdefault(value, ".".join(use.names) if use.of_star else str(use.path))
+        return (Shared(names[value], tuple(keys)) for value, keys in takers.items() if len(keys) > 1)
+
+    def same_name(self) -> Iterator[Shared]:
+        """Yields names of readings or of metadata that several entries give."""
+        givers: dict[str, dict[str, None]] = {}
+        for use in self._uses:
+            if use.key in self._entries and "*" not in (name := self._name(use)):
+                givers.setdefault(name, {})[use.key] = None
+        return (Shared(name, tuple(keys)) for name, keys in givers.items() if len(keys) > 1)
+
+    def left(self, place: Place) -> tuple[str, str]:
+        """Returns ``mapped``, ``partly`` or ``unmapped``, and a note."""
+        taken, kinds, conditions = [], set(), []
+        for use in self._uses:
+            covers = self._covers(place, use.names)
+            if covers is None:
+                continue
+            if not _takes(use):
+                conditions.append(use.key.removesuffix(".when"))
+                continue
+            note = _note(use, self._entries.get(use.key))
+            if isinstance(place.node, Plain) and use.of_star:
+                if covers and not note and Star(deep=True) in use.path.steps:
+                    kinds.add(use.key.partition(".")[0])
+                taken.append(f"{_KINDS[use.key.partition('.')[0]]} of {use.path}{note}")
+            elif covers and not note and not self._is_one_element(use.path):
+                return "mapped", ""
+            else:
+                taken.append(f"{use.path}{note}")
+        if len(kinds) == len(_KINDS):
+            return "mapped", ""
+        if taken:
+            return "partly", f"only {', '.join(dict.fromkeys(taken))}"
+        return "unmapped", f"{', '.join(dict.fromkeys(conditions))} reads it" if conditions else ""
+
+    def keys_left(self) -> Iterator[Left]:
+        """Yields the keys of maps whose entries become events, unless they are read."""
+        for names, node in self._maps.items():
+            if not any(use.names == (*names, "key") for use in self._uses if _takes(use)):
+                yield Left(f"{'.'.join(names)}[].key", str(node.key))
+
+    def _lines_of(self, key: str, path: Path) -> Iterator[Line]:
+        if path.root is Root.ATTRIBUTE:
+            yield Line(key, str(path), "attribute")
+        elif path.root is Root.ENVELOPE:
+            yield Line(key, str(path), "of the message")
+        else:
+            uses = [use for use in self._uses if use.key == key and use.path == path]
+            for use in uses:
+                is_one_way = len(uses) == 1 and not use.of_star
+                yield Line(self._name(use) if use.of_star else key, str(path) if is_one_way else _way(use), _type(use))
+            if not uses and not path.has_star:
+                yield Line(key, str(path), "the field that is set")
+
+    def _name(self, use: Use) -> str:
+        """Returns the key; of what a star leads to, with the name that the event has."""
+        key = use.key.removesuffix(".name")
+        return key.replace("*", ".".join(use.label)) if use.of_star else key
+
+    def _is_excluded(self, use: Use) -> bool:
+        entry = self._entries.get(use.key)
+        if entry is None or not use.of_star or "*" in use.label:
+            return False
+        return any(fnmatch.fnmatchcase(".".join(use.label), glob) for glob in entry.excluded)
+
+    def _is_one_element(self, path: Path) -> bool:
+        in_element = path.root is Root.ELEMENT or Current() in path.steps
+        return bool(_selectors(path)) or (in_element and self._selects_elements)
+
+    def _covers(self, place: Place, names: Names) -> bool | None:
+        """Returns whether a path takes all of a place, or a part; None if it leads elsewhere."""
+        at, is_whole = 0, True
+        for step in place.steps:
+            name = names[at] if at < len(names) else None
+            if step == MANY:
+                at += name == "*"  # through [0] or [], no name leads to an element
+                continue
+            if name is None:
+                return None
+            if step == ENTRY and name != "*":
+                if names[:at] in self._maps and name != "value":
+                    return None
+                is_whole = is_whole and names[:at] in self._maps
+            elif step != ENTRY and name != step:
+                return None
+            at += 1
+        return is_whole and at == len(names)
+
+
+_KINDS = {"readings": "numbers and booleans", "metadata": "text"}
+
+
+def _values(mapping: Mapping) -> Iterable[tuple[str, Value]]:
+    yield from (("sensor", mapping.sensor), ("time", mapping.time), ("event_id", mapping.event_id))
+    for table, entries in (("readings", mapping.readings), ("metadata", mapping.metadata)):
+        for entry in entries:
+            yield f"{table}.{entry.name}", entry.value
+            yield f"{table}.{entry.name}.name", entry.label or ()
+
+
+def _own_paths(source: Source) -> Iterator[Path]:
+    yield from (path for path in (source.path, source.name_of) if path)
+    yield from (part.path for part in source.template or () if isinstance(part, Placeholder))
+
+
+def _takes(use: Use) -> bool:
+    return use.key not in _CONDITIONS and not use.key.endswith(".when")
+
+
+def _selectors(path: Path) -> list[object]:
+    return [step for step in path.steps if not isinstance(step, (Field, Star, Current))]
+
+
+def _note(use: Use, entry: MappingEntry | None) -> str:
+    return f" except {', '.join(entry.excluded)}" if entry and entry.excluded and use.of_star else ""
+
+
+def _way(use: Use) -> str:
+    """Returns the path, with what its star stands for, and with the field of a oneof for its name."""
+    star = "**" if Star(deep=True) in use.path.steps else "*"
+    if use.path.root is Root.MESSAGE and not _selectors(use.path) and Current() not in use.path.steps:
+        is_below = isinstance(use.node, Plain) and use.label[-1:] == ("*",) and use.names[-1:] != ("*",)
+        return ".".join((*use.names, star) if is_below else use.names)
+    before, _, after = str(use.path).partition(star)
+    return before + (star if use.label == ("*",) else ".".join(use.label)) + after
+
+
+def _type(use: Use) -> str:
+    if isinstance(use.node, Plain) and use.of_star:
+        return _KINDS[use.key.partition(".")[0]]
+    return str(use.node)

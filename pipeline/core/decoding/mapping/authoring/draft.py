@@ -1,0 +1,267 @@
+"""Proposes a mapping for a message type, by the names and types of its fields."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pipeline.core.decoding.mapping.authoring.guesses import (
+    CALLED_TIME,
+    LIKELY,
+    is_reading,
+    is_text,
+    is_value,
+    names_a_reading,
+    sensor_rank,
+    time_rank,
+    unit_of,
+)
+from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places
+from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.nodes import Leaf, Plain
+from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
+
+Steps = tuple[str, ...]
+
+_READINGS = re.compile(r".*(reading|metric|measurement|sample|point|value|event|record|data|probe|sensor|channel).*")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_MAX_OTHERS = 3
+
+
+def draft(types: Descriptors, message: str) -> str:
+    """Returns a mapping in TOML for a message type, with comments on what is a guess. It compiles.
+
+    Raises MappingError if there is no such type.
+    """
+    found = [place for place in places(types, message) if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
+    return "\n".join(_Draft(message, found).lines()) + "\n"
+
+
+class _Each(NamedTuple):
+    """A repeated field whose elements may become events. ``steps`` end with ``MANY``; empty for the message itself."""
+
+    steps: Steps
+    name: Place | None  # names the reading of an element
+    score: int
+
+
+class _DraftEntry(NamedTuple):
+    name: str
+    path: str
+    type: str
+
+
+class _Draft:
+    def __init__(self, message: str, found: list[Place]) -> None:
+        self._message = message
+        self._places = found
+        self._each = self._chosen()
+        self._single = [place for place in found if not _wild(place.steps[self._level(place) :])]
+        self._sensor, self._own_id = self._sensors()
+        self._times = self._found_times()
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of the draft."""
+        yield f"# A draft by the names and types of {self._message}'s fields. Look at every line: most are guesses."
+        yield "# tidetable mapping check tells what it leaves out, and tidetable mapping try what it makes of messages."
+        yield f"message = {_text(self._message)}"
+        if self._each.steps:
+            yield f"each = {_text(_path(self._each.steps))} # guess: its elements are the events, or parts of them"
+        yield self._sensor_line()
+        yield self._time_line()
+        readings, metadata = list(self._readings()), list(self._metadata())
+        if self._each.name or any("*" in entry.name for entry in (*readings, *metadata)):
+            yield 'rewrite_names = true # in names that messages contain, "/" becomes ".", and other characters "_"'
+        yield ""
+        yield "[readings]"
+        yield from self._named_readings() if self._each.name else _table(readings, MAX_READINGS)
+        if not readings and not self._each.name:
+            yield "# no field looks like a reading"
+        if metadata:
+            yield ""
+            yield "[metadata]"
+            yield from _table(metadata, MAX_METADATA)
+        yield from self._unopened()
+
+    def _unopened(self) -> Iterator[str]:
+        """Yields a comment on fields that may contain messages."""
+        opaque = [str(place) for place in self._single if str(place.node) in ("bytes", ANY)]
+        if opaque:
+            yield ""
+            yield f"# If these contain messages, name their types under [types]: {', '.join(opaque)}"
+
+    def _chosen(self) -> _Each:
+        """Returns the repeated field whose elements look most like events; the message if none does."""
+        prefixes = dict.fromkeys(
+            place.steps[: index + 1]
+            for place in self._places
+            for index, step in enumerate(place.steps[:-1])
+            if step == MANY and ENTRY not in place.steps[:index]
+        )
+        of_message = [place for place in self._places if not _wild(place.steps) or place.steps[-1] == ENTRY]
+        is_empty = not any(is_reading(place) or isinstance(place.node, Plain) for place in of_message)
+        scored = [self._scored(prefix, is_empty=is_empty) for prefix in prefixes]
+        best = max(scored, key=lambda each: (each.score, -len(each.steps)), default=None)
+        return best if best and best.score >= 2 else _Each((), None, 0)
+
+    def _scored(self, prefix: Steps, *, is_empty: bool) -> _Each:
+        inside = [place for place in self._places if _within(place, prefix) and not _wild(place.steps[len(prefix) :])]
+        of_levels = {prefix[: at + 1] for at, step in enumerate(prefix) if step == MANY}
+        names = [place for place in self._places if names_a_reading(place) and place.steps[:-1] in of_levels]
+        name = names[-1] if names and any(map(is_value, inside)) else None
+        has_time = any(time_rank(place) >= CALLED_TIME for place in inside)
+        has_id = any(sensor_rank(place) >= LIKELY for place in inside)
+        if not any(map(is_reading, inside)) or not (name or has_time or has_id):
+            return _Each(prefix, None, 0)
+        is_called_so = _READINGS.fullmatch(prefix[-2].lower()) is not None
+        return _Each(prefix, name, 3 * bool(name) + 2 * has_time + is_called_so + is_empty)
+
+    def _level(self, place: Place) -> int:
+        """Returns the number of steps up to the innermost element that the place and ``each`` share."""
+        shared = 0
+        for at, (step, other) in enumerate(zip(place.steps, self._each.steps, strict=False)):
+            if step != other:
+                break
+            shared = at + 1 if step == MANY else shared
+        return shared
+
+    def _written(self, place: Place) -> str:
+        """Returns the path of a place, as the mapping reads it."""
+        level = self._level(place)
+        rest = _path(("", *place.steps[level:]), star=True) + (".**" if isinstance(place.node, Plain) else "")
+        if level and level == len(self._each.steps):
+            return rest
+        return (_path(place.steps[:level]) + rest).removeprefix(".")
+
+    def _in_element(self, place: Place) -> bool:
+        return self._level(place) == len(self._each.steps)
+
+    def _sensors(self) -> tuple[list[Place], Place | None]:
+        """Returns what may name the sensor, the likeliest first, and what tells elements apart that have no time."""
+        ranked = sorted(filter(sensor_rank, self._single), key=sensor_rank, reverse=True)
+        ranked = [place for place in ranked if time_rank(place) < CALLED_TIME and place != self._each.name]
+        inner = [place for place in ranked if self._in_element(place)]
+        if not self._each.steps or not inner or self._each.name or (ranked and self._in_element(ranked[0])):
+            return ranked, None
+        has_time = any(time_rank(place) >= CALLED_TIME for place in self._single if self._in_element(place))
+        return ranked, None if has_time else inner[0]
+
+    def _sensor_line(self) -> str:
+        likely = [place for place in self._sensor if sensor_rank(place) >= LIKELY]
+        if not likely:
+            return 'sensor = "@device_id" # guess: no field looks like a sensor\'s id; name a field or an attribute'
+        first, *others = [self._written(place) for place in likely[: _MAX_OTHERS + 1]]
+        if self._own_id:
+            inner = self._written(self._own_id)
+            return f"sensor = {_text(f'{{{first}}}/{{{inner}}}')} # guess: elements without a time of their own"
+        return f"sensor = {_text(first)} # guess" + (f"; or {', '.join(others)}" if others else "")
+
+    def _found_times(self) -> list[Place]:
+        """Returns what may be the time: the likeliest of the element, then that of what is around it."""
+        ranked = sorted(filter(time_rank, self._single), key=time_rank, reverse=True)
+        inner = [place for place in ranked if self._in_element(place)][:1]
+        outer = [place for place in ranked if not self._in_element(place)][:1]
+        return inner + outer
+
+    def _time_line(self) -> str:
+        sources, note = [], "guess"
+        for place in self._times:
+            source = _text(self._written(place))
+            if isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
+                unit, is_known = unit_of(place)
+                source = f"{{ path = {source}, unit = {_text(unit)} }}"
+                note = note if is_known else "guess, also of the unit"
+            sources.append(source)
+        if not sources:
+            return 'time = "$publish_time" # guess: no field looks like a time'
+        return f'time = [{", ".join(sources)}, "$publish_time"] # {note}; a message without a time takes the last one'
+
+    def _taken(self) -> set[Place]:
+        first = [place for place in self._sensor[:1] if sensor_rank(place) >= LIKELY]
+        return {
+            *first,
+            *self._times,
+            *([self._own_id] if self._own_id else []),
+            *([self._each.name] if self._each.name else []),
+        }
+
+    def _named_readings(self) -> Iterator[str]:
+        """Yields the entry of readings whose names the elements contain."""
+        values = [place for place in self._single if self._in_element(place) and is_value(place)]
+        name = self._written(self._each.name) if self._each.name else ""
+        listed = ", ".join(_text(self._written(place)) for place in values)
+        yield f'"*" = {{ name = {_text(name)}, first = [{listed}] }} # guess: an element is a name and a value'
+
+    def _readings(self) -> Iterator[_DraftEntry]:
+        if self._each.name:
+            return
+        taken = self._taken()
+        for place in self._places:
+            if not self._in_element(place) or place in taken:
+                continue
+            if isinstance(place.node, Plain) or is_reading(place):
+                yield from self._entry(place)
+
+    def _metadata(self) -> Iterator[_DraftEntry]:
+        taken = self._taken()
+        for place in self._places:
+            if place in taken or (self._each.name and self._in_element(place)):
+                continue
+            if isinstance(place.node, Plain) or is_text(place):
+                yield from self._entry(place)
+
+    def _entry(self, place: Place) -> Iterator[_DraftEntry]:
+        """Yields the entry of a place, unless more than one star would have to lead there."""
+        rest = place.steps[self._level(place) :]
+        stars = _wild(rest) + isinstance(place.node, Plain)
+        if stars > 1:
+            return
+        names = [step for step in rest if step not in (MANY, ENTRY)]
+        if isinstance(place.node, Plain) or rest[-1] == ENTRY:
+            name = "*"
+        elif stars:
+            name = ".".join("*" if step in (MANY, ENTRY) else step for step in rest)
+        else:
+            name = ".".join(names)
+        yield _DraftEntry(name, self._written(place), str(place.node))
+
+
+def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
+    """Yields the lines of a table: under the last part of each name, if no other entry has that."""
+    last = [entry.name.rpartition(".")[2] for entry in entries]
+    lines: dict[str, tuple[list[str], str]] = {}
+    for entry, short in zip(entries, last, strict=True):
+        name = short if "*" not in entry.name and last.count(short) == 1 else entry.name
+        if not is_name(name.replace("*", "a")):
+            continue
+        if name in lines and name == "*":
+            lines[name][0].append(entry.path)
+        elif name not in lines:
+            lines[name] = [entry.path], entry.type
+    for name, (paths, kind) in list(lines.items())[:most]:
+        value = _text(paths[0]) if len(paths) == 1 else f"[{', '.join(map(_text, paths))}]"
+        yield f"{name if _BARE.fullmatch(name) else _text(name)} = {value} # {kind}"
+    if len(lines) > most:
+        yield f"# {len(lines) - most:,} more fields, beyond the {most:,} that an event can have"
+
+
+def _within(place: Place, prefix: Steps) -> bool:
+    return place.steps[: len(prefix)] == prefix
+
+
+def _wild(steps: Steps) -> int:
+    """Returns how many of the steps are elements or entries."""
+    return sum(step in (MANY, ENTRY) for step in steps)
+
+
+def _path(steps: Steps, *, star: bool = False) -> str:
+    """Returns steps as a path, with ``[]`` for an element, or with stars for elements and entries."""
+    if star:
+        return ".".join("*" if step in (MANY, ENTRY) else step for step in steps)
+    return ".".join(steps).replace(f".{MANY}", MANY)
+
+
+def _text(text: str) -> str:
+    """Returns a text in TOML."""
+    return json.dumps(text)

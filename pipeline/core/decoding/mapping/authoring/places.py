@@ -1,0 +1,87 @@
+"""Lists what messages of a type can contain: the places of all values, level by level."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.nodes import Entries, Many, Node, Plain, Record, node_of
+
+MANY, ENTRY = "[]", "{}"
+"""Stand in a place for an element of a repeated field, and for the value of an entry of a map."""
+
+MAX_PLACES = 10_000
+ANY = "google.protobuf.Any"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where messages of a type have values.
+
+    Attributes:
+        steps: names of fields, ``MANY`` and ``ENTRY``.
+        node: a single value, free-form JSON, an ``Any``, or a message that contains itself.
+    """
+
+    steps: tuple[str, ...]
+    node: Node
+
+    def __str__(self) -> str:
+        """The steps as a path: ``metrics[].name``, and ``tags.*`` for the entries of a map."""
+        text = "".join(MANY if step == MANY else f".{'*' if step == ENTRY else step}" for step in self.steps)
+        return text.removeprefix(".")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return tuple(step for step in self.steps if step not in (MANY, ENTRY))
+
+
+def places(
+    types: Descriptors, message: str, contents: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
+) -> list[Place]:
+    """Returns where messages of a type have values, in the order of the fields; 10,000 places at most.
+
+    A message within a message of its own type is a place itself: what is in it has no end.
+
+    Args:
+        types: the message types.
+        message: the full name of the type.
+        contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
+
+    Raises:
+        MappingError: there is no such type.
+    """
+    root = Record(types.descriptor(message))
+    found = dict.fromkeys(islice(_Walk(types, contents or {}).below(root, (), ()), MAX_PLACES))
+    return list(found)
+
+
+class _Walk:
+    def __init__(self, types: Descriptors, contents: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
+        self._types = types
+        self._contents = contents
+
+    def below(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
+        """Yields the places in a node. ``within`` are the types around it."""
+        if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
+            yield Place(steps, node)
+            return
+        for field in node.type.fields:
+            yield from self._opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
+
+    def _opened(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
+        """Goes into what a field contains by the mapping's ``[types]``."""
+        contents = self._contents.get(Place(steps, node).names)
+        if isinstance(node, Many):
+            node, steps = node.item, (*steps, MANY)
+        elif isinstance(node, Entries):
+            node, steps = node.value, (*steps, ENTRY)
+        if contents is None:
+            yield from self.below(node, steps, within)
+        elif contents == (JSON,):
+            yield Place(steps, Plain())
+        else:
+            for name in contents:
+                yield from self.below(Record(self._types.descriptor(name)), steps, within)

@@ -1,0 +1,374 @@
+"""Compiles the values of a mapping against the type of its messages."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pipeline.core.decoding.mapping.compiling.branches import Branch
+from pipeline.core.decoding.mapping.compiling.execution import CompiledBranch, written
+from pipeline.core.decoding.mapping.compiling.resolve import Resolver
+from pipeline.core.decoding.mapping.compiling.scope import (
+    ENVELOPE,
+    ROOT,
+    Scope,
+    ScopeGetter,
+    at_depth,
+    attribute,
+    conditional,
+    constant,
+    envelope,
+    first_set,
+    negated,
+    once_at,
+    publish_time,
+)
+from pipeline.core.decoding.mapping.compiling.stars import Items, Names, leaves_out_none
+from pipeline.core.decoding.mapping.compiling.writers import fixed, labelled, starred, whole
+from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
+from pipeline.core.decoding.mapping.language.paths import (
+    Extreme,
+    Field,
+    Index,
+    Lookup,
+    Path,
+    PathError,
+    Root,
+    Star,
+    Step,
+)
+from pipeline.core.decoding.mapping.values import nodes
+from pipeline.core.decoding.mapping.values.conditions import tester
+from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, Record
+from pipeline.core.decoding.mapping.values.numbers import number_of, star_number_of
+from pipeline.core.decoding.mapping.values.text_values import formatted, star_text_of, text_of
+from pipeline.core.decoding.mapping.values.times import time_of
+from pipeline.core.events.event import MAX_METADATA_BYTES
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData, Reason
+
+
+class Use(NamedTuple):
+    """A value that a mapping reads.
+
+    Attributes:
+        key: of the mapping.
+        path: as written.
+        node: what the path leads to.
+        names: of the fields that lead there from the message; ``*`` for an element or an entry that a star stands for.
+        of_star: whether a star leads there.
+        is_claimed: whether stars leave it out: not if only one element of a repeated field is read, or only whether it
+            is set.
+        label: what the star stands for: names of fields, and ``*`` for names that only messages have.
+    """
+
+    key: str
+    path: Path
+    node: Node
+    names: Names
+    of_star: bool = False
+    is_claimed: bool = True
+    label: Names = ()
+
+
+class _OfStar(NamedTuple):
+    """What a star stands for, at a depth of the scope; ``whole`` returns all of it at once, where that is possible."""
+
+    depth: int
+    items_of: ScopeGetter
+    convert: Getter
+    whole: ScopeGetter | None
+
+
+class Compiler:
+    """Compiles the values of a mapping for one branch.
+
+    Attributes:
+        compiled: the compiled branch.
+        unresolved: the paths that the branch does not have, by the key that has them, with the problem.
+        uses: the values that are read.
+    """
+
+    def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
+        self._mapping = mapping
+        self._resolver = resolver
+        self._branch = branch
+        self._named = frozenset(named)
+        self.unresolved: dict[tuple[str, Path], str] = {}
+        self.uses: list[Use] = []
+        self.compiled = CompiledBranch(branch, written(branch.path))
+
+    def compile(self) -> None:
+        """Compiles every value of the mapping of the branch. Raises MappingError."""
+        mapping, compiled = self._mapping, self.compiled
+        _, compiled.sensor = self._text("sensor", mapping.sensor)
+        _, compiled.time = self._first("time", mapping.time, self._time)
+        if mapping.event_id:
+            _, compiled.event_id = self._text("event_id", mapping.event_id)
+        for condition in mapping.skip_if:
+            depth, holds = self._condition("skip_if", condition)
+            compiled.at(depth).skips.append(holds)
+        for condition in mapping.skip_unless:
+            depth, holds = self._condition("skip_unless", condition)
+            compiled.at(depth).skips.append(negated(holds))
+        for entry in mapping.readings:
+            self._add(f"readings.{entry.name}", entry, self._reading, is_reading=True)
+        for entry in mapping.metadata:
+            self._add(f"metadata.{entry.name}", entry, self._metadata, is_reading=False)
+
+    def conditions_of(self, key: str, conditions: Iterable[Condition], *, strict: bool) -> list[ScopeGetter]:
+        """Returns functions that return whether the conditions hold. Raises MappingError, if strict for any path."""
+        found = [self._condition(key, condition)[1] for condition in conditions]
+        for (key, path), problem in self.unresolved.items() if strict else ():
+            raise MappingError(key, f"{path}: {problem}")
+        return found
+
+    def _add(self, key: str, entry: MappingEntry, compile_one: Any, *, is_reading: bool) -> None:
+        if "*" in entry.name and entry.label is None:
+            self._add_star(key, entry, is_reading=is_reading)
+            return
+        depth, value_of = self._first(key, entry.value, compile_one)
+        if entry.label is not None:
+            depth_of_label, label_of = self._text(f"{key}.name", entry.label)
+            name_of = self._namer(entry)
+            self.compiled.at(max(depth, depth_of_label)).writers.append(
+                labelled(
+                    key, value_of, label_of, name_of, is_reading=is_reading, keeps_inexact=is_reading and self._keeps
+                )
+            )
+        else:
+            self.compiled.at(depth).writers.append(
+                fixed(
+                    key, entry.name, value_of, is_reading=is_reading, required=entry.required, keeps_inexact=self._keeps
+                )
+            )
+
+    @property
+    def _keeps(self) -> bool:
+        return self._mapping.inexact_integers == "metadata"
+
+    def _namer(self, entry: MappingEntry) -> Callable[[str], str | None]:
+        """Returns the function that returns the name of what a star stands for; None if it is left out."""
+        before, _, after = entry.name.partition("*")
+        excluded = [re.compile(fnmatch.translate(glob)) for glob in entry.excluded]
+
+        def name_of(name: str) -> str | None:
+            if excluded and any(glob.fullmatch(name) for glob in excluded):
+                return None
+            return f"{before}{name}{after}"
+
+        return name_of
+
+    def _add_star(self, key: str, entry: MappingEntry, *, is_reading: bool) -> None:
+        by_source = [list(self._of_star(key, source, is_reading=is_reading)) for source in entry.value]
+        found = [of_star for of_source in by_source for of_star in of_source]
+        takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
+        if takes_all and (values_of := found[0].whole):
+            self.compiled.at(found[0].depth).writers.append(whole(values_of, is_reading=is_reading))
+            return
+        if found:
+            sources = [[(of_star.items_of, of_star.convert) for of_star in of_source] for of_source in by_source]
+            self.compiled.at(max(of_star.depth for of_star in found)).writers.append(
+                starred(sources, self._namer(entry), is_reading=is_reading, keeps_inexact=self._keeps)
+            )
+
+    def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
+        path = source.path
+        if path is None:
+            return
+        try:
+            level, steps = self._branch.level_of(path)
+            names = self._branch.names[level]
+            leaves_out = self._leaves_out(len(names) + sum(isinstance(step, Field) for step in steps))
+            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, leaves_out)
+        except PathError as error:
+            self.unresolved[key, path] = str(error)
+            return
+        at = level + ROOT
+        depth, holds = self._when(f"{key}.when", source.when)
+        depth = max(depth, at)
+        for items in found:
+            if is_reading:
+                convert = star_number_of(key, items.node, source, self._mapping)
+            else:
+                convert = star_text_of(key, items.node, source)
+            if convert is not None:
+                self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
+                is_whole = items.whole and convert is nodes.itself
+                values_of = conditional(at_depth(at, items.whole), holds) if items.whole and is_whole else None
+                yield _OfStar(depth, conditional(at_depth(at, items.get), holds), convert, values_of)
+
+    def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
+        named = frozenset(names for names in self._named if len(names) > fixed)
+        return named.__contains__ if named else leaves_out_none
+
+    def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
+        """Compiles the first source that is set. Returns the deepest level that it reads, and the function."""
+        depths, found = [ROOT], []
+        for source in value:
+            for at, get in compile_one(key, source):
+                depth, holds = self._when(f"{key}.when", source.when)
+                depths += [at, depth]
+                found.append(conditional(get, holds))
+        return max(depths), first_set(found)
+
+    def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
+        return self._first(key, value, self._metadata)
+
+    def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        ways = list(self._ways(key, source.path))
+        for at, get, node in ways:
+            try:
+                convert = number_of(key, node, source, self._mapping)
+            except MappingError as error:
+                if len(ways) == 1:
+                    raise
+                hint = f"{source.path} is one of several fields; name those to read"
+                raise MappingError(error.key, f"{error.problem}; {hint}") from None
+            yield at, self._at(at, nodes.composed(get, convert))
+
+    def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        if source.constant is not None:
+            yield ENVELOPE, constant(source.constant)
+        elif source.template is not None:
+            yield self._template(key, source)
+        elif source.name_of is not None:
+            yield from self._name_of(key, source)
+        else:
+            for at, get, node in self._ways(key, source.path):
+                convert = text_of(key, node, source)
+                yield at, self._at(at, nodes.composed(get, convert))
+
+    def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        path = source.path
+        if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
+            yield ENVELOPE, lambda scope: publish_time(scope[ENVELOPE])
+            return
+        for at, get, node in self._ways(key, path):
+            yield at, self._at(at, nodes.composed(get, time_of(key, node, source)))
+
+    def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
+        depths, parts = [ROOT], list[ScopeGetter]()
+        for part in source.template or ():
+            if isinstance(part, str):
+                parts.append(constant(part))
+                continue
+            found = []
+            for at, get, node in self._ways(key, part.path):
+                depths.append(at)
+                convert = formatted(f"{key}: {part.path}", node, part.format, source)
+                found.append(self._at(at, nodes.composed(get, convert)))
+            parts.append(first_set(found))
+
+        def text(scope: Scope) -> str | None:
+            texts = [part(scope) for part in parts]
+            if None in texts:
+                return None
+            # Each element has a text of its own: its length has to be bounded here.
+            if sum(map(len, texts)) > MAX_METADATA_BYTES:
+                reason = Reason.INVALID_SENSOR_ID if key == "sensor" else Reason.METADATA_TOO_LONG
+                raise BadData(reason, f"{key} has more than {MAX_METADATA_BYTES:,} characters")
+            return "".join(texts)
+
+        return max(depths), text
+
+    def _name_of(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        """Compiles the name of an enum's value, or of the field of a oneof that is set."""
+        path = source.name_of
+        if path is None:
+            return
+        *parents, last = path.steps
+        if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
+            try:
+                level, steps = (
+                    self._branch.level_of(Path(path.root, tuple(parents), path.text))
+                    if parents
+                    else (len(self._branch.levels) - 1 if path.root is Root.ELEMENT else 0, ())
+                )
+                ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
+            except PathError as error:
+                self.unresolved[key, path] = str(error)
+                return
+            oneofs = [way for way in ways if isinstance(way.node, Record) and last.name in way.node.type.oneofs_by_name]
+            if oneofs:
+                at = level + ROOT
+                for way in oneofs:
+                    yield at, self._at(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
+                return
+        for at, get, node in self._ways(key, path):
+            convert = text_of(key, node, source, name_of=True)
+            yield at, self._at(at, nodes.composed(get, convert))
+
+    def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
+        """Yields how a path leads to its value: the level it is read at, the getter from there, and the node.
+
+        Args:
+            key: of the mapping.
+            path: without a star.
+            reads: whether the value is read, not only whether it is set.
+        """
+        if path is None:
+            return
+        match path.root:
+            case Root.ATTRIBUTE:
+                yield ENVELOPE, self._attribute(key, path), Leaf("string")
+            case Root.ENVELOPE:
+                yield ENVELOPE, envelope(path.names[0]), Leaf("string")
+            case _:
+                try:
+                    level, steps = self._branch.level_of(path)
+                    ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
+                except PathError as error:
+                    self.unresolved[key, path] = str(error)
+                    return
+                for way in ways:
+                    claims = reads and not any(isinstance(step, (Index, Extreme, Lookup)) for step in steps)
+                    self.uses.append(Use(key, path, way.node, way.names, is_claimed=claims))
+                    yield level + ROOT, way.get, way.node
+
+    def _attribute(self, key: str, path: Path) -> Getter:
+        name, *part = path.names
+        read = attribute(name)
+        if not part:
+            return read
+        pattern = self._mapping.attributes.get(name)
+        if pattern is None or part[0] not in pattern.groupindex:
+            known = ", ".join(pattern.groupindex) if pattern else "none; declare them under [attributes]"
+            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; there are {known}")
+        group = part[0]
+
+        def get(message: Message) -> str | None:
+            found = pattern.fullmatch(read(message) or "")
+            return found[group] if found else None
+
+        return get
+
+    def _at(self, depth: int, get: Getter) -> ScopeGetter:
+        return (at_depth if depth == len(self._branch.levels) else once_at)(depth, get)
+
+    def _when(self, key: str, conditions: Iterable[Condition]) -> tuple[int, list[ScopeGetter]]:
+        found = [self._condition(key, condition) for condition in conditions]
+        return max((depth for depth, _ in found), default=ROOT), [holds for _, holds in found]
+
+    def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
+        depths, tests = [ROOT], []
+        for at, get, node in self._ways(key, condition.path, reads=condition.kind != "set"):
+            depths.append(at)
+            tests.append(self._at(at, nodes.composed(get, tester(key, condition, node))))
+
+        def holds(scope: Scope) -> bool:
+            for test in tests:
+                result = test(scope)
+                if result is not None:
+                    return result
+            return condition.kind == "is_not" or (condition.kind == "set" and condition.values == (False,))
+
+        return max(depths), holds
+
+
+def _label(items: Items, level: int, steps: tuple[Step, ...]) -> Names:
+    """Returns what a star stands for. ``level`` is the number of names that lead to where its path begins."""
+    at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
+    before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
+    of_fields = items.names[level + before : len(items.names) - (0 if isinstance(items.node, Plain) else after)]
+    return (*of_fields, "*") if isinstance(items.node, Plain) and of_fields[-1:] != ("*",) else of_fields

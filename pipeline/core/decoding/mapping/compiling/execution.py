@@ -1,0 +1,259 @@
+"""Makes the events of a message, level by level, as a compiled mapping says."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pipeline.core.decoding.mapping.compiling.branches import Branch
+from pipeline.core.decoding.mapping.compiling.scope import ROOT, Scope, ScopeGetter
+from pipeline.core.decoding.mapping.compiling.writers import Writer
+from pipeline.core.decoding.mapping.language.model import Mapping
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
+from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_READINGS
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.text import shown
+
+MAX_ELEMENTS = 100_000
+"""More elements of one message refuse it."""
+MAX_VALUES = 2_000_000
+"""More values of all its elements refuse it, too: each element has those of the message."""
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class MadeEvent(NamedTuple):
+    """An event that a mapping made; nothing of it is checked yet but its kinds of values."""
+
+    sensor_id: str
+    event_time_us: int
+    readings: dict[str, float]
+    metadata: dict[str, str]
+    event_id: str
+
+
+class MappedEvents(NamedTuple):
+    """What a mapping makes of a message.
+
+    Attributes:
+        events: in the order of their first elements.
+        problems: why elements were refused, each beginning with the element's position.
+        skipped: messages or elements that conditions left out, elements without readings, messages without elements.
+    """
+
+    events: list[MadeEvent]
+    problems: list[BadData]
+    skipped: int
+
+
+class EventCollector:
+    """The events of one message, while they are made."""
+
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, int, str], MadeEvent | None] = {}  # None for an event that was refused
+        self.problems: list[BadData] = []
+        # By path and position: several branches may go through the same element.
+        self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
+        # Elements that are null, or whose type in an Any is another one, in a branch.
+        self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
+        self.without_readings = 0
+        self.elements = 0
+        self.values = 0
+
+    def add(self, made: MadeEvent) -> None:
+        """Adds an event, or the values of an element to the event of its sensor, time and id.
+
+        Raises BadData if a name has two values: then the event as a whole is refused. Also if the message has too many
+        values, of which those above the elements count for each element.
+        """
+        self.values += len(made.readings) + len(made.metadata)
+        if self.values > MAX_VALUES:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the elements of the message have more than {MAX_VALUES:,} values")
+        key = made.sensor_id, made.event_time_us, made.event_id
+        if key not in self.events:
+            self.events[key] = made
+            return
+        known = self.events[key]
+        if known is None:
+            return
+        self.events[key] = None
+        _merge(known.readings, made.readings, "reading")
+        _merge(known.metadata, made.metadata, "metadata")
+        if len(known.readings) > MAX_READINGS:  # now, as the event would grow with each element
+            raise BadData(Reason.TOO_MANY_READINGS, f"an event has more than {MAX_READINGS:,} readings")
+        self.events[key] = known
+
+    def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
+        """Returns what was made. Events of elements without a reading count as skipped.
+
+        Args:
+            mapping: which made it.
+            branches: how many branches go through the elements of a path.
+        """
+        events = [made for made in self.events.values() if made is not None]
+        if mapping.rewrite_names:
+            events = list(self._rewritten(events))
+        if mapping.each:
+            with_readings = [event for event in events if event.readings]
+            self.without_readings += len(events) - len(with_readings)
+            events = with_readings
+        problems = {(problem.reason, problem.detail): problem for problem in self.problems}
+        absent = sum(count == branches[path] for (path, _), count in self.absent.items())
+        skipped = len(self.skipped) + absent + self.without_readings
+        if mapping.each and not self.elements:
+            skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
+        return MappedEvents(events, list(problems.values()), skipped)
+
+    def _rewritten(self, events: list[MadeEvent]) -> Iterator[MadeEvent]:
+        for event in events:
+            try:
+                yield event._replace(readings=_renamed(event.readings), metadata=_renamed(event.metadata))
+            except BadData as problem:
+                self.problems.append(problem)
+
+
+class Level(NamedTuple):
+    """What is done with the message, or with an element of a level."""
+
+    skips: list[ScopeGetter]
+    writers: list[Writer]
+
+
+class CompiledBranch:
+    """A compiled branch: what is read at each level."""
+
+    def __init__(self, branch: Branch, path: str) -> None:
+        self._elements = branch.elements
+        ends = [index + 1 for index, step in enumerate(branch.path) if isinstance(step, Current)]
+        self.prefixes = [branch.path[:end] for end in (0, *ends)]
+        self._path = path
+        self._levels = [Level([], []) for _ in branch.levels]
+        self.sensor: ScopeGetter
+        self.time: ScopeGetter
+        self.event_id: ScopeGetter | None = None
+
+    def at(self, depth: int) -> "Level":
+        """Returns the level whose values are read at a depth of the scope."""
+        return self._levels[depth - ROOT]
+
+    def run(self, collector: EventCollector, scope: Scope) -> None:
+        """Makes the events of a message. Raises BadData for problems of the message itself."""
+        readings: dict[str, float] = {}
+        metadata: dict[str, str] = {}
+        if self._is_left_out(self._levels[0], scope, readings, metadata):
+            collector.skipped.add(((), ()))
+        elif self._elements:
+            self._below(collector, scope, 0, readings, metadata, ())
+        else:
+            self._add(collector, scope, readings, metadata)
+
+    @staticmethod
+    def _is_left_out(level: Level, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> bool:
+        """Adds what is read at a level, unless a condition leaves the element out. Returns whether it does."""
+        for skip in level.skips:
+            if skip(scope):
+                return True
+        for write in level.writers:
+            write(scope, readings, metadata)
+        return False
+
+    def _below(
+        self,
+        collector: EventCollector,
+        scope: Scope,
+        above: int,
+        readings: dict[str, Any],
+        metadata: dict[str, str],
+        at: tuple[int, ...],
+    ) -> None:
+        """Goes through the elements below the current one, which is at level ``above``, and those below them."""
+        for name, text in metadata.items():  # each element would have it
+            if len(text) > MAX_METADATA_BYTES:
+                raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
+        elements = self._elements[above](scope[-1]) or ()
+        collector.elements += len(elements)
+        if collector.elements > MAX_ELEMENTS:
+            raise BadData(
+                Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} elements at {self._path}"
+            )
+        level = self._levels[above + 1]
+        prefix = self.prefixes[above + 1]
+        is_last = above + 1 == len(self._elements)
+        scope = [*scope, None]
+        for index, element in enumerate(elements):
+            if element is None:
+                collector.absent[prefix, (*at, index)] += 1
+                continue
+            scope[-1] = element
+            own, own_metadata = readings.copy(), metadata.copy()
+            try:
+                if self._is_left_out(level, scope, own, own_metadata):
+                    collector.skipped.add((prefix, (*at, index)))
+                elif is_last:
+                    self._add(collector, scope, own, own_metadata)
+                else:
+                    self._below(collector, scope, above + 1, own, own_metadata, (*at, index))
+            except BadData as problem:
+                if problem.reason is Reason.TOO_MANY_ELEMENTS:
+                    raise
+                collector.problems.append(_located(problem, self._path, (*at, index)))
+
+    def _add(self, collector: EventCollector, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        sensor, time_us = self.sensor(scope), self.time(scope)
+        if sensor is None or time_us is None:
+            if not readings and self._elements:
+                collector.without_readings += 1
+                return
+            if sensor is None:
+                raise BadData(Reason.MISSING_SENSOR_ID, "the mapping finds no sensor: none of its paths is set")
+            raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
+        event_id = self.event_id(scope) if self.event_id else None
+        collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id or ""))
+
+
+def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:
+    for name, value in new.items():
+        if name not in into:
+            into[name] = value
+        elif into[name] != value:
+            raise BadData(
+                Reason.NAME_COLLISION,
+                f"{what} {name} is {shown(str(into[name]))} and {shown(str(value))} for one sensor and time",
+            )
+
+
+def _located(problem: BadData, path: str, at: tuple[int, ...]) -> BadData:
+    positions = iter(at)
+    where = re.sub(r"\[\]", lambda _: f"[{next(positions, '')}]", path)
+    return BadData(problem.reason, f"{where}: {problem.detail}")
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values under their rewritten names. Raises BadData if two names are rewritten to the same."""
+    labels: dict[str, str] = {}
+    for label in values:
+        known = labels.setdefault(rewritten(label), label)
+        if known != label:
+            raise BadData(
+                Reason.NAME_COLLISION, f"{shown(known)} and {shown(label)} are both rewritten to {rewritten(label)}"
+            )
+    return {name: values[label] for name, label in labels.items()}
+
+
+def rewritten(name: str) -> str:
+    """Returns the name that a mapping with ``rewrite_names`` gives.
+
+    A slash becomes a dot, any other character that a name cannot have becomes ``_``, and a name that would begin with
+    anything but a letter or ``_`` gets a ``_`` before it.
+    """
+    name = _NOT_IN_NAMES.sub("_", name.replace("/", "."))
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+def written(steps: tuple[Step, ...]) -> str:
+    """Returns the names and the ``[]`` of a path, as text."""
+    parts = [
+        f".{step.name}" if isinstance(step, Field) else "[]" for step in steps if isinstance(step, (Field, Current))
+    ]
+    return "".join(parts).removeprefix(".")

@@ -1,0 +1,415 @@
+"""Resolves paths against the type of a message, to getters; and stars, to getters of many named values."""
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from pipeline.core.decoding.mapping.compiling.stars import (
+    Items,
+    Names,
+    contents,
+    each_named,
+    items_after,
+    named,
+    plain_items,
+    whole_map,
+)
+from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.mapping.language.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
+from pipeline.core.decoding.mapping.values import nodes, plain
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.nodes import (
+    Entries,
+    Getter,
+    KeyAndValue,
+    Leaf,
+    Many,
+    Node,
+    Plain,
+    Record,
+    Steps,
+)
+from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
+from pipeline.core.events.reasons import BadData, Reason
+
+MAX_WAYS = 1000
+"""A path that leads through more members of oneofs, and a star that stands for more fields, are refused."""
+MAX_DEPTH = 100  # of messages that ** goes through
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+
+
+class _UnboundedError(PathError):
+    """Raised for a path or a star that goes through too many types to be followed."""
+
+
+class Resolved(NamedTuple):
+    """One way that a path leads through a type. A path through a oneof has several; at most one of them is set.
+
+    ``names`` are those of the fields that lead there from the message.
+    """
+
+    get: Getter
+    node: Node
+    names: Names
+
+
+class _AtStar(NamedTuple):
+    """Where a star is.
+
+    Attributes:
+        deep: whether it goes through all levels.
+        after: the steps that follow it.
+        leaves_out: whether it leaves out a field, by the names that lead to it.
+        names: of the fields that lead here from the message.
+        prefix: those of them since the star began.
+        within: the types of the messages that it went through.
+    """
+
+    deep: bool
+    after: tuple[Step, ...]
+    leaves_out: Callable[[Names], bool]
+    names: Names
+    prefix: Names = ()
+    within: tuple[str, ...] = ()
+
+
+class Resolver:
+    """Resolves paths from the nodes of one message type.
+
+    Args:
+        types: the message types.
+        contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
+    """
+
+    def __init__(self, types: Descriptors, contents: Mapping[Names, Names]) -> None:
+        self._types = types
+        self._contents = contents
+
+    def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
+        """Resolves a path without a star.
+
+        Args:
+            start: the node at which it begins.
+            steps: of the path.
+            names: of the fields that lead to ``start``.
+
+        Raises:
+            PathError: the type has no such path; the message names the nearest field.
+        """
+        return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
+
+    def resolve_star(
+        self, start: Node, steps: tuple[Step, ...], names: Names, leaves_out: Callable[[Names], bool]
+    ) -> list[Items]:
+        """Resolves a path with a star.
+
+        Args:
+            start: the node at which it begins.
+            steps: of the path.
+            names: of the fields that lead to ``start``.
+            leaves_out: whether the star leaves out a field, by the names that lead to it.
+
+        Raises:
+            PathError: the type has no such path, or its star goes through a type that contains itself.
+        """
+        at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
+        star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], leaves_out, ())
+        items: list[Items] = []
+        problem = None
+        for end in self._walk(Steps(start, names=names), steps[:at]):
+            of_end = self._all(end.to, star._replace(names=end.names))
+            try:
+                items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
+            except _UnboundedError:
+                raise
+            except PathError as error:  # another member of a oneof, or another type in an Any, may have values
+                problem = problem or error
+            if len(items) > MAX_WAYS:
+                raise _UnboundedError(f"its star stands for more than {MAX_WAYS:,} fields; name some of them")
+        if not items:
+            raise problem or PathError("its star stands for nothing")
+        return items
+
+    def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
+        if not steps:
+            return [at]
+        ends: list[Steps] = []
+        problem = None
+        for middle in self._step(at, steps[0]):
+            try:
+                ends += self._walk(middle, steps[1:])
+            except _UnboundedError:
+                raise
+            except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
+                problem = problem or error
+            if len(ends) > MAX_WAYS:
+                raise _UnboundedError(f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them")
+        if problem and not ends:
+            raise problem
+        return ends
+
+    def _step(self, at: Steps, step: Step) -> list[Steps]:
+        match at.to, step:
+            case Record(), Field():
+                return self._fields(at, at.to, step.name)
+            case Entries() as entries, Field():
+                return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value, step.name)]
+            case KeyAndValue() as entry, Field(name="key"):
+                return [at.then(nodes.KEY, entry.key, "key")]
+            case KeyAndValue() as entry, Field(name="value"):
+                return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
+            case Plain(), Field():
+                return self._opened(at.then(plain.member(step.name), Plain(), step.name))
+            case Many() as many, Index():
+                return [at.then(nodes.element(step.position, many.content), many.item)]
+            case Plain(), Index():
+                return [at.then(plain.plain_element(step.position), Plain())]
+            case Many() | Plain(), Extreme():
+                return [self._extreme(at, step)]
+            case Many() | Plain(), Lookup():
+                return [self._lookup(at, step)]
+        raise PathError(_no_step(at.to, step))
+
+    def _fields(self, at: Steps, record: Record, name: str) -> list[Steps]:
+        if field := record.type.fields_by_name.get(name):
+            return self._opened(at.field(field))
+        if oneof := record.type.oneofs_by_name.get(name):
+            return [opened for field in oneof.fields for opened in self._opened(at.field(field))]
+        fields = [field.name for field in record.type.fields]
+        near = difflib.get_close_matches(name, [*fields, *record.type.oneofs_by_name], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
+        raise PathError(f"{record} has no field {name!r}; {hint}")
+
+    def _opened(self, at: Steps) -> list[Steps]:
+        """Goes into what bytes, text or an ``Any`` contain, if the mapping says what that is."""
+        names = at.names
+        contents = self._contents.get(tuple(name for name in names if name != "*"))
+        if contents is None:
+            return [at]
+        where = ".".join(names)
+        return [self._open(at, get, inside) for get, inside in self._contained(_single(at.to), contents, where)]
+
+    def _contained(self, node: Node, contents: Names, where: str) -> Iterator[tuple[Getter, Node]]:
+        """Yields what a value of a node contains: a getter for each type, which returns None for another one."""
+        if contents == (JSON,):
+            yield nodes.embedded_json(where), Plain()
+            return
+        classes = [self._types.message_class(name) for name in contents]
+        is_any = isinstance(node, Record) and node.type.full_name == "google.protobuf.Any"
+        if not is_any and (len(classes) > 1 or node != Leaf("bytes")):
+            raise PathError(f"{where} is {node}; only bytes contain a message, and only an Any one of several types")
+        for one in classes:
+            yield (nodes.packed if is_any else nodes.embedded)(one, where), Record(one.DESCRIPTOR)
+
+    @staticmethod
+    def _open(at: Steps, get: Getter, inside: Node) -> Steps:
+        match at.to:
+            case Many(content=content):
+                return replace(at, to=Many(inside, nodes.composed(content, get)))
+            case Entries(key=key, content=content):
+                return replace(at, to=Entries(key, inside, nodes.composed(content, get)))
+        return at.then(get, inside)
+
+    def _item(self, node: Node) -> tuple[Node, Callable[[Any], Iterable[Any]]]:
+        """Returns the node of an element, and what returns the elements of a value of the node."""
+        if isinstance(node, Many):
+            content = node.content
+            return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
+        return Plain(), plain.plain_elements
+
+    def _extreme(self, at: Steps, step: Extreme) -> Steps:
+        item, items_of = self._item(at.to)
+        value_of = _first(self.resolve(item, step.path.steps, at.names), _ordered, str(step.path))
+        better = max if step.greatest else min
+
+        def get(items: Any) -> Any:
+            known = [
+                (value, item) for item in items_of(items) if item is not None and (value := value_of(item)) is not None
+            ]
+            return better(known, key=lambda pair: pair[0])[1] if known else None
+
+        return at.then(get, item)
+
+    def _lookup(self, at: Steps, step: Lookup) -> Steps:
+        item, items_of = self._item(at.to)
+        text_of, text = _first(self.resolve(item, step.path.steps, at.names), _text_in, str(step.path)), step.text
+
+        def get(items: Any) -> Any:
+            return next((item for item in items_of(items) if item is not None and text_of(item) == text), None)
+
+        return at.then(get, item)
+
+    def elements(self, start: Node, steps: tuple[Step, ...], names: Names) -> list[Resolved]:
+        """Resolves the path of a repeated field or a map to getters of its elements, without the final ``[]``.
+
+        Raises PathError.
+        """
+        found = []
+        for steps_to in self._walk(Steps(start, names=names), steps):
+            match steps_to.to:
+                case Many() as many:
+                    get = nodes.composed(steps_to.getter, contents(many.content))
+                    found.append(Resolved(get, many.item, steps_to.names))
+                case Entries() as entries:
+                    pairs = steps_to.then(nodes.entries, entries)
+                    node = KeyAndValue(entries.key, entries.value, entries.content)
+                    found.append(Resolved(pairs.getter, node, steps_to.names))
+                case Plain():
+                    found.append(Resolved(steps_to.then(plain.plain_elements, Plain()).getter, Plain(), steps_to.names))
+        if not found:
+            raise PathError("it is not a repeated field")
+        return found
+
+    def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
+        """Yields what a star on a node stands for."""
+        deep, after, leaves_out, names, prefix, _ = star
+        if isinstance(node, Plain):
+            rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
+            get = plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
+            yield Items(get, Plain(), names)
+            return
+        if isinstance(node, Record):
+            for field in node.type.fields:
+                yield from self._of_field(node, field, star)
+            return
+        if isinstance(node, Entries):
+            key_text = leaf_text(node.key)
+            pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
+                (key_text(key), value) for key, value in nodes.entries(container)
+            )
+            item, content = node.value, node.content
+        elif isinstance(node, Many):
+            pairs = lambda items: ((str(index), item) for index, item in enumerate(items))  # noqa: E731
+            item, content = node.item, node.content
+        else:
+            raise PathError(f"a star stands for nothing in {node}")
+        for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
+            get = each_named(pairs, content, of_item.get, prefix, names, leaves_out)
+            yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, leaves_out))
+
+    def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
+        deep, after, leaves_out, names, prefix, within = star
+        names, prefix = (*names, field.name), (*prefix, field.name)
+        if leaves_out(names):
+            return
+        for at in self._opened(Steps(record, names=names[:-1]).field(field)):
+            if after:
+                try:
+                    ends = self._walk(at, after)
+                except _UnboundedError:
+                    raise
+                except PathError:  # another field of the message may have what follows the star
+                    continue
+                yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
+            elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
+                yield Items(named(".".join(prefix), at.getter), at.to, names)
+            elif deep:
+                if isinstance(at.to, Record):
+                    _check_not_within(at.to, within)
+                yield from (
+                    items_after(at.getter, items)
+                    for items in self._all(
+                        at.to, star._replace(names=names, prefix=prefix, within=_deeper(within, at.to))
+                    )
+                )
+
+    def _of_item(self, item: Node, star: "_AtStar") -> Iterator[Items]:
+        """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
+        deep, after, leaves_out, names, _, within = star
+        if after:
+            for end in self._walk(Steps(item, names=names), after):
+                yield Items(named("", end.getter), end.to, end.names)
+        elif isinstance(item, Leaf):
+            yield Items(named("", nodes.itself), item, names)
+        elif isinstance(item, Plain):
+            get = plain_items(True, None, names, leaves_out, (), itself=True) if deep else named("", nodes.itself)
+            yield Items(get, item, names)
+        elif deep:
+            if isinstance(item, Record):
+                _check_not_within(item, within)
+            yield from self._all(item, star._replace(prefix=(), within=_deeper(within, item)))
+
+
+def _single(node: Node) -> Node:
+    return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
+
+
+def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
+    return (*within, node.type.full_name) if isinstance(node, Record) else within
+
+
+def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
+    if len(within) >= MAX_DEPTH:
+        raise _UnboundedError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
+    if record.type.full_name in within:
+        raise _UnboundedError(f"** goes through {record}, which contains itself; name its fields")
+
+
+def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
+    """Returns the getter of the first value that is set, converted as a value of its node is."""
+    getters = [nodes.composed(way.get, converter(way.node, path)) for way in found]
+    if len(getters) == 1:
+        return getters[0]
+
+    def get(value: Any) -> Any:
+        return next((one for get_one in getters if (one := get_one(value)) is not None), None)
+
+    return get
+
+
+def _as_it_is(node: Node, path: str) -> Getter:  # noqa: ARG001 (the signature of a converter)
+    return nodes.itself
+
+
+def _ordered(node: Node, path: str) -> Getter:
+    """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
+    if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
+        return lambda value: value.seconds * 1_000_000_000 + value.nanos
+    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind not in ("string", "bytes")):
+        raise PathError(f"{path} is {node}, by which elements can't be compared")
+
+    def number(value: Any) -> Any:
+        if not isinstance(value, (int, float)):
+            raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
+        return None if value != value else value  # NaN
+
+    return number
+
+
+def _text_in(node: Node, path: str) -> Getter:
+    """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
+    if isinstance(node, Plain):
+        return plainly
+    if isinstance(node, Leaf):
+        return leaf_text(node)
+    raise PathError(f"{path} is {node}, by which elements can't be looked up")
+
+
+def _key(kind: Leaf, name: str) -> Any:
+    if kind.kind == "string":
+        return name
+    if kind.kind == "bool" and name in ("true", "false"):
+        return name == "true"
+    if kind.kind == "int" and _INTEGER.fullmatch(name):
+        key = int(name)
+        lowest = 0 if kind.is_unsigned else -(1 << (kind.bits - 1))
+        if lowest <= key < lowest + (1 << kind.bits):
+            return key
+    raise PathError(f"{name!r} is not a key of a map whose keys are {kind}")
+
+
+def _no_step(node: Node, step: Step) -> str:
+    match step:
+        case Field(name=name):
+            if isinstance(node, Many):
+                return f"{name!r} is asked of a repeated field; name an element of it, like [0] or [max rssi]"
+            return f"{name!r} is asked of {node}, which has no fields"
+        case Current():
+            return "[] names the current element of a repeated field that each goes through; each has no such path"
+        case _:
+            return f"a selector in brackets is put on {node}, which is not a repeated field"

@@ -1,0 +1,1 @@
+"""What messages contain, by their types, and how it becomes numbers, texts and times."""

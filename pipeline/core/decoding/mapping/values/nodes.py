@@ -1,0 +1,340 @@
+"""What a path can lead to, and how to get there: nodes of message types, and getters of their values.
+
+A getter takes a value and returns what a step leads to, or None if that is not set. Getters of message fields are
+merged: an unset message reads as an empty one, so only the last message of a path needs to be asked whether it is set.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError, Message
+
+from pipeline.core.decoding.mapping.values.plain import Getter as Getter
+from pipeline.core.decoding.mapping.values.plain import parse_plain, plain_list, plain_struct, plain_value
+from pipeline.core.events.reasons import BadData, Reason
+
+_INTEGERS = {
+    FieldDescriptor.CPPTYPE_INT32: 32,
+    FieldDescriptor.CPPTYPE_INT64: 64,
+    FieldDescriptor.CPPTYPE_UINT32: 32,
+    FieldDescriptor.CPPTYPE_UINT64: 64,
+}
+_UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
+_WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A single value.
+
+    Attributes:
+        kind: ``double``, ``float``, ``int``, ``bool``, ``enum``, ``string``, ``bytes``, ``timestamp`` or ``duration``.
+        bits: of an ``int``.
+        is_unsigned: of an ``int``.
+        enum: of an ``enum``.
+        is_checked: of a ``string``, whether parsing refuses bytes that are not UTF-8. That of proto2 does not, and such
+            a value is ``bytes`` in Python.
+    """
+
+    kind: str
+    bits: int = 0
+    is_unsigned: bool = False
+    enum: EnumDescriptor | None = None
+    is_checked: bool = True
+
+    def __str__(self) -> str:
+        return self.enum.full_name if self.enum else f"{'u' if self.is_unsigned else ''}{self.kind}{self.bits or ''}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A message."""
+
+    type: Descriptor
+
+    def __str__(self) -> str:
+        return self.type.full_name
+
+
+@dataclass(frozen=True)
+class Many:
+    """A repeated field. ``content`` is the getter of what an element stands for."""
+
+    item: "Node"
+    content: Getter
+
+    def __str__(self) -> str:
+        return f"repeated {self.item}"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A map. ``content`` is the getter of what a value stands for."""
+
+    key: Leaf
+    value: "Node"
+    content: Getter
+
+    def __str__(self) -> str:
+        return f"map of {self.key} to {self.value}"
+
+
+@dataclass(frozen=True)
+class KeyAndValue:
+    """An entry of a map, as ``each`` goes through them: its fields are ``key`` and ``value``."""
+
+    key: Leaf
+    value: "Node"
+    content: Getter
+
+    def __str__(self) -> str:
+        return "an entry of a map"
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What JSON or a ``google.protobuf.Struct`` contains, of any kind, as Python's values."""
+
+    def __str__(self) -> str:
+        return "any value"
+
+
+Node = Leaf | Record | Many | Entries | KeyAndValue | Plain
+
+
+def node_of(field: FieldDescriptor) -> Node:
+    """Returns what a field contains."""
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        key, value = message.fields_by_name["key"], message.fields_by_name["value"]
+        return Entries(_single(key), _single(value), _content(value.message_type))  # type: ignore[arg-type]
+    return Many(_single(field), _content(field.message_type)) if field.is_repeated else _single(field)
+
+
+def _single(field: FieldDescriptor) -> Node:
+    if field.message_type is not None:
+        return _message(field.message_type)
+    if field.enum_type is not None:
+        return Leaf("enum", enum=field.enum_type)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return Leaf("bytes")
+    bits = _INTEGERS.get(field.cpp_type)
+    if bits:
+        return Leaf("int", bits, field.cpp_type in _UNSIGNED)
+    kinds = {
+        FieldDescriptor.CPPTYPE_DOUBLE: "double",
+        FieldDescriptor.CPPTYPE_FLOAT: "float",
+        FieldDescriptor.CPPTYPE_BOOL: "bool",
+    }
+    if field.cpp_type in kinds:
+        return Leaf(kinds[field.cpp_type])
+    return Leaf("string", is_checked=_checks_text(field.file))
+
+
+@lru_cache(maxsize=1 << 10)
+def _checks_text(file: FileDescriptor) -> bool:
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    return proto.syntax == "proto3"
+
+
+def _message(message: Descriptor) -> Node:
+    match message.full_name:
+        case "google.protobuf.Timestamp":
+            return Leaf("timestamp")
+        case "google.protobuf.Duration":
+            return Leaf("duration")
+        case "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue":
+            return Plain()
+        case name if name in _WRAPPERS:
+            return _single(message.fields_by_name["value"])
+        case _:
+            return Record(message)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A getter that is being composed: ``get``, then fields of messages that are merged into one step at the end.
+
+    Attributes:
+        get: from the element at which the path begins; None for the element itself.
+        pending: fields of messages, each in the message before.
+        to: the node that they lead to.
+        names: of the fields that lead there from the message.
+    """
+
+    to: Node
+    get: Getter | None = None
+    pending: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def field(self, field: FieldDescriptor) -> "Steps":
+        """Returns the steps, and then the field of the message that they lead to."""
+        node = node_of(field)
+        names = (*self.names, field.name)
+        if isinstance(node, Record):
+            return Steps(node, self.get, (*self.pending, field.name), names)
+        return Steps(node, composed(self.get, _read(self.pending, field, node)), (), names)
+
+    def then(self, get: Getter, node: Node, name: str = "") -> "Steps":
+        """Returns the steps, and then another step, which may have a name."""
+        return Steps(node, composed(self.getter, get), (), (*self.names, name) if name else self.names)
+
+    @property
+    def getter(self) -> Getter:
+        """The whole getter."""
+        if not self.pending:
+            return self.get or (_any_value if isinstance(self.to, Plain) else itself)
+        return composed(self.get, _if_set(self.pending[:-1], self.pending[-1]))
+
+
+def composed(first: Getter | None, second: Getter) -> Getter:
+    """Returns a getter that applies the second to what the first returns, unless that is None."""
+    if first is None or first is itself:
+        return second
+    if second is itself:
+        return first
+
+    def get(value: Any) -> Any:
+        value = first(value)
+        return None if value is None else second(value)
+
+    return get
+
+
+def itself(value: Any) -> Any:
+    """Returns the value: the getter of no steps."""
+    return value
+
+
+def _any_value(value: Any) -> Any:
+    """Returns the value, like :func:`itself`, but of JSON: an element may be null, and then nothing is read of it."""
+    return value
+
+
+def _read(pending: tuple[str, ...], field: FieldDescriptor, node: Node) -> Getter:
+    name = field.name
+    if isinstance(node, (Many, Entries)):
+        return attrgetter(".".join((*pending, name)))
+    if field.message_type is not None:
+        return composed(_if_set(pending, name), _content(field.message_type))
+    if field.has_presence:
+        return _if_set(pending, name)
+    if node.kind in ("string", "bytes"):  # type: ignore[union-attr] # without presence, empty is not set
+        read = attrgetter(".".join((*pending, name)))
+        return lambda message: read(message) or None
+    return composed(_if_set(pending[:-1], pending[-1]), attrgetter(name)) if pending else attrgetter(name)
+
+
+def _if_set(parents: tuple[str, ...], name: str) -> Getter:
+    if not parents:
+        return lambda message: getattr(message, name) if message.HasField(name) else None
+    parent_of = attrgetter(".".join(parents))
+
+    def get(message: Any) -> Any:
+        parent = parent_of(message)
+        return getattr(parent, name) if parent.HasField(name) else None
+
+    return get
+
+
+def _content(message: Descriptor | None) -> Getter:
+    """Returns the getter of what a message stands for: of a well-known one, what it contains."""
+    if message is None:
+        return itself
+    if message.full_name in _WRAPPERS:
+        return attrgetter("value")
+    match message.full_name:
+        case "google.protobuf.Struct":
+            return _of_last(plain_struct)
+        case "google.protobuf.Value":
+            return _of_last(plain_value)
+        case "google.protobuf.ListValue":
+            return _of_last(plain_list)
+    return itself
+
+
+def _of_last(convert: Getter) -> Getter:
+    """Returns a getter that keeps the last result: many paths lead through the same value."""
+    last: list[Any] = [None, None]
+
+    def get(value: Any) -> Any:
+        if value is not last[0]:
+            last[:] = value, convert(value)
+        return last[1]
+
+    return get
+
+
+def embedded(message: type[Message], where: str) -> Getter:
+    """Returns the getter of a message that bytes contain. It raises BadData for bytes that are no such message."""
+    name = message.DESCRIPTOR.full_name
+
+    def parse(data: bytes) -> Message:
+        try:
+            return message.FromString(data)
+        except DecodeError as error:
+            raise BadData(Reason.UNPARSEABLE, f"{where} is not a {name}: {' '.join(str(error).split())}") from None
+
+    return _of_equal(parse)
+
+
+def packed(message: type[Message], where: str) -> Getter:
+    """Returns the getter of a message in an ``Any``; None if that contains another type."""
+    name, parse = message.DESCRIPTOR.full_name, embedded(message, where)
+    return lambda packed: parse(packed.value) if packed.type_url.rpartition("/")[2] == name else None
+
+
+def embedded_json(where: str) -> Getter:
+    """Returns the getter of the JSON that text or bytes contain, or each text of an array.
+
+    It raises BadData for what is not JSON.
+    """
+
+    def parse(data: Any) -> Any:
+        if type(data) is list:
+            return [parse(one) for one in data if one is not None]
+        if type(data) not in (str, bytes):
+            raise BadData(Reason.UNPARSEABLE, f"{where} is no text that contains JSON")
+        return parse_plain(data, where)
+
+    return _of_equal(parse)
+
+
+def _of_equal(convert: Getter) -> Getter:
+    last: list[Any] = [None, None]
+
+    def get(value: Any) -> Any:
+        if value != last[0]:
+            last[:] = value, convert(value)
+        return last[1]
+
+    return get
+
+
+def entry(key: Any, content: Getter) -> Getter:
+    """Returns the getter of an entry of a map. Reading a missing entry of a map of messages would create it."""
+    return lambda container: content(container[key]) if key in container else None
+
+
+def entries(container: Any) -> list[tuple[Any, Any]]:
+    """Returns the keys and values of a map. Raises BadData for a key of proto2 that is not UTF-8."""
+    try:
+        return [(key, container[key]) for key in container]
+    except UnicodeDecodeError:
+        raise BadData(Reason.UNPARSEABLE, "a key of a map is not UTF-8") from None
+
+
+def element(position: int, content: Getter) -> Getter:
+    """Returns the getter of an element of a repeated field by its position."""
+    return lambda items: content(items[position]) if -len(items) <= position < len(items) else None
+
+
+KEY, VALUE = itemgetter(0), itemgetter(1)

@@ -1,0 +1,227 @@
+"""Drafts of mappings: they always compile, and guess right where names and types are plain."""
+
+import tomllib
+
+from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.decoding.mapping.authoring.check import check
+from pipeline.core.decoding.mapping.authoring.draft import draft
+from pipeline.core.decoding.mapping.authoring.guesses import unit_of
+from pipeline.core.decoding.mapping.authoring.places import Place
+from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.mapping.values.nodes import Leaf
+from tests.core.decoding.mapping.protos import descriptor_set
+
+
+def drafted(definition: str, message: str = "acme.Report") -> dict:
+    """Returns the TOML document of a draft, which compiles."""
+    types = Descriptors(
+        descriptor_set(
+            'package acme;\nimport "google/protobuf/struct.proto";\nimport "google/protobuf/timestamp.proto";\n'
+            f'import "google/protobuf/wrappers.proto";\n{definition}'
+        )
+    )
+    text = draft(types, message)
+    report = check(parse_mapping(text), types)
+    assert (report.problems, report.same_name) == ([], [])
+    return tomllib.loads(text)
+
+
+def test_a_flat_message():
+    """The id is the sensor, the time has its unit, numbers are readings, text and enums are metadata."""
+    assert drafted(
+        """
+        enum Mode { OFF = 0; ON = 1; }
+        message Report {
+          uint64 sequence = 1; string serialNumber = 2; fixed64 timestamp_us = 3; optional float celsius = 4;
+          google.protobuf.BoolValue door_open = 5; Mode mode = 6; string firmware = 7; bytes raw = 8;
+          int32 uptime_s = 9;
+        }
+        """
+    ) == {
+        "message": "acme.Report",
+        "sensor": "serialNumber",
+        "time": [{"path": "timestamp_us", "unit": "us"}, "$publish_time"],
+        "readings": {"celsius": "celsius", "door_open": "door_open", "uptime_s": "uptime_s"},
+        "metadata": {"mode": "mode", "firmware": "firmware"},
+    }
+
+
+def test_nested_messages_maps_and_structs():
+    """Names are the fields' own if those differ; maps and Structs are taken by a star, numbers and text each."""
+    assert drafted(
+        """
+        message Device { string dev_eui = 1; string name = 2; }
+        message Level { double mean = 1; double max = 2; }
+        message Report {
+          Device device = 1; google.protobuf.Timestamp time = 2; Level sound = 3; Level light = 4; double weight = 5;
+          map<string, double> values = 6; map<string, string> tags = 7; google.protobuf.Struct extra = 8;
+          repeated double samples = 9;
+        }
+        """
+    ) == {
+        "message": "acme.Report",
+        "sensor": "device.dev_eui",
+        "time": ["time", "$publish_time"],
+        "rewrite_names": True,
+        "readings": {
+            "sound.mean": "sound.mean",
+            "sound.max": "sound.max",
+            "light.mean": "light.mean",
+            "light.max": "light.max",
+            "weight": "weight",
+            "*": ["values.*", "extra.**"],
+            "samples.*": "samples.*",
+        },
+        "metadata": {"name": "device.name", "*": ["tags.*", "extra.**"]},
+    }
+
+
+def test_elements_with_a_time():
+    """Elements with a time of their own become events of the message's sensor."""
+    document = drafted(
+        """
+        message Sample { sint64 at_ms = 1; double celsius = 2; string quality = 3; }
+        message Report { string device_id = 1; repeated Sample samples = 2; string site = 3; int32 battery = 4; }
+        """
+    )
+    assert document == {
+        "message": "acme.Report",
+        "each": "samples[]",
+        "sensor": "device_id",
+        "time": [{"path": ".at_ms", "unit": "ms"}, "$publish_time"],
+        "readings": {"celsius": ".celsius"},
+        "metadata": {"quality": ".quality", "site": "site"},
+    }
+
+
+def test_elements_with_an_id():
+    """Elements with an id, and no time, become sensors below the message's own."""
+    document = drafted(
+        """
+        message Probe { uint32 port = 1; double celsius = 2; }
+        message Report { string serial = 1; int64 timestamp = 2; repeated Probe probes = 3; }
+        """
+    )
+    assert (document["each"], document["sensor"]) == ("probes[]", "{serial}/{.port}")
+    assert document["time"] == [{"path": "timestamp", "unit": "ms"}, "$publish_time"]
+    assert document["readings"] == {"celsius": ".celsius"}
+
+
+def test_elements_of_a_name_and_a_value():
+    """Elements that name their reading are readings under that name, whichever type the value has."""
+    document = drafted(
+        """
+        message Metric {
+          string name = 1; uint64 timestamp = 2; oneof value { double double_value = 3; int64 int_value = 4; }
+        }
+        message Group { repeated Metric metrics = 1; string station_id = 2; }
+        message Report { repeated Group groups = 1; }
+        """
+    )
+    assert document == {
+        "message": "acme.Report",
+        "each": "groups[].metrics[]",
+        "sensor": "groups[].station_id",
+        "time": [{"path": ".timestamp", "unit": "ms"}, "$publish_time"],
+        "rewrite_names": True,
+        "readings": {"*": {"name": ".name", "first": [".double_value", ".int_value"]}},
+    }
+
+
+def test_elements_that_are_no_events():
+    """Elements without a time or an id are readings by their position."""
+    document = drafted("message Cell { double volts = 1; } message Report { string id = 1; repeated Cell cells = 2; }")
+    assert "each" not in document
+    assert document["readings"] == {"cells.*.volts": "cells.*.volts"}
+
+
+def test_nothing_to_guess():
+    """A message of bytes alone gets a mapping that compiles, and says which bytes may contain messages."""
+    types = Descriptors(descriptor_set("package acme; message Report { bytes payload = 1; Report inner = 2; }"))
+    text = draft(types, "acme.Report")
+    assert check(parse_mapping(text), types).problems == []
+    assert 'sensor = "@device_id" # guess: no field looks like a sensor' in text
+    assert 'time = "$publish_time" # guess' in text
+    assert text.endswith("\n# If these contain messages, name their types under [types]: payload\n")
+
+
+def test_units_by_name():
+    """A time's unit is that of its name; without one, it depends on the width."""
+    units = {
+        name: unit_of(Place((name,), Leaf("int", bits)))
+        for name, bits in [("at_ms", 64), ("timeUnixNano", 64), ("ts_us", 64), ("time_s", 64), ("ts", 32), ("ts", 64)]
+    }
+    assert units == {
+        "at_ms": ("ms", True),
+        "timeUnixNano": ("ns", True),
+        "ts_us": ("us", True),
+        "time_s": ("s", True),
+        "ts": ("ms", False),
+    }
+    assert unit_of(Place(("ts",), Leaf("int", 32))) == ("s", False)
+
+
+NAMES = (
+    "id", "serial", "name", "key", "time", "timestamp", "at_ms", "created_at", "value", "int_value", "temperature",
+    "metrics", "samples", "tags", "extra", "status", "deviceId", "_x", "message", "max",
+)  # fmt: skip
+WELL_KNOWN = (
+    "Timestamp",
+    "Duration",
+    "Struct",
+    "Value",
+    "ListValue",
+    "DoubleValue",
+    "Int64Value",
+    "StringValue",
+    "Any",
+)
+SCALARS = [type_ for type_ in range(1, 19) if type_ not in (10, 11, 14)]  # FieldDescriptorProto.TYPE_…
+MESSAGE, ENUM, REPEATED, OPTIONAL = 11, 14, 3, 1
+
+
+@st.composite
+def any_types(draw) -> Descriptors:
+    """Draws some message types with fields of any type, which may contain each other and themselves."""
+    file = descriptor_pb2.FileDescriptorProto(name="any.proto", package="any", syntax="proto3")
+    file.dependency[:] = [
+        f"google/protobuf/{name}.proto" for name in ("any", "timestamp", "duration", "struct", "wrappers")
+    ]
+    file.enum_type.add(name="E").value.add(name="ZERO", number=0)
+    count = draw(st.integers(1, 3))
+    others = [*(f".any.M{number}" for number in range(count)), *(f".google.protobuf.{name}" for name in WELL_KNOWN)]
+    for number in range(count):
+        message = file.message_type.add(name=f"M{number}")
+        names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=8, unique_by=lambda name: name.lower()))
+        for index, name in enumerate(names, start=1):
+            field = message.field.add(name=name, number=index, label=draw(st.sampled_from([OPTIONAL, REPEATED])))
+            field.type = draw(st.sampled_from([*SCALARS, MESSAGE, MESSAGE, MESSAGE, ENUM]))
+            if field.type == MESSAGE:
+                field.type_name = draw(st.sampled_from(others))
+            elif field.type == ENUM:
+                field.type_name = ".any.E"
+            if field.label == REPEATED and draw(st.booleans()):
+                _make_map(message, field)
+    return Descriptors(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+
+
+def _make_map(message: descriptor_pb2.DescriptorProto, field: descriptor_pb2.FieldDescriptorProto) -> None:
+    words = field.name.split("_")
+    entry = message.nested_type.add(name="".join(word[:1].upper() + word[1:] for word in words) + "Entry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=OPTIONAL, type=9)
+    value = entry.field.add(name="value", number=2, label=OPTIONAL, type=field.type)
+    if field.type_name:
+        value.type_name = field.type_name
+    field.type, field.type_name = MESSAGE, f".any.{message.name}.{entry.name}"
+
+
+@given(any_types())
+def test_every_draft_compiles(types: Descriptors):
+    """Whatever the type, its draft passes the check, and gives no name twice."""
+    report = check(parse_mapping(draft(types, "any.M0")), types)
+    assert (report.problems, report.same_name) == ([], [])

@@ -1,0 +1,152 @@
+"""Random messages of random types through random mappings, against a slow reading of their JSON form."""
+
+import contextlib
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.values.plain import parse_plain
+from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import BadData
+from tests.core.decoding.mapping import generated, reference
+
+PUBLISHED_US = 1_771_324_200_000_000
+PUBLISHED = datetime.fromtimestamp(PUBLISHED_US // 1_000_000, UTC)
+ENVELOPE = Message(b"", {}, publish_time=PUBLISHED)
+
+_slow = settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+def _check_equal(data):
+    types = data.draw(generated.types())
+    drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
+    try:
+        mapper = Mapper(parse_mapping(drawn.text), types)
+    except MappingError as error:
+        assert "stands for nothing" in str(error)  # noqa: PT017
+        return
+    for _ in range(3):
+        message = mapper.message_class.FromString(data.draw(generated.messages(types)).SerializeToString())
+        _compare(mapper, drawn, message, reference.document_of(message, types.pool))
+
+
+def _compare(mapper, drawn, message, document):
+    expected, reasons = None, None
+    try:
+        expected = reference.Expected(drawn, document, PUBLISHED_US)
+    except reference.Refused as refused:
+        reasons = refused.args[0]
+    try:
+        result = mapper.map(ENVELOPE, message)
+    except BadData as problem:
+        assert reasons is not None, problem  # noqa: PT017
+        assert problem.reason in reasons  # noqa: PT017
+        event("refused")
+        return
+    assert reasons is None, reasons
+    # As texts, in which NaN equals NaN and 0.0 is not -0.0.
+    assert sorted(map(_shown, result.events)) == sorted(map(_shown, expected.events))
+    assert len(result.problems) == len(expected.problems)
+    for problem, allowed in zip(result.problems, expected.problems, strict=True):
+        assert problem.reason in allowed
+    assert result.skipped == expected.skipped
+    event("events" if any(made[2] for made in expected.events) else "empty")
+
+
+def _shown(made):
+    sensor, time_us, readings, metadata, *_ = made
+    return repr((sensor, time_us, sorted(readings.items()), sorted(metadata.items())))
+
+
+@_slow
+@given(st.data())
+def test_events_equal_those_of_the_json_form(data):
+    _check_equal(data)
+
+
+def _check_json_equal(data):
+    drawn = data.draw(generated.mappings("plain"))
+    mapper = Mapper(parse_mapping(drawn.text))
+    for _ in range(3):
+        text = json.dumps(data.draw(generated.json_documents))
+        _compare(mapper, drawn, parse_plain(text, "the message"), json.loads(text))
+
+
+@_slow
+@given(st.data())
+def test_events_of_json(data):
+    _check_json_equal(data)
+
+
+@pytest.mark.exhaustive
+@settings(_slow, max_examples=100, phases=[Phase.generate])
+@given(st.data())
+def test_events_of_json_at_length(data):
+    _check_json_equal(data)
+
+
+@pytest.mark.exhaustive
+@settings(_slow, max_examples=100, phases=[Phase.generate])
+@given(st.data())
+def test_events_equal_those_of_the_json_form_at_length(data):
+    _check_equal(data)
+
+
+EVERYTHING = """
+message = "random.M0"
+sensor = { constant = "s" }
+time = "$publish_time"
+inexact_integers = "round"
+[readings]
+"r_*" = "**"
+[metadata]
+"m_*" = "**"
+"""
+
+
+@_slow
+@given(st.data())
+def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
+    types = data.draw(generated.types())
+    try:
+        mapper = Mapper(parse_mapping(EVERYTHING), types)
+    except MappingError as error:
+        assert "stands for nothing" in str(error)  # noqa: PT017
+        return
+    message = data.draw(generated.messages(types))
+    try:
+        (made,) = mapper.map(ENVELOPE, message).events
+    except BadData:  # two dotted names are equal
+        event("refused")
+        return
+    document = reference.document_of(message, types.pool)
+    found = list(reference.leaves(document, types.descriptor(generated.ROOT)))
+    numbers = [kind for _, kind, value in found if reference.is_number(kind, value)]
+    texts = [kind for _, kind, value in found if reference.is_text(kind, value)]
+    assert (len(made.readings), len(made.metadata)) == (len(numbers), len(texts))
+    left = {kind for _, kind, value in found if value or kind not in ("text", "blob")} - {*numbers, *texts}
+    assert left <= {"timestamp", "bytes", "blob"}
+    read = {names for names, kind, _ in found if kind in numbers and kind != "plain"}
+    assert read <= {use.names for use in mapper.uses}
+
+
+@_slow
+@given(st.data(), st.binary(max_size=3), st.integers(0, 60))
+def test_damaged_bytes_are_events_or_bad_data(data, damage, at):
+    types = data.draw(generated.types())
+    drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
+    payload = data.draw(generated.messages(types)).SerializeToString()
+    payload = payload[:at] + damage + payload[at + len(damage) :]
+    with contextlib.suppress(MappingError, BadData):
+        mapped = MappedType("random.toml", drawn.text, types.serialized)
+        mapped.decode(ENVELOPE._replace(data=payload), 2 * PUBLISHED_US, [])

@@ -1,0 +1,325 @@
+"""Where paths lead in a message type: selectors, maps, well-known types, stars."""
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.reasons import BadData, Reason
+
+T = 1_771_324_200
+UPLINK = 'message = "lorawan.Uplink"\nsensor = { constant = "s" }\ntime = "time"\n'
+KINDS = 'message = "fleet.Kinds"\nsensor = { constant = "s" }\ntime = { path = "time", unit = "s" }\n'
+
+
+@pytest.fixture
+def kinds(mapped):
+    """The readings and the metadata that entries make of fields of ``fleet.Kinds``."""
+
+    def of(entries, **fields):
+        made = mapped(KINDS + entries, {"time": T} | fields).events[0]
+        return made.readings | made.metadata
+
+    return of
+
+
+@pytest.fixture
+def heard(mapped):
+    """What a path leads to in an uplink with these receptions."""
+
+    def of(path, *receptions, table="readings"):
+        fields = {"time": {"seconds": T}, "receptions": receptions}
+        made = mapped(UPLINK + f"[readings]\n[{table}.r]\npath = '{path}'\n", fields).events[0]
+        return getattr(made, table).get("r")
+
+    return of
+
+
+A, B, C = (
+    {"gateway": "a", "rssi": -90, "snr": 1},
+    {"gateway": "b", "rssi": -40, "snr": 2},
+    {"gateway": "c", "rssi": -60},
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("receptions[0].rssi", -90), ("receptions[2].rssi", -60), ("receptions[3].rssi", None),
+        ("receptions[-1].rssi", -60), ("receptions[-3].rssi", -90), ("receptions[-4].rssi", None),
+        ("receptions[max rssi].snr", 2), ("receptions[min rssi].snr", 1), ("receptions[gateway=c].rssi", -60),
+        ("receptions[gateway=z].rssi", None), ("receptions[rssi=-40].snr", 2), ("receptions[snr=2].rssi", -40),
+    ],
+)  # fmt: skip
+def test_selectors(heard, path, value):
+    assert heard(path, A, B, C) == value
+
+
+def test_selectors_of_an_empty_field(heard):
+    assert heard("receptions[max rssi].snr") is None
+    assert heard("receptions[0].snr") is None
+    assert heard("receptions[gateway=a].snr") is None
+
+
+def test_the_first_of_several_greatest_and_not_a_number_at_all(heard):
+    nan = {"gateway": "n", "snr": float("nan"), "rssi": 3}
+    assert heard("receptions[max snr].rssi", nan, A, {"snr": 1, "rssi": 7}) == -90
+    assert heard("receptions[max snr].rssi", nan) is None
+
+
+def test_the_latest(heard):
+    times = [{"rssi": 1, "at": {"seconds": 5}}, {"rssi": 2, "at": {"seconds": 5, "nanos": 1}}, {"rssi": 3}]
+    assert heard("receptions[max at].rssi", *times) == 2
+    assert heard("receptions[min at].rssi", *times) == 1
+
+
+def test_entries_of_a_map_within_an_element(heard):
+    with_notes = {"gateway": "x", "rssi": 1, "notes": {"a.b": "v"}}
+    assert heard('receptions[notes."a.b"=v].rssi', A, with_notes) == 1
+    assert heard('receptions[0].notes."a.b"', with_notes, table="metadata") == "v"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("receptions[max gateway].rssi", "gateway is string, by which elements can't be compared"),
+        ("receptions[max rsi].rssi", "did you mean rssi?"),
+        ("receptions[notes=a].rssi", "by which elements can't be looked up"),
+        ("receptions.rssi", "name an element of it"),
+        ("receptions[].rssi", "each does not go through"),
+        ("counter[0]", "not a repeated field"),
+        ("device.tags[0]", "not a repeated field"),
+    ],
+)
+def test_selectors_that_do_not_fit(mapper, path, problem):
+    with pytest.raises(MappingError) as error:
+        mapper(UPLINK + f"[readings]\nr = '{path}'\n")
+    assert problem in str(error.value)
+
+
+def test_maps(kinds):
+    entries = """
+[readings]
+latitude = "positions.home.latitude"
+none = "positions.work.latitude"
+third = 'by_number."-3"'
+yes = "by_flag.true"
+"*" = "structs.x.*"
+"[metadata]"
+"""
+    entries = entries.replace('"[metadata]"', '[metadata]\nlong = "by_long.18446744073709551615"')
+    fields = {"positions": {"home": {"latitude": 0}}, "by_number": {-3: 1.5}, "by_flag": {True: 2}}
+    fields |= {"by_long": {(1 << 64) - 1: "x"}, "structs": {"x": {"fields": {"a": {"number_value": 1}}}}}
+    assert kinds(entries, **fields) == {"latitude": 0, "third": 1.5, "yes": 2, "a": 1, "long": "x"}
+    assert kinds(entries) == {}
+
+
+def test_reading_an_entry_does_not_create_it(mapper):
+    compiled = mapper(KINDS + '[readings]\nr = "positions.home.latitude"\n')
+    message = compiled.message_class(time=T)
+    compiled.map(None, message)
+    assert not message.positions
+
+
+@pytest.mark.parametrize(
+    "path", ["by_number.x", "by_number.1_0", 'by_number."2147483648"', 'by_long."-1"', "by_flag.1", "by_flag.True"]
+)
+def test_keys_that_a_map_cannot_have(mapper, path):
+    with pytest.raises(MappingError, match="is not a key of a map whose keys are"):
+        mapper(KINDS + f"[readings]\nr = '{path}'\n")
+
+
+def test_each_through_a_map(mapped):
+    text = KINDS.replace("sensor", 'each = "positions[]"\nsensor').replace('{ constant = "s" }', '".key"')
+    text += '[readings]\nlatitude = ".value.latitude"\n"*" = "positions[].value.*"\n'
+    text = text.replace('latitude = ".value.latitude"\n', "")
+    result = mapped(text, {"time": T, "positions": {"a": {"latitude": 1}, "b": {"longitude": 2, "bearing": 0}}})
+    assert sorted(made[:3] for made in result.events) == [
+        ("a", T * 1_000_000, {"latitude": 1, "longitude": 0}),
+        ("b", T * 1_000_000, {"latitude": 0, "longitude": 2, "bearing": 0}),
+    ]
+
+
+def test_each_through_wrappers_and_structs_of_a_map(mapped):
+    text = KINDS.replace('{ constant = "s" }', '"{id}"') + '[readings]\nv = "."\n'
+    result = mapped('each = "wrapped_many[]"\n' + text, {"id": "s", "time": T, "wrapped_many": [{"value": 5}, {}]})
+    assert [problem.detail for problem in result.problems] == [
+        "wrapped_many[1]: reading v is '5.0' and '0.0' for one sensor and time"
+    ]
+    text = KINDS.replace('{ constant = "s" }', '".key"') + '[readings]\na = ".value.a"\n'
+    result = mapped(
+        'each = "structs[]"\n' + text, {"time": T, "structs": {"k": {"fields": {"a": {"number_value": 1}}}}}
+    )
+    assert [made[:3] for made in result.events] == [("k", T * 1_000_000, {"a": 1})]
+
+
+def test_stars(kinds):
+    fields = {
+        "position": {"latitude": 1}, "positions": {"h": {"latitude": 2}}, "many": [5, 6], "by_number": {-1: 7},
+        "by_flag": {True: 8}, "path": [{"longitude": 9}], "statuses": [2], "wrapped_many": [{"value": 3}],
+        "inner": {"position": {"latitude": 4}, "text": "t"},
+    }  # fmt: skip
+    assert kinds('[readings]\n"*" = "position.*"\n', **fields) == {"latitude": 1, "longitude": 0}
+    assert kinds('[readings]\n"m.*" = "many.*"\n', **fields) == {"m.0": 5, "m.1": 6}
+    assert kinds('[readings]\n"n*" = "by_number.*"\n', **fields) == {"n-1": 7}
+    assert kinds('[readings]\n"*" = "by_flag.*"\n', **fields) == {"true": 8}
+    assert kinds('[readings]\n"p*" = "path.*.longitude"\n', **fields) == {"p0": 9}
+    assert kinds('[readings]\n"*" = "positions.*.latitude"\n', **fields) == {"h": 2}
+    assert kinds('[readings]\n"*" = "positions.**"\n', **fields) == {"h.latitude": 2, "h.longitude": 0}
+    assert kinds('[readings]\n"w*" = "wrapped_many.*"\n', **fields) == {"w0": 3}
+    assert kinds('[readings]\n[metadata]\n"s*" = "statuses.*"\n', **fields) == {"s0": "STOPPED"}
+    assert kinds('[readings]\n"*" = "one.*"\n', one_position={"bearing": 1}) == {
+        "latitude": 0, "longitude": 0, "bearing": 1,
+    }  # fmt: skip
+
+
+def test_a_star_takes_numbers_and_booleans_as_readings_and_texts_and_enums_as_metadata(kinds):
+    entries = '[readings]\n"*" = "inner.*"\n[metadata]\n"*" = "inner.*"\n'
+    inner = {
+        "f64": 1,
+        "flag": True,
+        "status": 2,
+        "text": "t",
+        "raw": b"x",
+        "took": {"seconds": 2},
+        "wrapped": {"value": 3},
+    }
+    found = kinds(entries, inner=inner | {"at": {"seconds": 1}, "maybe": 4, "one_text": "o"})
+    assert found == {
+        "f64": 1, "flag": 1, "status": "STOPPED", "text": "t", "took": 2, "wrapped": 3, "maybe": 4, "one_text": "o",
+        "time": 0, "f32": 0, "i32": 0, "s64": 0, "u32": 0, "u64": 0, "x64": 0,
+    }  # fmt: skip
+
+
+def test_except(kinds):
+    assert kinds('[readings]\n"*" = { path = "position.*", except = ["long*", "x"] }\n', position={}) == {"latitude": 0}
+
+
+def test_a_star_leaves_out_an_entry_of_a_map_that_another_entry_names(kinds):
+    entries = '[readings]\n"n*" = "by_number.*"\none = "by_number.1"\n'
+    assert kinds(entries, by_number={1: 10, 2: 20}) == {"n2": 20, "one": 10}
+
+
+def test_a_star_keeps_a_repeated_field_of_which_another_entry_names_one_element(kinds):
+    assert kinds('[readings]\n"*" = "inner.many.*"\n', inner={"many": [1, 2]}) == {"0": 1, "1": 2}
+    entries = '[readings]\n"n*" = "position.**"\nfirst = "many[0]"\n"m*" = "many.*"\n'
+    assert kinds(entries, many=[1, 2]) == {"first": 1, "m0": 1, "m1": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("inner.**", "contains itself"),
+        ("text.*", "a star stands for nothing in string"),
+        ("path.*", "its star stands for nothing"),
+        ("positions.*.latitud", "did you mean latitude?"),
+        ("nothing.*", "no field 'nothing'"),
+    ],
+)
+def test_stars_that_stand_for_nothing(mapper, path, problem):
+    with pytest.raises(MappingError) as error:
+        mapper(KINDS + f'[readings]\n"*" = "{path}"\n')
+    assert problem in str(error.value)
+
+
+def test_bytes_that_hold_json(mapped):
+    text = KINDS + '[types]\nraw = "json"\ntext = "json"\n[readings]\n"*" = "raw.**"\nt = "text[1]"\n'
+    assert mapped(text, {"time": T, "raw": b'{"a": {"b": 1}}', "text": "[1, 2]"}).events[0].readings == {
+        "a.b": 1,
+        "t": 2,
+    }
+    for raw in (b"{", b"\xff", b'{"a": NaN}', b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b"[" * 100_000):
+        with pytest.raises(BadData, match="raw is") as error:
+            mapped(text, {"time": T, "raw": raw})
+        assert error.value.reason is Reason.UNPARSEABLE
+    assert mapped(text, {"time": T, "raw": b'{"a": "\\ud83d\\ude00", "b": 2, "c": "\\\\ud800"}'}).events[
+        0
+    ].readings == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        ('text = "mesh.Power"', "only bytes contain a message"),
+        ('raw = ["mesh.Power", "mesh.Data"]', "only an Any one of several types"),
+        ('raw = "mesh.Powr"', "did you mean mesh.Power?"),
+    ],
+)
+def test_contents_that_cannot_be(mapper, contents, problem):
+    entries = "".join(f'{name} = "{name}.level"\n' for name in ("text", "raw") if contents.startswith(name))
+    with pytest.raises(MappingError) as error:
+        mapper(KINDS + f"[types]\n{contents}\n[readings]\n{entries}")
+    assert problem in str(error.value)
+
+
+def test_a_list_of_several_types_of_any(mapped, types):
+    text = 'message = "fleet.Vehicle"\neach = "details[]"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
+    text += (
+        '[types]\ndetails = ["fleet.Position", "mesh.Power"]\n[readings]\nlatitude = ".latitude"\nlevel = ".level"\n'
+    )
+    vehicle = types.message_class("fleet.Vehicle")(id="a", timestamp=T)
+    vehicle.details.add().Pack(types.message_class("fleet.Position")(latitude=2))
+    vehicle.details.add().Pack(types.message_class("mesh.Power")(level=0))
+    vehicle.details.add().Pack(types.message_class("mesh.Data")())
+    result = mapped(text, vehicle)
+    assert [made.readings for made in result.events] == [{"latitude": 2, "level": 0}]
+
+
+def _chain(length, width):
+    """A type that is nested this deep, with as many fields for the next level."""
+    file = descriptor_pb2.FileDescriptorProto(name="chain.proto", package="chain", syntax="proto3")
+    for index in range(length):
+        message = file.message_type.add(name=f"M{index}")
+        message.field.add(name="v", number=1, type=1, label=1)
+        if index + 1 < length:
+            if width > 1:
+                message.oneof_decl.add(name="o")
+            for number in range(width):
+                field = message.field.add(name=f"f{number}", number=number + 2, type=11, label=1)
+                field.type_name = f".chain.M{index + 1}"
+                if width > 1:
+                    field.oneof_index = 0
+    return Descriptors(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("length", "width", "path", "problem"),
+    [
+        (25, 3, "**", "stands for more than 1,000 fields"),
+        (200, 1, "**", "more than 100 levels"),
+        (2000, 1, "v", "goes through too many other types"),
+        (25, 3, ".".join(["o"] * 20) + ".v", "more than 1,000 members of oneofs"),
+        (25, 3, ".".join(["o"] * 20) + ".*", "more than 1,000"),
+    ],
+)
+def test_types_that_are_too_wide_or_deep(length, width, path, problem):
+    text = 'message = "chain.M0"\nsensor = "@s"\ntime = "$publish_time"\n[readings]\n'
+    entry = f'"*" = "{path}"' if "*" in path else f'v = "{path}"'
+    with pytest.raises(MappingError) as error:
+        Mapper(parse_mapping(text + entry), _chain(length, width))
+    assert problem in str(error.value)
+
+
+def test_texts_that_hold_json_in_json(mapped):
+    text = 'message = "json"\neach = "rows[]"\nsensor = { constant = "s" }\ntime = { path = ".t", unit = "s" }\n'
+    text += '[types]\nrows = "json"\n"one" = "json"\n[readings]\n"*" = "rows[].v.*"\n'
+    result = mapped(text, '{"rows": ["{\\"t\\": 1, \\"v\\": {\\"a\\": 2}}", null]}')
+    assert [made.readings for made in result.events] == [{"a": 2}]
+    for rows in ("[1]", "1", "{}", '["x"]'):
+        with pytest.raises(BadData) as error:
+            mapped(text, f'{{"rows": {rows}}}')
+        assert error.value.reason is Reason.UNPARSEABLE
+
+
+def test_elements_and_entries_that_hold_messages(mapped, types):
+    text = 'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
+    text += '[types]\ndetails = ["fleet.Position", "mesh.Power"]\n[readings]\nfirst = "details[0].latitude"\n'
+    text += 'power = "details[1].level"\nother = "details[-1].latitude"\nfound = "details[latitude=3].longitude"\n'
+    text += 'greatest = "details[max latitude].latitude"\n"all.*" = "details.*.latitude"\n'
+    vehicle = types.message_class("fleet.Vehicle")(id="a", timestamp=T)
+    for name, fields in (("fleet.Position", {"latitude": 3}), ("mesh.Power", {"level": 0}), ("mesh.Data", {})):
+        vehicle.details.add().Pack(types.message_class(name)(**fields))
+    made = mapped(text, vehicle).events[0]
+    assert made.readings == {"first": 3, "power": 0, "found": 0, "greatest": 3, "all.0": 3}

@@ -1,0 +1,235 @@
+import contextlib
+import sys
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES, parse_mapping
+from pipeline.core.decoding.mapping.language.model import Condition, CsvFormat, MappingError
+from pipeline.core.decoding.mapping.language.paths import parse_path
+
+TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'
+SMALLEST = TOP + '[readings]\nt = "t"\n'
+
+
+def reading(text):
+    return parse_mapping(f"{TOP}[readings]\n{text}\n").readings[0]
+
+
+def test_the_smallest_mapping():
+    mapping = parse_mapping(SMALLEST)
+    assert (mapping.message, mapping.each, mapping.match, mapping.unmarked) == ("m.M", (), None, False)
+    assert mapping.sensor[0].path == parse_path("id")
+    assert mapping.readings[0].value[0].path == parse_path("t")
+    assert (mapping.inexact_integers, mapping.rewrite_names, mapping.csv) == ("refuse", False, CsvFormat())
+
+
+def test_a_value_is_a_path_a_list_or_a_table():
+    assert [source.path.text for source in reading('t = ["a", "b"]').value] == ["a", "b"]
+    source = reading(
+        't = { path = "a", scale = 0.01, offset = -40, signed = 16, invalid = "null", null = -999 }'
+    ).value[0]
+    assert (source.scale, source.offset, source.signed) == (Decimal("0.01"), Decimal(-40), 16)
+    assert (source.invalid, source.null) == ("null", {-999})
+
+
+def test_first_shares_the_other_keys_of_its_table():
+    first, second = reading('t = { scale = 2, first = ["a", { path = "b", scale = 3, offset = 1 }] }').value
+    assert (first.path.text, first.scale, first.offset) == ("a", 2, None)
+    assert (second.path.text, second.scale, second.offset) == ("b", 3, 1)
+
+
+def test_null_and_invalid_of_the_mapping_hold_for_every_value():
+    mapping = parse_mapping('null = ["", "-"]\ninvalid = "null"\n' + TOP + '[readings]\nt = { path = "t", null = "x" }')
+    assert mapping.readings[0].value[0].null == {"", "-", "x"}
+    assert mapping.readings[0].value[0].invalid == "null"
+    assert mapping.sensor[0].null == {"", "-"}
+
+
+def test_conditions():
+    mapping = parse_mapping(
+        'skip_if = { path = "a", is = 1 }\n'
+        'skip_unless = [{ path = "b", glob = ["x*", "y"] }, { path = "c", set = true }]\n' + SMALLEST
+    )
+    assert mapping.skip_if == (Condition(parse_path("a"), "is", (1,)),)
+    assert [(condition.kind, condition.values) for condition in mapping.skip_unless] == [
+        ("glob", ("x*", "y")),
+        ("set", (True,)),
+    ]
+
+
+def test_paths_and_attributes_of_everything():
+    mapping = parse_mapping(
+        'message = "json"\nsensor = "{@a}/{s}"\ntime = [{ path = "t", unit = "s" }, "$publish_time"]\neach = "e[]"\n'
+        'event_id = "i"\nmatch = { path = "@b", is = "x" }\nskip_if = { path = "k", set = true }\n'
+        '[attributes]\nc = "{p}/q"\n'
+        '[readings]\nr = { path = ".r", when = { path = ".w", is = 1 } }\n"*" = { path = ".v", name = ".n" }\n'
+        '[metadata]\no = { name_of = "o" }\nc = "@c.p"\n'
+    )
+    assert {(key, path.text) for key, path in mapping.paths} == {
+        ("sensor", "@a"), ("sensor", "s"), ("time", "t"), ("time", "$publish_time"), ("each", "e[]"), ("event_id", "i"),
+        ("match", "@b"), ("skip_if", "k"), ("readings.r", ".r"), ("readings.r", ".w"), ("readings.*", ".v"),
+        ("readings.*", ".n"), ("metadata.o", "o"), ("metadata.c", "@c.p"),
+    }  # fmt: skip
+    assert mapping.attribute_names == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("a = ", "", "not TOML"),
+        ("a = " + "[" * 5000, "", "not TOML"),
+        ("a = " + "1" * 5000, "", "not TOML"),
+        ("", "message", "missing"),
+        ('message = "m.M"\nsensor = "a"\ntime = "t"', "readings", "missing"),
+        ('message = "json"\n[readings]\nsensor = "a"\ntime = "t"', "sensor", "below the line [readings] belongs"),
+        ('message = "json"\nsensor = "a"\ntime = { path = "t", format = "YYYY-MM-DD" }\nreadings = {}',
+         "time.format", "not a format of times"),
+        ("mesage = 1\n" + SMALLEST, "mesage", "did you mean message?"),
+        ("xyz = 1\n" + SMALLEST, "xyz", "there are message"),
+        ("message = 1\n" + SMALLEST.split("\n", 1)[1], "message", "not a text"),
+        ("each = 1\n" + SMALLEST, "each", "not a text"),
+        ('each = "a"\n' + SMALLEST, "each", "not the path of a repeated field"),
+        ('each = "@a"\n' + SMALLEST, "each", "not the path of a repeated field"),
+        ('each = ".a[]"\n' + SMALLEST, "each", "not the path of a repeated field"),
+        ("unmarked = 1\n" + SMALLEST, "unmarked", "true or false"),
+        ('inexact_integers = "x"\n' + SMALLEST, "inexact_integers", "none of 'refuse', 'round', 'metadata'"),
+        ("inexact_integers = []\n" + SMALLEST, "inexact_integers", "none of"),
+        ('decimal = ","\nthousands = ","\n' + SMALLEST, "thousands", "decimal sign too"),
+        ('thousands = "."\n' + SMALLEST, "thousands", "decimal sign too"),
+        ("null = true\n" + SMALLEST, "null", "texts and numbers"),
+        ("null = [[1]]\n" + SMALLEST, "null", "texts and numbers"),
+        ("skip_if = 1\n" + SMALLEST, "skip_if", "not a table"),
+        ('skip_if = { path = "a" }\n' + SMALLEST, "skip_if", "one of is, is_not, set and glob"),
+        ('skip_if = { path = "a", is = 1, set = true }\n' + SMALLEST, "skip_if", "one of is, is_not, set and glob"),
+        ('skip_if = { path = "a", equals = 1 }\n' + SMALLEST, "skip_if.equals", "no such key"),
+        ('skip_if = { path = "a", set = 1 }\n' + SMALLEST, "skip_if.set", "true or false"),
+        ('skip_if = { path = "a", set = [true, false] }\n' + SMALLEST, "skip_if.set", "true or false"),
+        ('skip_if = { path = "a", glob = 1 }\n' + SMALLEST, "skip_if.glob", "texts"),
+        ('skip_if = { path = "a", is = [] }\n' + SMALLEST, "skip_if.is", "texts, numbers"),
+        ('skip_if = { path = "a", is = 2026-02-17 }\n' + SMALLEST, "skip_if.is", "texts, numbers"),
+        ('skip_if = { path = "a.*", is = 1 }\n' + SMALLEST, "skip_if", "star"),
+        (SMALLEST + "x = []", "readings.x", "names no path"),
+        (SMALLEST + "x = {}", "readings.x", "exactly one of path"),
+        (SMALLEST + 'x = { constant = "1" }', "readings.x.constant", "no such key"),
+        (SMALLEST + 'x = { path = "a", scle = 1 }', "readings.x.scle", "did you mean scale?"),
+        (SMALLEST + 'x = { path = "a", scale = "1" }', "readings.x.scale", "not a number"),
+        (SMALLEST + 'x = { path = "a", scale = inf }', "readings.x.scale", "finite"),
+        (SMALLEST + 'x = { path = "a", scale = true }', "readings.x.scale", "not a number"),
+        (SMALLEST + 'x = { path = "a", signed = 65 }', "readings.x.signed", "number of bits"),
+        (SMALLEST + 'x = { path = "a", signed = true }', "readings.x.signed", "number of bits"),
+        (SMALLEST + 'x = { path = "a", invalid = "no" }', "readings.x.invalid", "none of"),
+        (SMALLEST + 'x = { path = "a", required = 1 }', "readings.x.required", "true or false"),
+        (SMALLEST + 'x = { path = "a", first = ["b"] }', "readings.x", "first stands for its path"),
+        (SMALLEST + "x = { first = [] }", "readings.x", "names no path"),
+        (SMALLEST + 'x = { first = [{ first = ["a"] }] }', "readings.x.first", "no such key"),
+        (SMALLEST + 'x = "{a}"', "readings.x", "into quotes"),
+        (SMALLEST + 'x = "a.*"', "readings.x", "needs a name with a star"),
+        (SMALLEST + 'x = { path = "a", name = "b" }', "readings.x", "only a name with a star"),
+        (SMALLEST + 'x = { path = "a", except = "b" }', "readings.x", "only a name with a star"),
+        (SMALLEST + '"*" = "a"', "readings.*", "a name with a star takes paths that end with one"),
+        (SMALLEST + '"*" = ["a.*", "b"]', "readings.*", "a name with a star takes paths that end with one"),
+        (SMALLEST + '"**" = "a.*"', "readings.**", "at most one star"),
+        (SMALLEST + '"*" = { path = "a.*", name = "b" }', "readings.*", "nothing else that names it"),
+        (SMALLEST + '"*" = { path = "a.*", required = true }', "readings.*", "can't be required"),
+        (SMALLEST + '"1x" = "a"', "readings.1x", "not a name"),
+        (SMALLEST + '"*" = { path = "a.*", except = 1 }', "readings.*.except", "globs"),
+        (SMALLEST + '[metadata]\na = { constant = 1 }', "metadata.a.constant", "not a text"),
+        (SMALLEST + '[metadata]\na = { path = "a", constant = "b" }', "metadata.a", "one of path, name_of, con"),
+        (SMALLEST + '[metadata]\na = "{b"', "metadata.a", "brace"),
+        (SMALLEST + "[metadata]\na = { path = [1] }", "metadata.a", "not a text"),
+        (SMALLEST + "[types]\na = 1", "types.a", "full name"),
+        (SMALLEST + '[types]\n"a.*" = "m.M"', "types.a.*", "path of a field from the message"),
+        (SMALLEST + '[types]\n"@a" = "m.M"', "types.@a", "path of a field from the message"),
+        (SMALLEST + '[attributes]\na = "{"', "attributes.a", "not a pattern"),
+        (SMALLEST + "[attributes]\na = 1", "attributes.a", "not a text"),
+        (SMALLEST + '[csv]\ndelimiter = ";;"', "csv.delimiter", "single character"),
+        (SMALLEST + '[csv]\nencoding = "utf-42"', "csv.encoding", "no encoding"),
+        (SMALLEST + '[csv]\nencoding = "a\\u0000b"', "csv.encoding", "no encoding"),
+        (SMALLEST + '[csv]\nencoding = "zlib"', "csv.encoding", "no encoding"),
+        (SMALLEST + '[csv]\nquote = "x"', "csv.quote", "no such key"),
+    ],
+)  # fmt: skip
+def test_mappings_that_do_not_hold(text, key, problem):
+    with pytest.raises(MappingError) as error:
+        parse_mapping(text)
+    assert error.value.key == key
+    assert problem in error.value.problem
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("time", "key", "problem"),
+    [
+        ('{ path = "t", unit = "min" }', "time.unit", "none of s, ms, us, ns"),
+        ('{ path = "t", unit = [] }', "time.unit", "none of s, ms, us, ns"),
+        ('{ path = "t", time_zone = "Mars/Olympus" }', "time.time_zone", "no time zone"),
+        ('{ path = "t", time_zone = "Europe" }', "time.time_zone", "no time zone"),
+        ('{ path = "t", time_zone = "../etc/passwd" }', "time.time_zone", "no time zone"),
+        ('{ path = "t", time_zone = "" }', "time.time_zone", "no time zone"),
+        ('{ path = "t", time_zone = 1 }', "time.time_zone", "not a text"),
+        ('{ path = "t", format = "%Q" }', "time.format", "not a format"),
+        ('{ path = "t", format = "%Y%Y" }', "time.format", "not a format"),
+        ('{ path = "t", format = "%" }', "time.format", "not a format"),
+        ('{ constant = "2026" }', "time.constant", "no such key"),
+    ],
+)
+def test_times_that_do_not_hold(time, key, problem):
+    with pytest.raises(MappingError) as error:
+        parse_mapping(f'message = "m.M"\nsensor = "id"\ntime = {time}\n[readings]\nt = "t"\n')
+    assert error.value.key == key
+    assert problem in error.value.problem
+
+
+def test_bounds():
+    with pytest.raises(MappingError, match="at most 1 MiB"):
+        parse_mapping(SMALLEST + "#" * MAX_MAPPING_BYTES)
+    with pytest.raises(MappingError, match=r"readings: it has 1001 entries, more than the 1000"):
+        parse_mapping(TOP + "[readings]\n" + "".join(f'r{index} = "a"\n' for index in range(1001)))
+    with pytest.raises(MappingError, match=r"metadata: it has 101 entries, more than the 100"):
+        parse_mapping(SMALLEST + "[metadata]\n" + "".join(f'm{index} = "a"\n' for index in range(101)))
+
+
+_KEYS = [
+    "message", "unmarked", "match", "skip_if", "each", "sensor", "time", "event_id", "rewrite_names", "invalid", "null",
+    "inexact_integers", "decimal", "thousands", "types", "attributes", "csv", "readings", "metadata", "path", "name_of",
+    "constant", "when", "unit", "format", "time_zone", "scale", "offset", "signed", "name", "except", "required",
+    "first", "is", "set", "glob", "delimiter", "encoding", "*", "a",
+]  # fmt: skip
+_text = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=4)
+_texts = ["a", "a.*", "a[]", "{a:x}", "**", "*", "ms", "null", "%Y%m", "json", "UTC", ""]
+_others = ["1", "-1", "0.5", "inf", "nan", "true", "false", "2026-02-17T10:30:00Z", "10:30:00", "1e400", "64"]
+_scalars = (st.sampled_from(_texts) | _text).map('"{}"'.format) | st.sampled_from(_others)
+_values = st.recursive(
+    _scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4).map(
+            lambda table: "{" + ", ".join(f'"{key}" = {value}' for key, value in table.items()) + "}"
+        )
+    ),
+    max_leaves=8,
+)
+_tables = st.fixed_dictionaries(
+    {"message": _values | st.just('"a.B"'), "sensor": _values, "time": _values, "readings": _values},
+    optional={key: _values for key in _KEYS if key not in ("message", "sensor", "time", "readings")},
+)
+
+
+@given(_tables)
+def test_any_toml_is_a_mapping_or_a_mapping_error(tables):
+    with contextlib.suppress(MappingError):
+        parse_mapping("\n".join(f'"{key}" = {value}' for key, value in tables.items()))
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_mapping_error(text):
+    with pytest.raises(MappingError):
+        parse_mapping(text)
+
+
+def test_toml_nested_deeper_than_python_recurses_is_a_mapping_error():
+    with pytest.raises(MappingError):
+        parse_mapping("a." * (sys.getrecursionlimit() * 2) + "b = 1")

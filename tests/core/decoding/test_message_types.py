@@ -1,0 +1,181 @@
+"""Which type a message is of, and what becomes of messages that are of none."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.wire import sensor_event
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+from tests.core.decoding.mapping.protos import descriptor_set
+
+T = 1_771_324_200_000_000
+EVENT = sensor_event("a", T, {"t": 1.0}, {})
+BATCH = SensorEventBatch(events=[EVENT, sensor_event("", T, {"t": 1.0}, {})]).SerializeToString()
+JSON = MappedType("j.toml", 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\n"*" = "*"')
+FOREIGN = descriptor_set("package acme; message Report { string probe = 1; string site = 9; }")
+REPORT = MappedType(
+    "r.toml", 'message = "acme.Report"\nsensor = "probe"\ntime = "$publish_time"\nreadings = {}', FOREIGN
+)
+
+
+def with_keys(mapped, keys):
+    return MappedType(mapped.file, f"{keys}\n{mapped.text}", mapped.descriptors)
+
+
+def name_of(types, **attributes):
+    """Returns the name of the type of a message with these attributes, of the types after a journey to a worker."""
+    return pickle.loads(pickle.dumps(types)).of(Message(b"{}", attributes)).name  # noqa: S301
+
+
+def refuse_everything(data, attributes):
+    return []
+
+
+DECODER = DecoderFunction(f"{__name__}:refuse_everything")
+
+
+def test_marked_messages():
+    """The attribute names a built-in type or a mapped one; the decoder takes the others."""
+    types = MessageTypes([JSON, REPORT])
+    for name in ("json", "acme.Report", EVENT_TYPE):
+        assert name_of(types, message_type=name) == name
+    with pytest.raises(
+        BadData, match=r"message_type is 'x', none of tidetable.v1.SensorEvent, .*acme\.Report"
+    ) as raised:
+        types.of(Message(b"", {"message_type": "x"}))
+    assert raised.value.reason is Reason.UNKNOWN_MESSAGE_TYPE
+    assert name_of(MessageTypes([JSON], DECODER), message_type="x") == DECODER.name
+
+
+def test_unmarked_messages():
+    """They are of the type that is declared for them, or the decoder's, or refused."""
+    assert name_of(MessageTypes()) == EVENT_TYPE
+    assert name_of(MessageTypes([JSON], default="json")) == "json"
+    assert name_of(MessageTypes([REPORT, with_keys(JSON, "unmarked = true")], DECODER, default=None)) == "json"
+    assert name_of(MessageTypes([REPORT], DECODER, default=None)) == DECODER.name
+    with pytest.raises(BadData, match="the attribute message_type is missing, and no type is the default"):
+        MessageTypes([REPORT], default=None).of(Message(b"", {}))
+
+
+def test_conditions_go_first():
+    """A mapping whose conditions hold takes the message, whatever its attribute says."""
+    matched = with_keys(JSON, 'match = { path = "@source", is = "gateway" }')
+    types = MessageTypes([matched])
+    assert name_of(types, source="gateway", message_type=EVENT_TYPE) == "json"
+    assert name_of(types, source="other") == EVENT_TYPE
+
+
+def test_a_message_that_its_attributes_place_is_refused_by_its_type():
+    """Conditions on attributes alone don't need the payload: what can't be parsed is UNPARSEABLE, not of no type."""
+    matched = with_keys(JSON, 'match = { path = "@source", is = "gateway" }')
+    message = Message(b"no JSON", {"source": "gateway"})
+    found = MessageTypes([matched]).of(message)
+    assert found is matched
+    with pytest.raises(BadData) as raised:
+        found.decode(message, 2 * T, ())
+    assert raised.value.reason is Reason.UNPARSEABLE
+    by_content = with_keys(JSON, 'match = [{ path = "@source", is = "gateway" }, { path = "kind", is = "report" }]')
+    assert not by_content.matches(message)
+    assert by_content.matches(message._replace(data=b'{"kind": "report"}'))
+
+
+def test_a_mapping_of_a_built_in_type():
+    """It replaces the built-in reader."""
+    mapped = MappedType("e.toml", JSON.text.replace('"json"', f'"{EVENT_TYPE}"'), b"")
+    assert MessageTypes([mapped]).of(Message(b"", {"message_type": EVENT_TYPE})) is mapped
+
+
+def test_unmarked_batches():
+    """Batches can be the default type; their refused events are marked as what they are."""
+    message = Message(BATCH, {"site": "north"})
+    decoded = MessageTypes(default=BATCH_TYPE).of(message).decode(message, T, [])
+    assert [event.sensor_id for event in decoded.events] == ["a"]
+    ((letter, _),) = decoded.refused
+    assert letter.attributes == {"site": "north", "message_type": EVENT_TYPE, "event_time": "2026-02-17T10:30:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("mapped", "default", "problem"),
+    [
+        ([REPORT], "acme.Reports", r"acme.Reports can't be the default type: it is none of .*, acme.Report$"),
+        ([with_keys(JSON, "unmarked = true")], EVENT_TYPE, r"can't be the default type: json has unmarked = true$"),
+    ],
+)
+def test_a_default_that_is_none(mapped, default, problem):
+    """A default type has to exist, and to be the only one."""
+    with pytest.raises(MappingError, match=problem):
+        MessageTypes(mapped, default=default)
+
+
+def test_attributes_that_mappings_read():
+    """Templates, parts of attributes and conditions count."""
+    text = 'message = "json"\nmatch = { path = "@a", set = true }\nsensor = "{@b}/{@c.d}"\ntime = "at"\nreadings = {}'
+    other = 'message = "json"\nsensor = "@e"\ntime = "at"\nreadings = {}\n[attributes]\nc = "x/{d}"'
+    assert MessageTypes([MappedType("a", text), MappedType("b", other)]).attribute_names == {"a", "b", "c", "e"}
+
+
+def test_a_replay_keeps_the_event_time_and_attributes():
+    """The publish time as event time is that of the first publication, and renamed attributes are found."""
+    text = 'message = "json"\nsensor = "@topic"\ntime = "$publish_time"\nreadings.x = "x"'
+    attributes = {"dead_letter_attribute_topic": "north", "dead_letter_publish_time": "2026-02-17T10:30:00Z"}
+    (event,) = MappedType("a", text).decode(Message(b'{"x": 1}', attributes), T, []).events
+    assert (event.sensor_id, event.event_time_us) == ("north", T)
+
+
+@pytest.mark.parametrize("path", ["no.such.module:f", "pipeline.core.events.message:nothing", "json:dumps.x"])
+def test_a_function_that_does_not_exist(path):
+    """The message has the path."""
+    with pytest.raises(MappingError, match=f"^'{path}' is not a function of this environment, as module:function: "):
+        DecoderFunction(path)
+
+
+def test_the_exception_of_decoders_needs_no_beam():
+    """A decoder's module can be imported, and its function tested, where there is no Beam."""
+    script = (
+        "import sys; from pipeline import RefusedMessage; print([*map(sys.modules.get, ['apache_beam', 'google'])])"
+    )
+    ran = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[None, None]\n"
+
+
+def test_a_foreign_message_that_fits():
+    """Unmarked bytes of another type are an event if their field numbers fit; what does not fit is counted."""
+    foreign = descriptor_set("""
+        package acme;
+        message Inner { int64 at = 1; }
+        message Value { string name = 1; double value = 2; }
+        message Foreign { string id = 1; Inner inner = 2; repeated Value values = 3; int32 other = 4; int32 more = 9; }
+    """)
+    fields = {"id": "x", "inner": {"at": T // 1_000_000}, "values": [{"name": "n", "value": 1}], "other": 1, "more": 1}
+    message = Message(Descriptors(foreign).message_class("acme.Foreign")(**fields).SerializeToString(), {})
+    decoded = MessageTypes().of(message).decode(message, T, [])
+    assert [event[:4] for event in decoded.events] == [("x", T, {"n": 1.0}, {})]
+    assert decoded.unknown_fields == 2
+    with pytest.raises(BadData, match="the attribute message_type is missing"):
+        MessageTypes([REPORT], default=None).of(message)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, str(2**53 + 1), [1, str(2**53 + 1)]])
+def test_integers_in_protobuf_json_are_never_rounded(value):
+    """A double can't hold the integer, with or without quotes: json_format would round it; an int64 holds it."""
+    fields = "double d = 1; repeated double ds = 2; int64 i = 3; string id = 4;"
+    descriptors = descriptor_set(f"package acme; message M {{ {fields} }}")
+    text = 'message = "acme.M"\nsensor = "id"\ntime = "$publish_time"\nreadings = { d = "d" }\nmetadata = { i = "i" }'
+    mapped = MappedType("m.toml", text, descriptors)
+    field = "ds" if isinstance(value, list) else "d"
+    encoding = {"googclient_schemaencoding": "JSON"}
+    with pytest.raises(BadData) as raised:
+        mapped.parse(Message(json.dumps({"id": "a", field: value}).encode(), encoding))
+    assert raised.value.reason is Reason.INEXACT_INTEGER
+    payload = {"id": str(2**53 + 1), "d": str(2**53), "i": str(2**53 + 1)}
+    root, _ = mapped.parse(Message(json.dumps(payload).encode(), encoding))
+    assert (root.id, root.d, root.i) == (str(2**53 + 1), 2.0**53, 2**53 + 1)
