@@ -37,7 +37,6 @@ EXAMPLES = {
     "read range": "tidetable read range balloon-1 --from -2h",
     "read prefix": "tidetable read prefix --sensors balloon- --from yesterday --to today",
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
-    "read hourly": "tidetable read hourly balloon-1 --from -7d",
     "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
     "forget": "tidetable forget balloon-1 --dry-run",

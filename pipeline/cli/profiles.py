@@ -19,9 +19,8 @@ from typing import Any
 
 import click
 
-from pipeline.cli.option_names import OPTION_NAMES
 from pipeline.cli.suggestions import did_you_mean
-from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, settings_of
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
 
 _DEFAULT = "default"
 

@@ -18,7 +18,7 @@ from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.notation.text import plain
 
 
-class Entry(NamedTuple):
+class Tool(NamedTuple):
     """A command: its section of the help, where it is defined, and what it does."""
 
     section: str
@@ -29,30 +29,28 @@ class Entry(NamedTuple):
 # A command's module is imported only when the command is used: Google's clients take a second to import.
 # The help is here because listing the commands must import none of them.
 COMMANDS = {
-    "demo": Entry("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
-    "emulators": Entry("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
-    "plan": Entry("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
-    "table": Entry("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
-    "mapping": Entry(
+    "demo": Tool("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
+    "emulators": Tool("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
+    "plan": Tool("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
+    "table": Tool("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "mapping": Tool(
         "Run", "pipeline.mapping.command:mapping", "Check, try or draft how your own messages become events."
     ),
-    "run": Entry("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
-    "simulate": Entry("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
-    "publish": Entry("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),
-    "backfill": Entry(
+    "run": Tool("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
+    "simulate": Tool("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
+    "publish": Tool("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),
+    "backfill": Tool(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),
-    "read": Entry(
-        "Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."
-    ),
-    "serve": Entry(
+    "read": Tool("Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
+    "serve": Tool(
         "Read", "pipeline.serve.command:serve", "Serve a table over HTTP: a page for the browser, and an API."
     ),
-    "dead-letters": Entry(
+    "dead-letters": Tool(
         "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
-    "forget": Entry("Keep right", "pipeline.forget.command:forget", "Remove every row of a sensor."),
-    "repair": Entry("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
+    "forget": Tool("Keep right", "pipeline.forget.command:forget", "Remove every row of a sensor."),
+    "repair": Tool("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 
 

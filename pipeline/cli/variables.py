@@ -11,6 +11,23 @@ COMMAND_LINE_ONLY = frozenset({"accept-expired", "ack", "apply", "dry-run", "for
 # These mean one thing in one command and another in the next. A setting has to name the command.
 OF_ONE_COMMAND = frozenset({"dead-letters", "output", "schema", "sensors", "tier", "window"})
 
+# The long names of all options that a profile can set, to tell a mistyped key from one for another command. click could
+# tell them only after an import of every command, which takes seconds; a test compares the list with the commands.
+OPTION_NAMES = frozenset(
+    """
+    all allowed-lateness app-profile at-most attribute band batch behind-proxy bigtable-instance bigtable-project
+    bigtable-table bigtable-writer chart dead-letter-topic dead-letters deduplicate default-message-type disk
+    duration early-firing end every fill fresh from gc host id-attribute input-subscription input-topic instance
+    interval job-name json keep key late late-firing latest-family launch-checks layout limit listed live malformed
+    max max-future max-num-workers max-points max-record-bytes message message-decoder message-descriptors
+    message-mapping meta-family metadata metadata-fields metric metrics output port prefix prices project
+    publish-time rate raw-family reason region report runner sample schema sdk-container-image seed sensor
+    sensor-column sensors service-account-email serve silent-for since statistics stats-family subnetwork
+    subscription table temp-location tier time-column time-unit timeout timestamp-attribute to token-file toml topic
+    unit unknown-fields until values wait window worker-machine-type y-max y-min
+    """.split()  # noqa: SIM905 (a list would take a hundred lines)
+)
+
 
 def settings_of(command: click.Command) -> Iterator[tuple[click.Option, list[str]]]:
     """Yields the options that can be set outside the command line, with their long names, without dashes."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, islice
-from typing import Any
 
 import click
 
@@ -17,7 +16,7 @@ from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows.fixed import Window
 from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
 from pipeline.reading.options import (
     Metadata,
@@ -150,9 +149,7 @@ def range_(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.range(
-                _one_or_many(sensor_ids), start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields
-            )
+            records = table.range(sensor_ids, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
         if seen.count == limit:
@@ -210,35 +207,42 @@ def prefix(
 @read.command()
 @sensors_argument
 @range_options
-@window_option()
+@window_option
 @metrics_option
 @fresh_option
 @fill_option
 @no_metadata_option
 @reading_options
 @output_option
-def aggregates(**options: Any) -> None:
+def aggregates(
+    sensors: tuple[str, ...],
+    start_us: int,
+    end_us: int,
+    tier: Window | None,
+    metrics: tuple[str, ...],
+    fresh: bool,
+    fill: str,
+    open_table: OpenTable,
+    output: Output,
+) -> None:
     """Print the aggregates of each SENSOR for windows that start in a time range, oldest first.
 
     Scans only the rows of that range. With --fresh, computes windows that are still open from their raw rows. JSON is
     printed as it is read, all else once it is complete.
     """
-    _print_aggregates(**options)
-
-
-@read.command()
-@sensors_argument
-@range_options
-@window_option(HOURLY)
-@metrics_option
-@fresh_option
-@fill_option
-@no_metadata_option
-@reading_options
-@output_option
-def hourly(**options: Any) -> None:
-    """Print hourly aggregates: an alias of `read aggregates --window 1h`."""
-    _print_aggregates(**options)
+    sensor_ids = list(dict.fromkeys(sensors))
+    with open_table() as table:
+        with usage_errors():
+            records = table.aggregates(
+                sensor_ids, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
+            )
+        seen = _Seen()
+        print_records(seen.through(records), AGGREGATES, output, several=len(sensor_ids) > 1)
+        window = tier or table.schema.tiers[0].window
+        for sensor in sensor_ids:
+            if sensor not in seen.sensors:
+                click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
+        _report_missing(metrics, seen, "windows")
 
 
 @read.command()
@@ -312,32 +316,6 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Outp
             click.echo(no_sensors_message(table, prefix, fields), err=True)
 
 
-def _print_aggregates(
-    sensors: tuple[str, ...],
-    start_us: int,
-    end_us: int,
-    tier: Window | None,
-    metrics: tuple[str, ...],
-    fresh: bool,
-    fill: str,
-    open_table: OpenTable,
-    output: Output,
-) -> None:
-    sensor_ids = list(dict.fromkeys(sensors))
-    with open_table() as table:
-        with usage_errors():
-            records = table.aggregates(
-                _one_or_many(sensor_ids), start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
-            )
-        seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, output, several=len(sensor_ids) > 1)
-        window = tier or table.schema.tiers[0].window
-        for sensor in sensor_ids:
-            if sensor not in seen.sensors:
-                click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
-        _report_missing(metrics, seen, "windows")
-
-
 @dataclass
 class _Seen:
     """Counts the records that pass through, and collects their sensors and metrics."""
@@ -355,11 +333,6 @@ class _Seen:
             self.sensors.add(record.sensor_id)
             self.metrics.update(record.metrics if isinstance(record, AggregateRecord) else record.readings)
             yield record
-
-
-def _one_or_many(sensor_ids: list[str]) -> str | list[str]:
-    """Returns a single id as a string: the reader then reads it page by page, and nothing ahead."""
-    return sensor_ids[0] if len(sensor_ids) == 1 else sensor_ids
 
 
 def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events") -> None:

@@ -18,7 +18,6 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable
@@ -45,13 +44,20 @@ def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[st
         raise click.UsageError("aggregates are located by the sensor alone; remove --metadata")
 
 
-_WINDOW = Parsed("window", parse_window)
 _DAY_US = 86_400_000_000
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
 optional_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...")
 limit_option = _limit_option("Print at most this many events, the newest.")
 limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
+window_option = click.option(
+    "--tier",
+    "--window",
+    "tier",
+    type=Parsed("window", parse_window),
+    show_default="the table's shortest",
+    help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
+)
 metrics_option = click.option(
     "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this reading. Repeatable."
 )
@@ -99,19 +105,6 @@ def range_options(command: Command) -> Command:
         return command(*args, start_us=start_us, end_us=end_us, **kwargs)
 
     return with_range
-
-
-def window_option(default: Window | None = None) -> Callable[[Command], Command]:
-    """Returns ``--tier``, also spelled ``--window``; passes ``tier``, a Window or None, to the command."""
-    return click.option(
-        "--tier",
-        "--window",
-        "tier",
-        type=_WINDOW,
-        default=default.text if default else None,
-        show_default=True if default else "the table's shortest",
-        help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
-    )
 
 
 def reading_options(command: Command) -> Command:

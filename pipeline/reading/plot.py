@@ -66,7 +66,7 @@ def _band(text: str) -> tuple[str, str]:
     "--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric to draw. Repeatable."
 )
 @range_options
-@window_option()
+@window_option
 @click.option(
     "--unit",
     "units",
@@ -124,14 +124,14 @@ def plot(
     if not as_json:
         check_installed("charts")
     span_us = (start_us, end_us)
-    found: dict[tuple[str, str], _Series] = {}
+    found: dict[tuple[str, str], _Line] = {}
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         for of_axis in panels.values():
             most = _MAX_EVENTS // (len(sensor_ids) * len(of_axis))
             for sensor in sensor_ids:
                 for metric in of_axis:
-                    series = _Series.read(table, sensor, metric, span_us, tier, fields, most, band)
+                    series = _Line.read(table, sensor, metric, span_us, tier, fields, most, band)
                     if series.band or series.events:
                         found[sensor, metric] = series
                     else:
@@ -151,7 +151,7 @@ def plot(
 
 
 @dataclass(frozen=True)
-class _Series:
+class _Line:
     """The windows and events to draw, both oldest first."""
 
     window: Window | None  # None if the table has no aggregates
@@ -171,7 +171,7 @@ class _Series:
         metadata: Mapping[str, str],
         max_events: int,
         statistics: tuple[str, str],
-    ) -> "_Series":
+    ) -> "_Line":
         start_us, end_us = span_us
         tiers = table.schema.tiers
         window = tier or (tiers[0].window if tiers else None)
@@ -257,7 +257,7 @@ def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
 
 def _charts(
     panels: Mapping[str, Sequence[str]],
-    found: Mapping[tuple[str, str], _Series],
+    found: Mapping[tuple[str, str], _Line],
     span_us: tuple[int, int],
     limits: tuple[float | None, float | None],
     band: str,

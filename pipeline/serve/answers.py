@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.answers.points import Points as PointsOfLine
+from pipeline.core.answers.points import Points
 from pipeline.core.answers.record_json import points_json
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.serve.parameters import ARROW
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class Problem(BaseModel):
+class _Json(BaseModel):
+    """A model, which the API's documentation names without ``Json``."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        cls.__name__ = cls.__qualname__ = cls.__name__.removesuffix("Json")
+
+
+class ProblemJson(_Json):
     """Why there is no answer."""
 
     error: str = Field(description="What is wrong, and what to do.")
 
 
-class Tier(BaseModel):
+class TierJson(_Json):
     """The windows of aggregates of one length."""
 
     window: str = Field(examples=["1h"])
@@ -36,37 +43,37 @@ class Tier(BaseModel):
     seconds: float = Field(description="The usual length; days of a time zone may have 23 to 25 hours.")
 
 
-class Schema(BaseModel):
+class SchemaJson(_Json):
     """A table and its schema."""
 
     project: str
     instance: str
     table: str
-    tiers: list[Tier] = Field(description="The shortest first.")
+    tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
     metadata_in_keys: list[str] = Field(description="Metadata that has to be passed to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
 
 
-class _Page(BaseModel):
+class _PageJson(_Json):
     next: str | None = Field(description="The address of the next page; null if there is none.")
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
     foreign_rows: int = Field(description="Rows left out because the schema never writes them.")
 
 
-class Sensors(_Page):
+class SensorsJson(_PageJson):
     """Ids of sensors."""
 
     sensors: list[str]
 
 
-class Metrics(BaseModel):
+class MetricsJson(_Json):
     """Names of metrics."""
 
     metrics: list[str]
 
 
-class Places(BaseModel):
+class PlacesJson(_Json):
     """Where the rows of a sensor are."""
 
     places: list[dict[str, str]] = Field(
@@ -74,7 +81,7 @@ class Places(BaseModel):
     )
 
 
-class Newest(BaseModel):
+class NewestJson(_Json):
     """What a sensor says now."""
 
     sensor_id: str
@@ -84,14 +91,14 @@ class Newest(BaseModel):
     times: dict[str, str] = Field(description="The event time of each reading.")
 
 
-class Latest(_Page):
+class LatestJson(_PageJson):
     """What sensors say now."""
 
-    sensors: list[Newest]
+    sensors: list[NewestJson]
     more: bool = Field(description="Whether there are more sensors than these.")
 
 
-class Event(BaseModel):
+class EventJson(_Json):
     """One event."""
 
     sensor_id: str
@@ -101,13 +108,13 @@ class Event(BaseModel):
     metadata: dict[str, str]
 
 
-class Events(_Page):
+class EventsJson(_PageJson):
     """Events, the newest first."""
 
-    events: list[Event]
+    events: list[EventJson]
 
 
-class Aggregate(BaseModel):
+class AggregateJson(_Json):
     """One window of one sensor."""
 
     sensor_id: str
@@ -120,20 +127,20 @@ class Aggregate(BaseModel):
     )
 
 
-class Aggregates(_Page):
+class AggregatesJson(_PageJson):
     """Windows, the oldest first."""
 
-    aggregates: list[Aggregate]
+    aggregates: list[AggregateJson]
 
 
-class Point(BaseModel):
+class PointJson(_Json):
     """One point of a line."""
 
     time: str
     value: float
 
 
-class Points(BaseModel):
+class PointsJson(_Json):
     """The points of a line."""
 
     sensor_id: str
@@ -142,7 +149,7 @@ class Points(BaseModel):
     exact: bool = Field(description="Whether the line looks like one through all readings, in columns so wide.")
     start: str = Field(description="The start of the first column.")
     column_s: float = Field(description="The width of a column in seconds.")
-    points: list[Point]
+    points: list[PointJson]
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
 
 
@@ -173,13 +180,13 @@ def rendered(
         return Response(_ipc(arrow), media_type=ARROW, headers=link)
     counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
     content = {name: list(records), **more, "next": next_page, **counts}
-    return Response(_json(content), media_type="application/json", headers=link)
+    return Response(_as_json(content), media_type="application/json", headers=link)
 
 
-def rendered_points(points: PointsOfLine, *, arrow: bool) -> Response:
+def rendered_points(points: Points, *, arrow: bool) -> Response:
     """Renders the points of a line."""
     if not arrow:
-        return Response(_json(points_json(points) | {"rows_read": points.rows_read}), media_type="application/json")
+        return Response(_as_json(points_json(points) | {"rows_read": points.rows_read}), media_type="application/json")
     import pyarrow
 
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
@@ -209,7 +216,7 @@ def sensors_arrow(sensors: list[str]) -> "pyarrow.Table":
     return arrow.table({"sensor_id": arrow.array(sensors, arrow.string())})
 
 
-def _json(content: Mapping[str, Any]) -> str:
+def _as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

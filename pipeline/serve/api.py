@@ -56,9 +56,9 @@ _MOST_SEARCHED = 50_000  # sensors that a page looks through; the next page goes
 router = APIRouter(
     prefix="/api/v1",
     responses={
-        400: {"model": answers.Problem, "description": "A parameter is missing, or has a value without an answer."},
-        503: {"model": answers.Problem, "description": "Bigtable is out of reach or refuses the request."},
-        504: {"model": answers.Problem, "description": "The answer took longer than the server allows."},
+        400: {"model": answers.ProblemJson, "description": "A parameter is missing, or has a value without an answer."},
+        503: {"model": answers.ProblemJson, "description": "Bigtable is out of reach or refuses the request."},
+        504: {"model": answers.ProblemJson, "description": "The answer took longer than the server allows."},
     },
 )
 
@@ -76,15 +76,15 @@ WantsArrow = Annotated[bool, Depends(_wants_arrow)]
 
 
 @router.get("/schema", tags=["table"])
-async def schema(reads: TheReads) -> answers.Schema:
+async def schema(reads: TheReads) -> answers.SchemaJson:
     """The table, its tiers and its schema."""
     found = reads.schema
-    return answers.Schema(
+    return answers.SchemaJson(
         project=reads.name.project,
         instance=reads.name.instance,
         table=reads.name.table,
         tiers=[
-            answers.Tier(window=tier.window.text, zone=tier.window.zone, seconds=tier.window.length.total_seconds())
+            answers.TierJson(window=tier.window.text, zone=tier.window.zone, seconds=tier.window.length.total_seconds())
             for tier in found.tiers
         ],
         latest=found.latest is not None,
@@ -93,7 +93,7 @@ async def schema(reads: TheReads) -> answers.Schema:
     )
 
 
-@router.get("/sensors", response_model=answers.Sensors, tags=["sensors"])
+@router.get("/sensors", response_model=answers.SensorsJson, tags=["sensors"])
 async def sensors(
     request: Request,
     reads: TheReads,
@@ -123,7 +123,7 @@ async def sensors(
     return await reads.answer(request, read)
 
 
-@router.get("/latest", response_model=answers.Latest, tags=["sensors"])
+@router.get("/latest", response_model=answers.LatestJson, tags=["sensors"])
 async def latest(
     request: Request,
     reads: TheReads,
@@ -157,11 +157,11 @@ async def latest(
 
 
 @router.get("/metrics", tags=["sensors"])
-async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metadata: Metadata) -> answers.Metrics:
+async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metadata: Metadata) -> answers.MetricsJson:
     """The metrics of a sensor: those of its newest readings, or else of its last events."""
     fields = as_mapping(metadata)
 
-    def read(table: SensorTable) -> answers.Metrics:
+    def read(table: SensorTable) -> answers.MetricsJson:
         checked_sensor_id(sensor_id)
         if table.schema.latest is not None:
             newest = table.newest(sensor_id, limit=1)  # the id itself comes before all that begin with it
@@ -169,23 +169,23 @@ async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metada
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return answers.Metrics(metrics=sorted(found))
+        return answers.MetricsJson(metrics=sorted(found))
 
     return await reads.answer(request, read)
 
 
 @router.get("/places", tags=["sensors"])
-async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answers.Places:
+async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answers.PlacesJson:
     """The metadata that finds a sensor's events, if row keys contain it: a seek or two for each value in the table."""
 
-    def read(table: SensorTable) -> answers.Places:
+    def read(table: SensorTable) -> answers.PlacesJson:
         possible = SensorLocator(table.schema, table.rows.read_selection).of(checked_sensor_id(sensor_id))
-        return answers.Places(places=[place for place in possible if table.latest(sensor_id, metadata=place)])
+        return answers.PlacesJson(places=[place for place in possible if table.latest(sensor_id, metadata=place)])
 
     return await reads.answer(request, read)
 
 
-@router.get("/range", response_model=answers.Events, tags=["readings"])
+@router.get("/range", response_model=answers.EventsJson, tags=["readings"])
 async def events(
     request: Request,
     reads: TheReads,
@@ -202,9 +202,7 @@ async def events(
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> Response:
-        wanted = partial(
-            table.range, _one_or_many(sensor_ids), start_us, end_us, metrics=metrics or None, metadata=fields
-        )
+        wanted = partial(table.range, sensor_ids, start_us, end_us, metrics=metrics or None, metadata=fields)
         page = page_by_time(wanted, limit, lambda record: record.event_time_us)
         return rendered(
             request,
@@ -219,7 +217,7 @@ async def events(
     return await reads.answer(request, read)
 
 
-@router.get("/aggregates", response_model=answers.Aggregates, tags=["readings"])
+@router.get("/aggregates", response_model=answers.AggregatesJson, tags=["readings"])
 async def aggregates(
     request: Request,
     reads: TheReads,
@@ -243,7 +241,7 @@ async def aggregates(
     def read(table: SensorTable) -> Response:
         page = page_by_time(
             lambda limit: table.aggregates(  # noqa: ARG005 (windows are read in pages anyway)
-                _one_or_many(sensor_ids),
+                sensor_ids,
                 start_us,
                 end_us,
                 tier=window,
@@ -267,7 +265,7 @@ async def aggregates(
     return await reads.answer(request, read)
 
 
-@router.get("/points", response_model=answers.Points, tags=["readings"])
+@router.get("/points", response_model=answers.PointsJson, tags=["readings"])
 async def points(
     request: Request,
     reads: TheReads,
@@ -297,8 +295,3 @@ def _most(search: str, limit: int) -> int | None:
 
 def _newest(record: LatestRecord, now_us: int) -> dict[str, object]:
     return latest_json(record) | {"age_s": round((now_us - record.event_time_us) / 1e6, 3)}
-
-
-def _one_or_many(sensor_ids: list[str]) -> str | list[str]:
-    """Returns a single id as a string: the reader then reads it page by page, and nothing ahead."""
-    return sensor_ids[0] if len(sensor_ids) == 1 else sensor_ids

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, settings_of
+from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
 from tests.cli.commands import all_commands, params
 
 TABLE = {"TIDETABLE_PROJECT": "p", "TIDETABLE_INSTANCE": "i", "TIDETABLE_TABLE": "t"}
@@ -86,3 +86,9 @@ def test_the_help_says_so_once():
     output = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
     assert "such as TIDETABLE_PROJECT for --project" in output
     assert f"Only the command line sets {', '.join(sorted(CONSENT))}." in output
+
+
+def test_the_list_of_options():
+    """It has the names of all options that a profile can set, and no other."""
+    found = {name for _, command in all_commands() for _, names in settings_of(command) for name in names}
+    assert found == OPTION_NAMES

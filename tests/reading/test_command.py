@@ -39,7 +39,6 @@ COMMANDS = [
     ["range", "s", *DAY],
     ["prefix", "--sensors", "s", *DAY],
     ["aggregates", "s", *DAY],
-    ["hourly", "s", *DAY],
     ["sensors"],
     ["plot", "s", "--metric", "t", *DAY],
 ]
@@ -105,10 +104,10 @@ def test_range_bounds(name: TableName) -> None:
     assert times(*DAY, "--limit", "1") == ["00.250003Z"]
 
 
-def test_hourly_prints_lines_of_json(name: TableName) -> None:
+def test_aggregates_prints_lines_of_json(name: TableName) -> None:
     """The record has the window's start, its length, and each metric's statistics; counts are integers."""
     write_hour(name, HOURLY, {"t": 1.5}, {"t": 2.5})
-    [record] = run_json(name, "hourly", "s", *DAY)
+    [record] = run_json(name, "aggregates", "s", *DAY)
     assert record == {
         "sensor_id": "s",
         "window_start": "2026-02-17T10:00:00Z",
@@ -119,10 +118,10 @@ def test_hourly_prints_lines_of_json(name: TableName) -> None:
     assert json.dumps(record["metrics"]["t"]["count"]) == "2"
 
 
-def test_hourly_prints_a_line_for_each_metric(name: TableName) -> None:
+def test_aggregates_prints_a_line_for_each_metric(name: TableName) -> None:
     """The table has one row per window and metric."""
     write_hour(name, HOURLY, {"t": 1.5, "p": 94558.0}, {"t": 2.5})
-    _, _, *rows = (line.split() for line in run(name, "hourly", "s", *DAY).stdout.splitlines() if line.strip())
+    _, _, *rows = (line.split() for line in run(name, "aggregates", "s", *DAY).stdout.splitlines() if line.strip())
     assert rows == [
         ["2026-02-17T10:00:00Z", "2", "p", "1", "94558", "94558", "94558", "94558", "0"],
         ["2026-02-17T10:00:00Z", "2", "t", "2", "4", "1.5", "2.5", "2", "0.5"],
@@ -135,9 +134,8 @@ def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> Non
     name = created(parse_schema('tiers = { 15m = "quarters", 1h = "hours", 1d = "days" }'))
     for length, family in ((HOURLY, "hours"), (DAILY, "days"), (Window.parse("15m"), "quarters")):
         write_hour(name, length, {"t": 1.0}, family=family)
-    commands = [["hourly", "--window"], ["aggregates", "--window"], ["aggregates", "--tier"]]
-    for command, option in commands:
-        [record] = run_json(name, command, "s", *DAY, option, window)
+    for option in ("--window", "--tier"):
+        [record] = run_json(name, "aggregates", "s", *DAY, option, window)
         assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
     [shortest] = run_json(name, "aggregates", "s", *DAY)
     assert shortest["window"] == "15m"
@@ -173,7 +171,7 @@ def run_json_of_plot(name: TableName, sensor: str, *options: str) -> list[dict]:
 def test_an_overflow_is_text_in_json(name: TableName) -> None:
     """JSON has no infinity: a sum that overflowed is the string in its cell."""
     write_hour(name, HOURLY, {"up": 1e308, "down": -1e308}, {"up": 1e308, "down": -1e308})
-    [record] = run_json(name, "hourly", "s", *DAY)
+    [record] = run_json(name, "aggregates", "s", *DAY)
     assert {metric: summary["sum"] for metric, summary in record["metrics"].items()} == {"up": "inf", "down": "-inf"}
 
 
@@ -192,7 +190,7 @@ def test_family_flags_must_match_the_schema(bigtable: str) -> None:
     write_hour(name, HOURLY, {"t": 1.0}, family="s")
     options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
     assert run_json(name, "latest", "s", *options)[0]["metadata"] == EVENT.metadata
-    assert run_json(name, "hourly", "s", *DAY, *options)[0]["reading_count"] == 1
+    assert run_json(name, "aggregates", "s", *DAY, *options)[0]["reading_count"] == 1
     for command in COMMANDS:
         result = run(name, *command, "--raw-family", "raw")
         assert (result.exit_code, result.stdout) == (1, "")
@@ -233,7 +231,7 @@ def test_a_terminal_folds_no_number(name: TableName) -> None:
     """A table too wide for 80 columns becomes blocks of whole words, and nothing is lost."""
     write(name, [raw_row(WIDE)])
     write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
-    raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["hourly", "s", *DAY]))
+    raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["aggregates", "s", *DAY]))
     assert max(map(len, (raw + hourly).splitlines())) <= 80
     assert {f"{metric}={value:.6g}" for metric, value in WIDE.readings.items()} <= words(raw)
     assert raw.count("x") - raw.count("x1b") == 200
@@ -288,7 +286,6 @@ def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) 
             ["aggregates", "s", *DAY],
             f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time",
         ),
-        (["hourly", "s", *DAY], f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time"),
         (["sensors"], f"no sensors in table {name}"),
         (["sensors", "--prefix", "x-"], f"no sensors whose ids begin with x- in table {name}"),
     ):
@@ -308,7 +305,6 @@ def test_an_empty_range_is_reported(name: TableName, json_option: list[str]) -> 
         (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
         (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
         (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
-        (["hourly", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
     ):
         assert stderr_of(name, *command, *json_option) == f"{line}\n"
     result = run(name, "plot", "s", "--metric", "pressure", *LONG_AGO, *json_option)
@@ -354,7 +350,7 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
     ("command", "message"),
     [
         (["range", "s", "--from", "earlier", "--to", "2026-02-18"], "'--from': 'earlier' is not a time; write 2026-"),
-        (["hourly", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not a time; write 2026-"),
+        (["aggregates", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not a time; write 2026-"),
         (
             ["range", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
             "2026-02-18T00:00:00Z is not before 2026-02-17T",
@@ -366,8 +362,8 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["aggregates", "s", "--from", "2026-02-18", "--to", "2026-02-17"], "is not before 2026-02-17T"),
         (["plot", "s", "--metric", "t", "--from", "2026-02-17T10:30", "--to", "2026-02-17T10:10"], "is not before"),
         (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 in UTC"),
-        (["hourly", "s", *DAY, "--window", "7m"], "'--tier' / '--window': a window of 7m does not divide a day"),
-        (["hourly", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
+        (["aggregates", "s", *DAY, "--window", "7m"], "'--tier' / '--window': a window of 7m does not divide a day"),
+        (["aggregates", "s", *DAY, "--window", "15m"], "the table has no aggregates of 15m; its tiers: 1h"),
         (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["plot", "s", "--metric", "t", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["latest", "agg"], "'agg' can't be a sensor's id: it is reserved"),
@@ -385,7 +381,6 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
             "location does not locate sensors in this table; remove it",
         ),
         (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
-        (["hourly", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
         (["prefix", *DAY, "--sensors", "s#8"], "a sensor id contains no '#'"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
@@ -442,7 +437,6 @@ def test_the_help_describes_costs_and_exit_codes() -> None:
             "at most this many events, the first ones, sensor by sensor.",
         ],
         ("aggregates",): ["Scans only the rows of that range", "the table's shortest"],
-        ("hourly",): ["an alias of `read aggregates --window 1h`", "[default: 1h]"],
         ("sensors",): ["one seek per sensor", "in row key order"],
         ("plot",): ["at most 2,000", "missing windows leave a gap", "no file is written"],
     }
@@ -458,7 +452,6 @@ SERVED = {
     "range s t --from 2026-02-17T09 --to 2026-02-17T12": ["s", "t", "s"],
     "prefix --sensors s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
     "aggregates s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
-    "hourly s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
     "sensors": ["s", "t"],
     "plot s --metric t --from 2026-02-17 --to 2026-02-18": ["s", "s", "s"],  # a window and two events
 }
@@ -509,11 +502,10 @@ def test_csv_and_parquet(name: TableName) -> None:
         assert printed_as(name, "csv", *command) == [event | metadata]
         [row] = printed_as(name, "parquet", *command)
         assert row == event | metadata | {"t": 0.1 + 0.2, "event_time": to_datetime(T)}
-    for command in ("aggregates", "hourly"):
-        [row] = printed_as(name, "csv", command, "s", *DAY)
-        assert (row["window_start"], row["count_t"], row["avg_t"]) == ("2026-02-17T10:00:00Z", "1", "1.5")
-        [row] = printed_as(name, "parquet", command, "s", *DAY)
-        assert (row["count_t"], row["avg_t"]) == (1, 1.5)
+    [row] = printed_as(name, "csv", "aggregates", "s", *DAY)
+    assert (row["window_start"], row["count_t"], row["avg_t"]) == ("2026-02-17T10:00:00Z", "1", "1.5")
+    [row] = printed_as(name, "parquet", "aggregates", "s", *DAY)
+    assert (row["count_t"], row["avg_t"]) == (1, 1.5)
     for output in ("csv", "parquet"):
         assert printed_as(name, output, "sensors") == [{"sensor_id": "s"}]
 
@@ -557,7 +549,7 @@ def test_aggregates_of_a_metric(name: TableName) -> None:
     [record] = run_json(name, "aggregates", "s", *DAY, "--metric", "t")
     assert list(record["metrics"]) == ["t"]
     assert record["reading_count"] == 1
-    assert len(run_json(name, "hourly", "s", *DAY, "--metric", "t", "--metric", "p")) == 2
+    assert len(run_json(name, "aggregates", "s", *DAY, "--metric", "t", "--metric", "p")) == 2
     result = run(name, "aggregates", "s", *DAY, "--metric", "t", "--metric", "rain")
     assert (result.exit_code, result.stderr) == (0, "none of these windows has rain\n")
     message = f"no aggregates of rain of s in windows of 1h that start {BETWEEN}, or at any other time\n"

@@ -110,7 +110,7 @@ def test_json(schema: str) -> None:
         ("2026-02-17T10:00:00Z", 6),
         ("2026-02-17T11:00:00Z", 6),
     ]
-    assert run_json(name, "hourly", "cellar", *DAY) == hours
+    assert run_json(name, "aggregates", "cellar", *DAY) == hours
     days = run_json(name, "aggregates", *SENSORS, *DAY, "--tier", "1d")
     assert [day["metrics"]["wind"]["count"] for day in days] == [4, 4, 4]
     assert sorted(sensor["sensor_id"] for sensor in run_json(name, "sensors")) == list(SENSORS)

@@ -6,11 +6,11 @@ end to end.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
@@ -38,6 +38,8 @@ from pipeline.core.windows.fixed import Window
 
 if TYPE_CHECKING:
     from pipeline.core.answers.points import Points
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 _MICROSECOND = timedelta(microseconds=1)
@@ -231,11 +233,7 @@ class SensorTable:
         """
         start_us, end_us = within_keys(start, end)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
-        if isinstance(sensors, str):
-            return RawRecords(self._events(sensors, query), query.metrics or ())
-        found = self._ahead.merged(
-            listed_sensors(sensors), lambda sensor, size: self._events(sensor, query, size), newest_first
-        )
+        found = self._merged(sensors, lambda sensor, size: self._events(sensor, query, size), newest_first)
         return RawRecords(islice(found, limit), query.metrics or ())
 
     def prefix(
@@ -331,9 +329,7 @@ class SensorTable:
         span, wanted = within_keys(start, end), named_metrics(metrics)
         query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows)
         of_sensor = answers(self.schema, self.rows.read_selection, query, self._leave_out)
-        if isinstance(sensors, str):
-            return AggregateRecords(of_sensor(sensors, None))
-        return AggregateRecords(self._ahead.merged(listed_sensors(sensors), of_sensor, lambda record: record.start_us))
+        return AggregateRecords(self._merged(sensors, of_sensor, lambda record: record.start_us))
 
     def points(
         self,
@@ -371,6 +367,13 @@ class SensorTable:
         return points_of(self.schema, self.rows.read_selection, query, self._leave_out)
 
     # Reading rows
+
+    def _merged(
+        self, sensors: str | Iterable[str], records: Callable[[str, int | None], Iterator[_T]], key: Callable[[_T], int]
+    ) -> Iterator[_T]:
+        """Returns the records of sensors, merged by a key; a single sensor is read page by page, and nothing ahead."""
+        listed = listed_sensors((sensors,) if isinstance(sensors, str) else sensors)
+        return records(listed[0], None) if len(listed) == 1 else self._ahead.merged(listed, records, key)
 
     def _events(self, sensor_id: str, query: Query, max_page_rows: int | None = None) -> Iterator[RawRecord]:
         """Returns a sensor's events, read in pages of at most this many rows."""
