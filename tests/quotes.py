@@ -8,15 +8,19 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable
 from contextlib import chdir
 from functools import cache, partial
+from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
+import pipeline
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.events.event import deserialized
 from pipeline.core.events.publishing import message_of
@@ -108,6 +112,29 @@ def _mapping_output(name: str) -> str:
     return _mapping_outputs()[name]
 
 
+def _packages() -> str:
+    """Returns the list of packages from the docstring of ``pipeline``."""
+    (listed,) = re.findall(r"(?:^    .+\n)+", pipeline.__doc__, re.MULTILINE)
+    return _fenced(textwrap.dedent(listed).rstrip())
+
+
+def _rooms(package: str) -> str:
+    """Draws the rooms of a package as floors, as import-linter holds them, each with its docstring's first sentence."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == [package])
+    rule, lines = "─" * 109, []
+    for rooms in (layer.split(" | ") for layer in layers):
+        width = (110 - 3 * len(rooms)) // len(rooms)
+        texts = [[room, *textwrap.wrap(_summary(f"{package}.{room}"), width)] for room in rooms]
+        rows = (" │ ".join(f"{line:<{width}}" for line in row) for row in zip_longest(*texts, fillvalue=""))
+        lines += [f"├{rule}┤", *(f"│ {row:<107} │" for row in rows)]
+    return _fenced("\n".join([f"┌{rule}┐", *lines[1:], f"└{rule}┘"]))
+
+
+def _summary(module: str) -> str:
+    return import_module(module).__doc__.partition("\n\n")[0]
+
+
 QUOTES: dict[str, Callable[[], str]] = {
     "commands": _commands,
     **{
@@ -116,6 +143,12 @@ QUOTES: dict[str, Callable[[], str]] = {
     },
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
+    "packages": lambda: _fenced(
+        textwrap.dedent(re.search(r"(?:^    .*\n)+", pipeline.__doc__, re.MULTILINE)[0]).rstrip()
+    ),
+    "rooms_of_cloud": lambda: _rooms("pipeline.cloud"),
+    "rooms_of_mapping": lambda: _rooms("pipeline.core.decoding.mapping"),
+    "rooms_of_core": lambda: _rooms("pipeline.core"),
     "rows": _rows,
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),

@@ -191,10 +191,11 @@ def test_every_error_message():
 
 
 def test_every_package():
-    """The page for developers names every package, and CONTRIBUTING.md the same layers."""
-    table = " ".join(rows_of("developing.md", "## Packages"))
-    for package in (ROOT / "pipeline").glob("*/__init__.py"):
-        assert re.search(rf"\b{package.parent.name}\b", table), package
+    """The page for developers lists every package and draws every room of core, its mappings and cloud."""
+    page = text("developing.md")
+    for folder in ("", "core", "core/decoding/mapping", "cloud"):
+        for package in (ROOT / "pipeline" / folder).glob("*/__init__.py"):
+            assert re.search(rf"^(?:│ .*)?{package.parent.name}  ", page, re.MULTILINE), package
 
 
 def test_every_make_target():
@@ -220,17 +221,27 @@ def test_every_name_of_the_glossary():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    """The README fits on a few screens, and leaves the list of pages to the index."""
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    assert "](docs/README.md)" in readme
+
+
+def test_one_index():
+    """The index names every page of the repository, and is the only list of them."""
+    listed = re.findall(r"^\| \[.+?\]\((.+?)\) \|", text("README.md"), re.MULTILINE)
+    pages = {*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"} - {DOCS / "README.md"}
+    assert {(DOCS / page).resolve() for page in listed} == pages
+    assert len(listed) == len(pages)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_pages_begin_with_their_purpose(page):
-    """Each page starts with what the reader can do after it, and the list of pages has it."""
+    """Each page starts with what the reader can do after it."""
     title, empty, first = page.read_text().splitlines()[:3]
     assert title.startswith("# ")
     assert not empty
     assert first.startswith("After this page you ")
-    assert page.name == "README.md" or f"]({page.name})" in text("README.md")
 
 
 def test_quotes_are_fresh():
