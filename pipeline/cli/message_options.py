@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.options import Command
-from pipeline.core.notation.text import plain
+from pipeline.cli.options import Command, Parsed
+from pipeline.core.notation.text import parse_pair, plain
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
@@ -47,21 +47,12 @@ def message_options(command: Command) -> Command:
     return with_mapped
 
 
-def _attributes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
-    attributes = {}
-    for text in texts:
-        name, equals, attributes[name] = text.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"--attribute {text!r} is not NAME=VALUE")
-    return attributes
-
-
 attribute_option = click.option(
     "--attribute",
     "attributes",
     multiple=True,
-    metavar="NAME=VALUE",
-    callback=_attributes,
+    type=Parsed("name=value", lambda text: parse_pair(text, example="device=N-1")),
+    callback=lambda ctx, param, pairs: dict(pairs),  # noqa: ARG005 (what click passes)
     help="An attribute of every message that a mapping reads from a file. Repeatable.",
 )
 

@@ -14,6 +14,7 @@ from pipeline.cli.entry import Importing
 from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.gaps import Fill
+from pipeline.core.notation.text import parse_pair
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
@@ -24,15 +25,6 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
 
 OpenTable = Callable[[], AbstractContextManager["SensorTable"]]
 Metadata = tuple[tuple[str, str], ...]
-
-
-def _field(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if not name or not value:
-        raise ValueError(f"{text!r} is not NAME=VALUE, such as location=us-west2")
-    if "#" in value:
-        raise ValueError(f"{text!r} contains '#', which row keys can't hold")
-    return name, value
 
 
 def _limit_option(text: str) -> Callable[[Command], Command]:
@@ -76,7 +68,7 @@ fill_option = click.option(
 )
 metadata_option = click.option(
     "--metadata",
-    type=Parsed("name=value", _field),
+    type=Parsed("name=value", parse_pair),
     multiple=True,
     help="Metadata that locates sensors, such as location=us-west2, if row keys contain it. Repeatable.",
 )

@@ -8,6 +8,7 @@ from fastapi import Header, Query
 
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import within_keys
+from pipeline.core.notation.text import parse_pair
 from pipeline.core.notation.times import parse_moment
 
 MAX_SENSORS = 50
@@ -91,13 +92,7 @@ def is_arrow(asked: Format | None, accept: str) -> bool:
 
 def as_mapping(metadata: list[str]) -> dict[str, str]:
     """Returns the fields ``name=value`` as a mapping. Raises ValueError for others."""
-    fields = {}
-    for field in metadata:
-        name, _, value = field.partition("=")
-        if not (name and value):
-            raise ValueError(f"metadata: {field!r} is not NAME=VALUE, such as location=us-west2")
-        fields[name] = value
-    return fields
+    return dict(map(parse_pair, metadata))
 
 
 def as_range(start: str, end: str) -> tuple[int, int]:

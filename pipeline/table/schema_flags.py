@@ -10,6 +10,7 @@ import click
 from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.text import parse_pair
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import EXAMPLE, Policy, PolicyError, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
@@ -27,22 +28,9 @@ _FIELDS = (
 )  # fmt: skip
 
 
-class _Pair(click.ParamType):
-    """``NAME=TEXT``, parsed by a function that raises ValueError."""
-
-    def __init__(self, name: str, example: str, parse: Callable[[str, str], Any]) -> None:
-        self.name = name
-        self._example = example
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        name, equals, text = value.partition("=")
-        if not (name and equals and text):
-            self.fail(f"{value!r}: expected {self.name.upper()}, like {self._example}", param, ctx)
-        try:
-            return self._parse(name, text)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _pair(form: str, example: str, parse: Callable[[str, str], Any]) -> Parsed:
+    """Returns the type of an option of this form, whose parts a function parses that raises ValueError."""
+    return Parsed(form.lower(), lambda text: parse(*parse_pair(text, form, example)))
 
 
 def _family_policy(family: str, text: str) -> tuple[str, Policy]:
@@ -168,14 +156,14 @@ def schema_flags(command: Command) -> Command:
     @click.option(
         "--tier",
         "tiers",
-        type=_Pair("window=family", "1d=daily", lambda window, family: Tier(parse_window(window), family)),
+        type=_pair("WINDOW=FAMILY", "1d=daily", lambda window, family: Tier(parse_window(window), family)),
         multiple=True,
         help="An aggregate window and its family, such as 1d=daily or 1d@Europe/Berlin=berlin. Repeatable; replaces "
         "all current tiers.",
     )
     @click.option(
         "--statistics",
-        type=_Pair("glob=statistics", "energy_*=last,p95", _glob_statistics),
+        type=_pair("GLOB=STATISTICS", "energy_*=last,p95", _glob_statistics),
         multiple=True,
         help="The statistics of metrics that a glob matches, such as energy_*=last,p95. The first glob that matches "
         "counts. Repeatable; replaces all current ones.",
@@ -187,7 +175,7 @@ def schema_flags(command: Command) -> Command:
     @click.option(
         "--gc",
         "policies",
-        type=_Pair("family=policy", "raw=maxage=30d", _family_policy),
+        type=_pair("FAMILY=POLICY", "raw=maxage=30d", _family_policy),
         multiple=True,
         help=f"A family's garbage collection policy, in the syntax of cbt setgcpolicy: raw=maxage=30d, or "
         f"'raw={EXAMPLE}'. Repeatable, also with --schema.",

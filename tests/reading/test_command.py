@@ -375,7 +375,6 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
             "location does not locate sensors in this table; remove it",
         ),
         (["latest", "s", "--metadata", "north"], "'north' is not NAME=VALUE, such as location=us-west2"),
-        (["latest", "s", "--metadata", "location=a#b"], "contains '#', which row keys can't hold"),
         (
             ["sensors", "--metadata", "location=north"],
             "location does not locate sensors in this table; remove it",

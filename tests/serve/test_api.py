@@ -158,7 +158,7 @@ def test_arrow_pages(api):
         ("range?sensor=a&start=tomorrow", "'tomorrow' is not a time"),
         ("range?sensor=a&start=now&end=-1d", "the range is empty"),
         ("range?sensor=a&limit=10001", "limit: Input should be less than or equal to 10000"),
-        ("range?sensor=a&metadata=north", "metadata: 'north' is not NAME=VALUE"),
+        ("range?sensor=a&metadata=north", "'north' is not NAME=VALUE, such as location=us-west2"),
         ("aggregates?sensor=a&tier=5m", "the table has no aggregates of 5m; its tiers: 1h"),
         ("aggregates?sensor=a&fill=spline", "fill: Input should be 'none', 'null', 'previous' or 'linear'"),
         ("latest?silent_for=long", "'long' is not a duration"),

@@ -148,7 +148,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
     [
         (["--gc", "other=maxage=1d"], "--gc other=…: the table's families are raw, meta, stats"),
         (["--gc", "tidetable=maxage=1d"], "the table's families are raw, meta, stats"),
-        (["--gc", "raw"], "'raw': expected FAMILY=POLICY, like raw=maxage=30d"),
+        (["--gc", "raw"], "'raw' is not FAMILY=POLICY, such as raw=maxage=30d"),
         (["--gc", "raw=maxage=90x"], "expected at character 8, not '90x'"),
         (["--gc", f"raw={LONG_POLICY}"], "family raw: the policy is too long: Bigtable stores at most 500 bytes"),
         (["--raw-family", "stats"], "tiers: family stats is already used by metrics"),
@@ -160,7 +160,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         (["--layout", "square"], "'square' is not one of"),
         (["--layout", "serialized", "--values", "float64"], "values: the layout serialized stores values in the event"),
         (["--layout", "serialized", "--meta-family", "m"], "--meta-family: the schema has no such family"),
-        (["--tier", "1h"], "'1h': expected WINDOW=FAMILY, like 1d=daily"),
+        (["--tier", "1h"], "'1h' is not WINDOW=FAMILY, such as 1d=daily"),
         (["--tier", "7m=stats"], "a window of 7m does not divide a day"),
         (["--tier", "1h=a", "--tier", "60m=b"], "two tiers have the same window, 1h"),
         (["--tier", "1h=a", "--tier", "1d@Europe/Berln=b"], "is not a time zone; did you mean Europe/Berlin?"),

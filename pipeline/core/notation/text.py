@@ -25,6 +25,20 @@ def json_line(value: Any) -> str:
     return text if text.isprintable() else _NOT_ASCII.sub(_in_json, text)
 
 
+def parse_pair(text: str, form: str = "NAME=VALUE", example: str = "location=us-west2") -> tuple[str, str]:
+    """Returns the parts of a text before and after its first ``=``. Raises ValueError if it has no name or no ``=``.
+
+    Args:
+        text: the text.
+        form: the form of the text, for the error message.
+        example: an example, for the error message.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not {form}, such as {example}")
+    return name, value
+
+
 def counted(number: int, noun: str) -> str:
     """Returns the number with its noun in the singular or the plural: ``1 window``, ``2,000 windows``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

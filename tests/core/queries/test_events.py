@@ -201,6 +201,14 @@ def test_an_invalid_prefix(key, prefix, message):
         events_of_prefix(schema, Memory(), prefix, Query())
 
 
+@pytest.mark.parametrize("text", ["", "a#b"])
+def test_metadata_that_no_key_has(text):
+    """A field of row keys is not empty and has no '#': the query is refused before anything is read."""
+    schema = replace(TableSchema.default(), key=KeyTemplate.parse("{metadata.site}#{sensor_id}#{reverse_us}"))
+    with pytest.raises(ValueError, match="metadata site is '.*'; in row keys it is not empty, and contains no '#'"):
+        events_of(schema, Memory(), "a", Query(metadata={"site": text}))
+
+
 def test_missing_metadata_is_requested():
     """If keys begin with a location, a query without one is refused and asks for it."""
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
