@@ -1,7 +1,7 @@
 """Draws charts as text for a terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.charts.charts import (
@@ -38,33 +38,39 @@ def terminal_chart(charts: Sequence[Chart], width: int = 80, height: int = 18) -
 
 
 def _chart(chart: Chart, span_us: tuple[int, int], width: int, height: int) -> str:
-    import plotext
-
-    start, end = span_us
     drawn = drawable(chart, span_us, max_steps=width)
     bottom, top = value_axis(drawn)
     if len(drawn.series) == 1:
         marked = _one(drawn, span_us, (top - bottom) / (2 * height), width)
     else:
         marked = _several(drawn, span_us, width)
-    visible = {label: [dot for dot in dots if bottom <= dot.y <= top] for label, dots in marked.items()}
+    within = {label: [dot for dot in dots if bottom <= dot.y <= top] for label, dots in marked.items()}
+    visible = {label: dots for label, dots in within.items() if dots}
+    plot = _plot(visible, span_us, (bottom, top), width, height - 3)
+    title, span = shortened(chart.title, width), span_text(*span_us)
+    lines = [title.center(width), *plot, span.center(width), *_legend(list(visible), width)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _plot(
+    dots: Mapping[str, Sequence[_Dot]], span_us: tuple[int, int], values: tuple[float, float], width: int, height: int
+) -> list[str]:
+    """Returns the lines of a plot with its axes. The first character of each label marks its dots."""
+    import plotext
+
+    (start, end), (bottom, top) = span_us, values
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plot_size(width, height - 3)
+    plotext.plot_size(width, height)
     plotext.xlim(0, 1)
     plotext.ylim(bottom, top)
-    for label, dots in visible.items():
-        if dots:
-            plotext.scatter([dot.x for dot in dots], [dot.y for dot in dots], marker=label[0])
-    values = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
-    plotext.yticks(values, [format(value, value_format(bottom, top)) for value in values])
+    for label, those in dots.items():
+        plotext.scatter([dot.x for dot in those], [dot.y for dot in those], marker=label[0])
+    levels = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
+    plotext.yticks(levels, [format(value, value_format(bottom, top)) for value in levels])
     ticks = time_ticks(start, end, width)
     plotext.xticks([(time_us - start) / (end - start) for time_us in ticks], list(ticks.values()))
-    lines = plotext.uncolorize(plotext.build()).splitlines()
-    legend = _legend([label for label, dots in visible.items() if dots], width)
-    title = shortened(chart.title, width)
-    lines = [title.center(width), *lines, span_text(start, end).center(width), *legend]
-    return "\n".join(line.rstrip() for line in lines)
+    return plotext.uncolorize(plotext.build()).splitlines()
 
 
 def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dict[str, list[_Dot]]:

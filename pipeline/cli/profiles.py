@@ -90,32 +90,34 @@ def load_profile(name: str | None, commands: Iterable[str]) -> Profile | None:
     Raises:
         click.UsageError: there is no such profile, or the file is not valid. The message names the file and the key.
     """
-    file = config_file()
+    file, wanted = config_file(), name or _DEFAULT
+    if name is None and not file.exists():
+        return None
+    profiles = _profiles_of(file, wanted)
+    if name is None and wanted not in profiles:
+        return None
+    chosen = profiles.get(wanted)
+    if not isinstance(chosen, dict):
+        raise click.UsageError(f"{file} has no profile {wanted}{did_you_mean(wanted, profiles)}")
+    values = _by_option({key: value for key, value in chosen.items() if not isinstance(value, dict)})
+    of_commands = {key: _by_option(value) for key, value in chosen.items() if isinstance(value, dict)}
+    profile = Profile(file, wanted, values, of_commands)
+    _check(profile, list(commands))
+    return profile
+
+
+def _profiles_of(file: Path, wanted: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text())
     except FileNotFoundError:
-        if name is None:
-            return None
-        raise click.UsageError(f"no profile {name}: {file} does not exist") from None
-    except (OSError, ValueError) as error:  # also what is not TOML, or not UTF-8
+        raise click.UsageError(f"no profile {wanted}: {file} does not exist") from None
+    except (OSError, ValueError) as error:  # also text that is not TOML, or not UTF-8
         raise click.UsageError(f"{file}: {error.strerror if isinstance(error, OSError) else error}") from None
     profiles = document.get("profiles", {})
     for key in document:
         if key != "profiles" or not isinstance(profiles, dict):
             raise click.UsageError(f"{file}: {key}: expected only tables [profiles.NAME]")
-    chosen = profiles.get(name or _DEFAULT)
-    if chosen is None and name is None:
-        return None
-    if not isinstance(chosen, dict):
-        raise click.UsageError(f"{file} has no profile {name or _DEFAULT}{did_you_mean(name or _DEFAULT, profiles)}")
-    profile = Profile(
-        file,
-        name or _DEFAULT,
-        values=_by_option({key: value for key, value in chosen.items() if not isinstance(value, dict)}),
-        of_commands={key: _by_option(value) for key, value in chosen.items() if isinstance(value, dict)},
-    )
-    _check(profile, list(commands))
-    return profile
+    return profiles
 
 
 def _check(profile: Profile, commands: list[str]) -> None:

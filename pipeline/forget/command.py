@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import click
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import schema_options, table_options
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
@@ -61,14 +61,7 @@ def forget(
       1  rows are left, because a job wrote them meanwhile; or the table can't be read or written
       2  wrong usage
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
-    names = list(dict.fromkeys(sensors))
-    if len(names) > _MOST_SENSORS:
-        raise click.UsageError(f"{len(names):,} sensors are more than {_MOST_SENSORS:,}; forget them in several calls")
-    for name in names:
-        try:
-            checked_sensor_id(name)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
+    names = _checked(sensors)
     if not (dry_run or yes or (sys.stdin is not None and sys.stdin.isatty())):
         raise click.UsageError("nobody can confirm here that the sensors are to be forgotten; pass --yes, or --dry-run")
     from pipeline.cloud.scanning.row_reader import RowReader
@@ -86,20 +79,26 @@ def forget(
         if not yes:
             _print(found, "will be removed", as_json=False)
             click.confirm(f"Remove them from table {table}?", abort=True, err=True)
-        writer = connections.enter_context(Rewriter.open(table))
-        with progress_bar() as progress:
-            task = progress.add_task("removing rows", total=sum(map(Counter.total, found.values())))
-            for name in names:
-                for removed in rows_of.remove(name, writer):
-                    progress.advance(task, removed)
+        rows_of.remove(found, connections.enter_context(Rewriter.open(table)))
         left = {name: rows_of.count(name) for name in names}
     _print(found, "removed", as_json=as_json, left=left)
     click.echo(_COMES_BACK, err=True)
     rows_of.report()
-    if remaining := {name: count for name, count in left.items() if count.total()}:
-        for name, count in remaining.items():
-            click.echo(f"Error: {plain(name)} has rows again: {_shown(count)}; something still writes them", err=True)
-        sys.exit(1)
+    remaining = {name: count for name, count in left.items() if count.total()}
+    for name, count in remaining.items():
+        click.echo(f"Error: {plain(name)} has rows again: {_shown(count)}; something still writes them", err=True)
+    sys.exit(1 if remaining else 0)
+
+
+def _checked(sensors: tuple[str, ...]) -> list[str]:
+    """Returns each sensor once. Raises click.UsageError for too many, or for a text that can't be a sensor's id."""
+    try:
+        names = listed_sensors(sensors)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if len(names) > _MOST_SENSORS:
+        raise click.UsageError(f"{len(names):,} sensors are more than {_MOST_SENSORS:,}; forget them in several calls")
+    return names
 
 
 class _Rows:
@@ -113,12 +112,14 @@ class _Rows:
     def count(self, sensor_id: str) -> Counter[str]:
         return Counter(kind for kind, _ in self._found(sensor_id))
 
-    def remove(self, sensor_id: str, writer: "Rewriter") -> Iterator[int]:
-        """Removes a sensor's rows, and yields the number of each batch."""
-        keys = (key for _, key in self._found(sensor_id))
-        while batch := list(islice(keys, _BATCH)):
-            writer.delete_rows(batch)
-            yield len(batch)
+    def remove(self, counted: Mapping[str, Counter[str]], writer: "Rewriter") -> None:
+        """Removes every row of the sensors, whose rows have been counted."""
+        with progress_bar() as progress:
+            task = progress.add_task("removing rows", total=sum(map(Counter.total, counted.values())))
+            keys = (key for sensor_id in counted for _, key in self._found(sensor_id))
+            while batch := list(islice(keys, _BATCH)):
+                writer.delete_rows(batch)
+                progress.advance(task, len(batch))
 
     def report(self) -> None:
         """Names the rows that were left because the schema never writes them."""

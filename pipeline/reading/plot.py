@@ -1,7 +1,7 @@
 """``tidetable read plot``: draws metrics of sensors over time."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
 from pipeline.core.notation.text import json_number, plain
 from pipeline.core.notation.times import format_time
+from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
@@ -124,14 +125,14 @@ def plot(
     if not as_json:
         check_installed("charts")
     span_us = (start_us, end_us)
-    found: dict[tuple[str, str], _Line] = {}
+    found: dict[tuple[str, str], _Curve] = {}
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         for of_axis in panels.values():
             most = _MAX_EVENTS // (len(sensor_ids) * len(of_axis))
             for sensor in sensor_ids:
                 for metric in of_axis:
-                    series = _Line.read(table, sensor, metric, span_us, tier, fields, most, band)
+                    series = _Curve.read(table, sensor, metric, span_us, tier, fields, most, band)
                     if series.band or series.events:
                         found[sensor, metric] = series
                     else:
@@ -151,7 +152,7 @@ def plot(
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Curve:
     """The windows and events to draw, both oldest first."""
 
     window: Window | None  # None if the table has no aggregates
@@ -171,7 +172,7 @@ class _Line:
         metadata: Mapping[str, str],
         max_events: int,
         statistics: tuple[str, str],
-    ) -> "_Line":
+    ) -> "_Curve":
         start_us, end_us = span_us
         tiers = table.schema.tiers
         window = tier or (tiers[0].window if tiers else None)
@@ -179,24 +180,11 @@ class _Line:
             records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
             first_us = window.start_of(start_us) if window else 0
             windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else ()
-        low, high = statistics
-        found = ((record.start_us, record.metrics.get(metric)) for record in windows)
-        points = [(at_us, of.value(low), of.value("avg"), of.value(high)) for at_us, of in found if of]
-        band = [
-            BandPoint(at_us, least, mean, most)
-            for at_us, least, mean, most in points
-            if not (least is None or mean is None or most is None)
-        ]
-        if points and not band:
-            needed = f"avg, {low} and {high}"
-            raise click.ClickException(
-                f"the table has not all of {needed} of {plain(metric)}; choose others with --band, such as p5,p95, or "
-                "declare them in the schema's [statistics]"
-            )
+        band = _band_points(windows, metric, *statistics)
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events
         events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0, (low, "avg", high))
+        return cls(window, band, events, max_events if more else 0, (statistics[0], "avg", statistics[1]))
 
     def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
@@ -228,6 +216,23 @@ class _Line:
         return f"{windows}; {events}"
 
 
+def _band_points(windows: Iterable[AggregateRecord], metric: str, low: str, high: str) -> list[BandPoint]:
+    """Returns the windows that have the metric. Raises click.ClickException if none has all that the band needs."""
+    found = ((record.start_us, record.metrics.get(metric)) for record in windows)
+    points = [(at_us, of.value(low), of.value("avg"), of.value(high)) for at_us, of in found if of]
+    band = [
+        BandPoint(at_us, least, mean, most)
+        for at_us, least, mean, most in points
+        if not (least is None or mean is None or most is None)
+    ]
+    if points and not band:
+        raise click.ClickException(
+            f"the table has not all of avg, {low} and {high} of {plain(metric)}; choose others with --band, such as "
+            "p5,p95, or declare them in the schema's [statistics]"
+        )
+    return band
+
+
 def _panels(metrics: list[str], units: Mapping[str, str], sensors: list[str]) -> dict[str, list[str]]:
     """Returns the metrics by the label of their value axis: by their unit, or by themselves if they have none.
 
@@ -257,7 +262,7 @@ def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
 
 def _charts(
     panels: Mapping[str, Sequence[str]],
-    found: Mapping[tuple[str, str], _Line],
+    found: Mapping[tuple[str, str], _Curve],
     span_us: tuple[int, int],
     limits: tuple[float | None, float | None],
     band: str,

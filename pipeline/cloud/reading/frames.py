@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
-from pipeline.core.rows.records import AggregateRecord, RawRecord, statistic_names
+from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
 from pipeline.core.statistics.definitions import qualifier_of
 
 if TYPE_CHECKING:
@@ -103,14 +103,20 @@ class AggregateRecords(_Records[AggregateRecord]):
         }
         if any(record.filled for record in records):
             columns["filled"] = arrow.array([record.filled for record in records], arrow.bool_())
-        kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
         for metric in _names(record.metrics for record in records):
-            summaries = [record.metrics.get(metric) for record in records]
-            found = [summary.statistics() if summary else {} for summary in summaries]
-            for name in statistic_names([summary] for summary in summaries if summary):
-                values = [each.get(name) for each in found]
-                columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
+            columns |= _metric_columns(arrow, metric, [record.metrics.get(metric) for record in records])
         return columns
+
+
+def _metric_columns(arrow: Any, metric: str, summaries: list[MetricSummary | None]) -> dict[str, Any]:
+    """Returns a column for each statistic of a metric, in the order of cells."""
+    kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
+    found = [summary.statistics() if summary else {} for summary in summaries]
+    columns = {}
+    for name in statistic_names([summary] for summary in summaries if summary):
+        values = [each.get(name) for each in found]
+        columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
+    return columns
 
 
 def _instant(arrow: Any, zone: str = "UTC") -> Any:

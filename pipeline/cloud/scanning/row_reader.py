@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from google.api_core.exceptions import Aborted, DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
+from google.api_core.exceptions import DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
 from google.api_core.retry import exponential_sleep_generator
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
@@ -22,9 +22,10 @@ from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_chunks import assembled_rows
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.rows.rows import KeyRange, Row
 
 PAGE_ROWS = 1000
 MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
@@ -44,7 +45,6 @@ _FIRST_DELAY_S = 0.05
 _MAX_DELAY_S = 1.0
 
 _Request = ReadRowsRequest.pb()  # the plain protobuf class, faster to fill in than its wrapper
-_new = tuple.__new__  # makes a Cell in half the time of its own constructor
 
 
 class ReadStopped(Exception):
@@ -269,65 +269,6 @@ class _Remaining:
         if cells is not None:
             request.filter.CopyFrom(RowFilter.pb(cells))
         return ReadRowsRequest.wrap(request)
-
-
-def assembled_rows(responses: Iterable[Any]) -> Iterator[Row]:
-    """Assembles the rows of one stream of responses from their chunks.
-
-    Args:
-        responses: ReadRowsResponse as plain protobuf, all of one request.
-
-    Yields:
-        every complete row; and, without cells, every row that the server reports as scanned and left out.
-
-    Raises:
-        Aborted: the responses end in the middle of a row.
-        DataLoss: a chunk contradicts an earlier one.
-    """
-    key = b""  # of the current row; empty between rows
-    cells: list[Cell] = []
-    family: str | None = None
-    qualifier: bytes | None = None
-    pieces: list[bytes] = []  # of a value that is split over chunks
-    timestamp_us = 0
-    for response in responses:
-        if response.last_scanned_row_key:
-            if key:
-                raise DataLoss(f"the server sent row {key!r} in part and continued after it")
-            yield Row(response.last_scanned_row_key, [])
-        for chunk in response.chunks:
-            if chunk.reset_row:
-                key, cells, family, qualifier, pieces = b"", [], None, None, []
-                continue
-            chunk_key = chunk.row_key
-            if not key:
-                key = chunk_key
-            if not key or (chunk_key and chunk_key != key):
-                raise DataLoss(f"the server sent a cell of row {chunk_key!r} as one of row {key!r}")
-            # A chunk without a family or column has that of the chunk before. An empty name is a name like any other.
-            if (name := chunk.family_name.value) or chunk.HasField("family_name"):
-                family, qualifier = name, None
-            if (column := chunk.qualifier.value) or chunk.HasField("qualifier"):
-                qualifier = column
-            if family is None or qualifier is None:
-                raise DataLoss(f"the server sent a cell of row {key!r} without its column")
-            if not pieces:
-                timestamp_us = chunk.timestamp_micros
-            value = chunk.value
-            if chunk.value_size:
-                pieces.append(value)
-            else:
-                if pieces:
-                    value = b"".join((*pieces, value))
-                    pieces = []
-                cells.append(_new(Cell, (family, qualifier, timestamp_us, value)))
-            if chunk.commit_row:
-                if pieces:
-                    raise DataLoss(f"the server sent row {key!r} with a value in part")
-                yield Row(key, cells)
-                key, cells, family, qualifier = b"", [], None, None
-    if key:
-        raise Aborted(f"the server stopped in the middle of row {key!r}")
 
 
 def _is_retried(error: GoogleAPICallError) -> bool:

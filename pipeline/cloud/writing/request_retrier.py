@@ -149,8 +149,8 @@ class RequestRetrier:
 
     def _settle(self, group: list[Entry], result: MutateRowsResult) -> bool:
         """Confirms or refuses the entries that the result settles and queues the others. True ends all attempts."""
-        errors, call_error = result.errors, result.call_error
-        confirmed = result.has_status.count(1) - len(errors)
+        call_error = result.call_error
+        confirmed = result.has_status.count(1) - len(result.errors)
         self.tally.statuses[0] += confirmed
         if confirmed:
             self._server_accepts.set()
@@ -161,21 +161,23 @@ class RequestRetrier:
         if call_error is not None and fault_of_call(call_error) is Fault.REQUEST and not any(result.has_status):
             self._split(group, call_error)
             return False
+        return self._settle_each(group, result)
+
+    def _settle_each(self, group: list[Entry], result: MutateRowsResult) -> bool:
         again: list[Entry] = []
         later: list[Entry] = []
         transient: list[GoogleAPICallError] = []
-        missing = call_error or Aborted(f"the server returned {sum(result.has_status)} statuses for {len(group)} rows")
+        statuses = f"the server returned {sum(result.has_status)} statuses for {len(group)} rows"
+        missing = result.call_error or Aborted(statuses)
         for index, entry in enumerate(group):
-            if not result.has_status[index]:
-                error, fault = missing, fault_of_call(missing)
-                # The server refuses a whole request only before it returns any status: this was another failure.
-                fault = Fault.TRANSIENT if fault is Fault.REQUEST else fault
-            elif index in errors:
-                error = errors[index]
-                fault = fault_of_entry(error)
-            else:
+            error = result.errors.get(index) if result.has_status[index] else missing
+            if error is None:
                 self._confirm(len(entry[1]))
                 continue
+            fault = fault_of_entry(error) if result.has_status[index] else fault_of_call(error)
+            if error is missing and fault is Fault.REQUEST:
+                # The server refuses a whole request only before it returns any status: this was another failure.
+                fault = Fault.TRANSIENT
             self.tally.statuses[_number_of(error)] += 1
             if fault is Fault.SERVER:
                 self.problem = self.problem or error

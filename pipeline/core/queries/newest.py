@@ -83,14 +83,15 @@ def newest_events(
         for place in places(schema, read, on_foreign):
             located.setdefault(tuple(place.metadata.items()), set()).add(str(place.sensor_id))
     while some := list(islice(sensors, min(limit or _AT_A_TIME, _AT_A_TIME))):
-        newest: dict[str, RawRecord] = {}
+        found: list[RawRecord] = []
         for metadata, there in located.items() or [((), set(some))]:
             # If the time comes before the sensor, a place is known by one of its sensors only.
             wanted = some if schema.key.time_first else [sensor for sensor in some if sensor in there]
-            for event in latest(wanted, dict(metadata)):
-                known = newest.get(event.sensor_id)
-                if known is None or known.event_time_us < event.event_time_us:
-                    newest[event.sensor_id] = event
+            found += latest(wanted, dict(metadata))
+        found = sorted(
+            reversed(found), key=lambda event: event.event_time_us
+        )  # at the same time, the first place counts
+        newest = {event.sensor_id: event for event in found}
         for event in (newest[sensor] for sensor in some if sensor in newest):
             readings = {metric: At(event.event_time_us, value) for metric, value in event.readings.items()}
             yield LatestRecord(event.sensor_id, readings)
