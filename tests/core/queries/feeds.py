@@ -1,5 +1,6 @@
 """Schemas of every template, layout and encoding, events, and the records that queries have to return."""
 
+import pytest
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
@@ -12,6 +13,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
+from tests.support.exhaustive import cases
 from tests.support.memory import Memory
 
 START_US = 1_771_324_200_000_000  # 2026-02-17T10:30:00Z
@@ -58,26 +60,33 @@ SENSORS = ("a", "a!", "a-1", "a$", "~")
 METRICS = ("temperature", "t", "humidity")
 
 
-def schemas():
-    for layout in LAYOUTS.values():
-        for template in BUCKETS if layout.bucketed else FINE + COARSE:
-            front, back = ("{metric}#", "#{metric}") if layout.row_per_metric else ("", "")
-            key = KeyTemplate.parse(template.replace("{mm}", back).replace("{m}", front))
-            for values in [Values.TEXT] if layout.serializes else Values:
-                yield TableSchema(
-                    key,
-                    layout,
-                    values,
-                    FamilyRules((("raw", ("*",)),))
-                    if layout.serializes
-                    else FamilyRules((("temp", ("t*",)), ("raw", ("*",)))),
-                    FamilyRules() if layout.serializes else FamilyRules((("meta", ("*",)),)),
-                    (),
-                )
+def schemas_of(template, layout):
+    """Returns the schemas of a template and a layout by their names, one for each encoding that the layout has."""
+    front, back = ("{metric}#", "#{metric}") if layout.row_per_metric else ("", "")
+    key = KeyTemplate.parse(template.replace("{mm}", back).replace("{m}", front))
+    serializes = layout.serializes
+    metrics = FamilyRules((("raw", ("*",)),) if serializes else (("temp", ("t*",)), ("raw", ("*",))))
+    metadata = FamilyRules(() if serializes else (("meta", ("*",)),))
+    return {
+        f"{layout.name} {key} {values.value}": TableSchema(key, layout, values, metrics, metadata, ())
+        for values in ([Values.TEXT] if serializes else Values)
+    }
 
 
-SCHEMAS = {f"{s.layout.name} {s.key} {s.values.value}": s for s in schemas()}
+SCHEMAS, CHOSEN = {}, []
+"""The schemas of every template, layout and encoding; and the names of one for each template, with another layout and
+encoding each time."""
+for bucketed, templates in ((False, FINE + COARSE), (True, BUCKETS)):
+    layouts = [layout for layout in LAYOUTS.values() if layout.bucketed == bucketed]
+    for n, template in enumerate(templates):
+        named = {name: schema for layout in layouts for name, schema in schemas_of(template, layout).items()}
+        SCHEMAS |= named
+        CHOSEN.append(list(named)[n % len(named)])
 
+# Sensors can't be listed if keys begin with the time.
+LISTED = {name: schema for name, schema in SCHEMAS.items() if not schema.key.time_first}
+each_schema = pytest.mark.parametrize("schema", cases(SCHEMAS.items(), CHOSEN))
+each_listed_schema = pytest.mark.parametrize("schema", cases(LISTED.items(), CHOSEN))
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 

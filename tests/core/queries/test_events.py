@@ -19,20 +19,20 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
 from tests.core.queries.feeds import (
+    CHOSEN,
     DAY_US,
     METRICS,
     SCHEMAS,
     SECOND_US,
     SENSORS,
     START_US,
+    each_listed_schema,
+    each_schema,
     expected_record,
     feeds,
     table_of,
 )
 from tests.support.memory import Memory
-
-# Sensors can't be listed if keys begin with the time.
-LISTED = {name: schema for name, schema in SCHEMAS.items() if not schema.key.time_first}
 
 
 def same(records, expected):
@@ -48,8 +48,7 @@ def location_of(sensor):
     return {"location": f"here-{len(sensor)}"}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_queries_return_what_was_written(schema, events, data):
@@ -73,7 +72,7 @@ def test_queries_return_what_was_written(schema, events, data):
         assert same(list(events_of(schema, table, sensor, query)), inside[:limit])
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=3, deadline=None)
 @given(events=feeds(), metrics=st.sets(st.sampled_from((*METRICS, "unheard-of")), min_size=1))
 def test_metrics(schema, events, metrics):
@@ -93,7 +92,7 @@ def test_metrics(schema, events, metrics):
         assert all(record.metadata == {} for record in records)
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=3, deadline=None)
 @given(events=feeds(), limit=st.none() | st.integers(1, 5), random=st.randoms(use_true_random=False))
 def test_events_in_parts(schema, events, limit, random):
@@ -115,7 +114,7 @@ def test_events_in_parts(schema, events, limit, random):
         assert same(list(events_of(schema, table, sensor, query)), expected[:limit])
 
 
-@pytest.mark.parametrize("schema", LISTED.values(), ids=LISTED.keys())
+@each_listed_schema
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_sensors(schema, events):
@@ -126,7 +125,7 @@ def test_sensors(schema, events):
     assert set(sensors_of(schema, table, "a-", {})) == {s for s in sensors if s.startswith("a-")}
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=3, deadline=None)
 @given(events=feeds())
 def test_prefix(schema, events):
@@ -157,7 +156,7 @@ def test_prefix(schema, events):
     assert len(records) == len(inside)
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=3, deadline=None)
 @given(events=feeds(), metrics=st.sampled_from([None, ("humidity", "t")]))
 def test_all_sensors(schema, events, metrics):
@@ -253,6 +252,8 @@ def test_every_pattern_is_tried():
     layouts = {schema.layout.name for schema in SCHEMAS.values()}
     assert layouts == set(LAYOUTS)
     assert len(SCHEMAS) > 60
+    chosen = [SCHEMAS[name] for name in CHOSEN]
+    assert {(each.layout, each.values) for each in chosen} == {(each.layout, each.values) for each in SCHEMAS.values()}
     assert all(f"wide {key} {values}" in SCHEMAS for key, values in product(["{sensor_id}#{reverse_us}"], Values))
 
 

@@ -24,7 +24,7 @@ from pipeline.core.schema.key_tokens import MetadataToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from tests.core.queries.feeds import DAY_US, SCHEMAS, SENSORS, START_US, expected_record, feeds, table_of
+from tests.core.queries.feeds import DAY_US, SCHEMAS, SENSORS, START_US, each_schema, expected_record, feeds, table_of
 from tests.support.memory import Memory
 
 WHOLE = KeyRange(b"", b"")
@@ -70,8 +70,7 @@ def is_ours(schema, key):
     return True
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_rows_with_other_keys(schema, events, data):
@@ -99,8 +98,7 @@ def test_rows_with_other_keys(schema, events, data):
     assert foreign.messages.keys() <= others
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_foreign_cells(schema, events, data):

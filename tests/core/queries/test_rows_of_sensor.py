@@ -1,7 +1,5 @@
 """Every row of a sensor, and of no other, in every layout."""
 
-import pytest
-
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
@@ -10,7 +8,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.windows.calendars import parse_window
-from tests.core.queries.feeds import SCHEMAS
+from tests.core.queries.feeds import SCHEMAS, each_schema
 from tests.support.memory import Memory
 from tests.support.rows import decoded
 
@@ -52,7 +50,7 @@ def table_of(schema):
 METADATA = {"location": "north", "model": "m1", "site": "s", "plant": "p", "line": "1"}
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 def test_rows_of_a_sensor(schema):
     table, keys = table_of(schema)
     for sensor in SENSORS:

@@ -20,7 +20,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
-from tests.core.queries.feeds import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, expected_record, feeds
+from tests.core.queries.feeds import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, each_schema, expected_record, feeds
 from tests.support.memory import Memory
 
 HOUR_US = HOURLY.length_us
@@ -55,8 +55,7 @@ def parts_of_keys(data, table):
     return [KeyRange(*ends) for ends in zip([b"", *cuts], [*cuts, b""], strict=True)]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_every_event_of_the_span(schema, events, data):

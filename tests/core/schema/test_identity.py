@@ -24,6 +24,7 @@ from pipeline.core.schema.key_tokens import TemplateError
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows.fixed import HOURLY
+from tests.support.exhaustive import cases
 from tests.support.memory import Memory
 
 START_US = 1_771_324_200_000_000  # 2026-02-17T10:30:00Z
@@ -72,6 +73,8 @@ def schemas():
 
 SCHEMAS = {f"{schema.layout.name} {schema.key}": schema for schema in schemas()}
 """Every possible combination."""
+KINDS = {(schema.layout.name, schema.identity): name for name, schema in SCHEMAS.items()}
+each_schema = pytest.mark.parametrize("schema", cases(SCHEMAS.items(), KINDS.values()))
 
 # Offsets within the same millisecond, second, hour, day and month, and beyond.
 offsets = st.sampled_from(
@@ -158,8 +161,7 @@ def counts_of_records(records):
     return counts
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=5, deadline=None)
 @given(feed=st.lists(messages, min_size=1, max_size=24), random=st.randoms(use_true_random=False))
 def test_aggregates_count_what_the_table_distinguishes(schema, feed, random):
@@ -186,7 +188,7 @@ def test_aggregates_count_what_the_table_distinguishes(schema, feed, random):
     assert counts == counts_of(windows)
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@each_schema
 @settings(max_examples=2, deadline=None)
 @given(
     feed=st.lists(messages, min_size=1, max_size=24),
@@ -213,7 +215,7 @@ def test_limits_and_metrics(schema, feed, limit, metrics):
 
 def test_every_combination_is_tried():
     """Every layout is combined with every kind of key that it accepts."""
-    kinds = {(schema.layout.name, schema.identity) for schema in SCHEMAS.values()}
+    kinds = KINDS.keys()
     assert {layout for layout, _ in kinds} == set(LAYOUTS)
     assert {identity.grain_us for layout, identity in kinds if "serialized" in layout} == {1}
     assert {identity.grain_us for layout, identity in kinds if layout == "wide"} == {1, 1000}
