@@ -12,6 +12,7 @@ from pathlib import Path
 
 import google.cloud.bigtable
 from google.cloud import pubsub_v1
+from google.cloud.bigtable.row_filters import CellsRowLimitFilter, RowFilterChain, StripValueTransformerFilter
 from google.cloud.pubsub_v1.types import ReceivedMessage
 
 from pipeline.cloud.connection.names import TableName
@@ -33,6 +34,7 @@ class Resources:
             publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
         )
         self._subscriber = subscriber_client()
+        self._instance = google.cloud.bigtable.Client(project=PROJECT).instance("instance")
         self.topic, self.subscription = self._feed(f"events-{run}")
         self.dead_letter_topic, self.dead_letter_subscription = self._feed(f"dead-letters-{run}")
         self.table = self.table_of(TableSchema.default())
@@ -88,8 +90,7 @@ class Resources:
 
     def rows(self, name: TableName | None = None) -> dict[str, dict[str, str]]:
         """Returns the table as text, without its schema: row key to ``family:qualifier`` to value."""
-        id_ = (name or self.table).table
-        table = google.cloud.bigtable.Client(project=PROJECT).instance("instance").table(id_)
+        table = self._instance.table((name or self.table).table)
         return {
             row.row_key.decode(): {
                 f"{family}:{qualifier.decode()}": cells[0].value.decode(errors="backslashreplace")
@@ -101,7 +102,10 @@ class Resources:
         }
 
     def raw_keys(self) -> set[str]:
-        return {key for key in self.rows() if not key.startswith("agg#")}
+        """Returns the keys of all rows but the aggregates, without reading their cells."""
+        only_keys = RowFilterChain([CellsRowLimitFilter(1), StripValueTransformerFilter(True)])
+        rows = self._instance.table(self.table.table).read_rows(filter_=only_keys)
+        return {key for row in rows if not (key := row.row_key.decode()).startswith(("agg#", "schema#"))}
 
     def flags(self, **changes: str) -> list[str]:
         parts = {
