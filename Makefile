@@ -64,10 +64,9 @@ test: setup browser
 test-faults: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
 
-# What takes long and needs no server: every schema and encoding where other targets try one of each kind, and more
-# random mappings.
+# Every schema and encoding where the other targets try one of each kind, and more random mappings.
 test-exhaustive: setup
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m exhaustive $(PURE_TESTS) tests/templates
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m exhaustive tests/core tests/backfill tests/repair tests/plan
 
 # Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.
 bench: setup

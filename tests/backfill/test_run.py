@@ -26,6 +26,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.formats.files import EventMaker, FileColumns
 from pipeline.job.settings import Target
 from tests.support import courses
+from tests.support.exhaustive import cases
 from tests.support.lasting import lasting
 from tests.support.records import write_delimited
 from tests.support.streams import Script, event_at
@@ -140,7 +141,7 @@ def feed() -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", cases(list(SCHEMAS), ["wide time first", "tall float64", "bucket_serialized"]))
 def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
     """Aggregates count the table's readings and the files' once each; a second run changes nothing."""
     schema = schema_called(name)

@@ -29,9 +29,12 @@ from tests.repair.tables import (
     table_of,
     write,
 )
+from tests.support.exhaustive import cases
+
+KINDS_OF_KEYS = ["wide time first", "tall float64", "bucket_columns by location", "bucket_serialized"]
 
 
-@pytest.mark.parametrize("kind", SCHEMAS)
+@pytest.mark.parametrize("kind", cases(list(SCHEMAS), KINDS_OF_KEYS))
 def test_every_schema(bigtable, kind, monkeypatch):
     """Every layout gives the same findings and repairs, wherever keys are divided, and with --sensor. A foreign cell
     leaves the windows of its row as they are, and no others."""

@@ -1,11 +1,13 @@
-"""Cases of which `make test` tries some, and `make test-exhaustive` all."""
+"""Cases of which ``make test`` tries some, and ``make test-exhaustive`` all."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 
-def cases(cases: Iterable[tuple[str, object]], chosen: Iterable[Hashable]) -> list:
-    """Returns parameters for a test, by their ids; those that are not chosen are marked exhaustive."""
-    chosen = set(chosen)
-    return [pytest.param(case, id=name, marks=() if name in chosen else pytest.mark.exhaustive) for name, case in cases]
+def cases(named: Mapping[str, object] | Iterable[str], chosen: Iterable[str]) -> list:
+    """Returns a test's parameters, named by their keys or by themselves. Those not chosen are marked exhaustive."""
+    chosen, of = set(chosen), named if isinstance(named, Mapping) else dict(zip(named, named, strict=True))
+    return [
+        pytest.param(case, id=name, marks=() if name in chosen else pytest.mark.exhaustive) for name, case in of.items()
+    ]

@@ -74,7 +74,7 @@ def schemas():
 SCHEMAS = {f"{schema.layout.name} {schema.key}": schema for schema in schemas()}
 """Every possible combination."""
 KINDS = {(schema.layout.name, schema.identity): name for name, schema in SCHEMAS.items()}
-each_schema = pytest.mark.parametrize("schema", cases(SCHEMAS.items(), KINDS.values()))
+each_schema = pytest.mark.parametrize("schema", cases(SCHEMAS, KINDS.values()))
 
 # Offsets within the same millisecond, second, hour, day and month, and beyond.
 offsets = st.sampled_from(
