@@ -20,7 +20,8 @@ from pipeline.core.schema.declared import DeclaredSchema
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.request import Request
-    from pipeline.repair.run import Plan, SliceResult
+    from pipeline.repair.run import SliceResult
+    from pipeline.repair.scope import RepairScope
 
 _MOST_STATISTICS = 3  # in the line of a finding
 _WHY = {
@@ -106,7 +107,7 @@ def repair(
     from pipeline.job.bounded import beam_options
     from pipeline.job.settings import BadFlag
     from pipeline.repair.request import Request
-    from pipeline.repair.run import plan
+    from pipeline.repair.scope import scope_of
 
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None
@@ -115,15 +116,15 @@ def repair(
     )
     try:
         options = beam_options(beam_flags, table.project)
-        planned = plan(request, options)
-        sums = _carry_out(request, planned, options, as_json=as_json)
+        scope = scope_of(request, options)
+        sums = _carry_out(request, scope, options, as_json=as_json)
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     except KeyboardInterrupt:
         click.echo("Interrupted: repaired windows stay repaired; run the same command again for the rest", err=True)
         ctx.exit(130)
-    _sum_up(request, planned, sums, as_json=as_json)
-    nothing = _checked_nothing(request, planned, sums)
+    _sum_up(request, scope, sums, as_json=as_json)
+    nothing = _checked_nothing(request, scope, sums)
     ctx.exit(1 if nothing or (dry_run and sums["wrong"]) or sums["foreign"] else 0)
 
 
@@ -140,15 +141,15 @@ def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple
     return start_us, end_us
 
 
-def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bool) -> dict[str, int]:
+def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_json: bool) -> dict[str, int]:
     from pipeline.repair.report import shown_row
     from pipeline.repair.run import carry_out
 
     sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
-    foreign = {shown_row(key): line for key, line in planned.foreign.messages.items()}
+    foreign = {shown_row(key): line for key, line in scope.foreign.messages.items()}
     with progress_bar() as progress:
-        task = progress.add_task("checking" if request.dry_run else "repairing", total=len(planned.slices))
-        for outcome in carry_out(request, planned, options):
+        task = progress.add_task("checking" if request.dry_run else "repairing", total=len(scope.slices))
+        for outcome in carry_out(request, scope, options):
             for name in sums:
                 sums[name] += getattr(outcome, name)
             foreign |= outcome.foreign
@@ -156,7 +157,7 @@ def _carry_out(request: "Request", planned: "Plan", options: Any, *, as_json: bo
             _print_findings(outcome, as_json=as_json)
             progress.start()
             progress.advance(task)
-    sums["foreign"] = len(foreign) + planned.foreign.count - len(planned.foreign.messages) + sums["unnamed"]
+    sums["foreign"] = len(foreign) + scope.foreign.count - len(scope.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 
@@ -191,8 +192,8 @@ def _shown(value: float | str | None) -> str:
     return value if isinstance(value, str) else f"{value!r}".removesuffix(".0")
 
 
-def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_json: bool) -> None:
-    left = len(planned.listed) - sums["settled"] + sums["listed"]
+def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, as_json: bool) -> None:
+    left = len(scope.listed) - sums["settled"] + sums["listed"]
     if as_json:
         print_json_line(
             {
@@ -200,7 +201,7 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
                 **{name: sums[name] for name in ("checked", "wrong", "rewritten")},
                 "dry_run": request.dry_run,
                 "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
-                "skipped": [_skipped_record(each) for each in planned.skipped],
+                "skipped": [_skipped_record(each) for each in scope.skipped],
                 "work_list": {"settled": sums["settled"], "left": left},
             }
         )
@@ -214,9 +215,9 @@ def _sum_up(request: "Request", planned: "Plan", sums: dict[str, int], *, as_jso
         )
     elif sums["untouched"]:
         click.echo(f"{counted(sums['untouched'], 'window')} unchanged, with more metrics than fit in a row")
-    for line in _skipped_lines(request, planned.skipped):
+    for line in _skipped_lines(request, scope.skipped):
         click.echo(line)
-    if planned.listed or sums["listed"]:
+    if scope.listed or sums["listed"]:
         click.echo(f"work list: {counted(sums['settled'], 'window')} settled, {left:,} left")
 
 
@@ -240,11 +241,11 @@ def _skipped_lines(request: "Request", skipped: Iterable[SkippedWindows]) -> Ite
         )
 
 
-def _checked_nothing(request: "Request", planned: "Plan", sums: Mapping[str, int]) -> bool:
+def _checked_nothing(request: "Request", scope: "RepairScope", sums: Mapping[str, int]) -> bool:
     """Reports a dry run that checked no window, though one was requested; returns whether that is so."""
-    if not request.dry_run or sums["checked"] or (request.listed and len(planned.listed) == len(planned.expired)):
+    if not request.dry_run or sums["checked"] or (request.listed and len(scope.listed) == len(scope.expired)):
         return False
-    if planned.skipped:
+    if scope.skipped:
         why = "all windows of the range were skipped"
     elif request.listed:
         why = f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --force includes them"

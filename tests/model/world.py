@@ -35,7 +35,7 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.fixed import Window
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims
+from pipeline.repair import claims, scope
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
@@ -105,18 +105,18 @@ class World(Judge):
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
         patches = [
-            *((module, "RowReader", rows) for module in (reading, repair)),
+            *((module, "RowReader", rows) for module in (reading, scope)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing)),
-            *((module, "time", clock) for module in (retention_notes, checks, repair)),
-            *((module, "tables", of_tables) for module in (checks, repair)),
-            *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, repair)),
+            *((module, "time", clock) for module in (retention_notes, checks, repair, scope)),
+            *((module, "tables", of_tables) for module in (checks, scope)),
+            *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
             (checks, "read_schema", self.schemas.get),
             (checks, "_warn", lambda _: None),
             (retention_notes, "_noted", lambda name: self.tables[name].noted),
             (retention_notes, "_note", lambda name, *noted, **how: self.tables[name].note(*noted, **how)),
-            (repair, "sampled_keys", lambda _: []),
-            (repair, "runs_here", lambda _: True),
+            (scope, "sampled_keys", lambda _: []),
+            *((module, "runs_here", lambda _: True) for module in (scope, repair)),
             (repair, "tempfile", SimpleNamespace(TemporaryDirectory=lambda **_: nullcontext("here"))),
             (repair, "_inspect", self._inspect),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
@@ -357,35 +357,35 @@ class World(Judge):
             end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile
-        planned = repair.plan(request, _OPTIONS, self.now_us)
+        whole = scope.scope_of(request, _OPTIONS, self.now_us)
         if not dry_run:
             self.unseen.discard(name)
-        wrong = sum(outcome.wrong for outcome in repair.carry_out(request, planned, _OPTIONS))
+        wrong = sum(outcome.wrong for outcome in repair.carry_out(request, whole, _OPTIONS))
         if dry_run:
             assert self.tables[name].snapshot() == unchanged, "a dry run has changed the table"
         self.look(repaired=name)
         return wrong
 
-    def _inspect(self, request, planned, whole, options, prefix):
-        parts = list(repair._parts(planned, whole))
-        extents, spans = tuple(whole.extents), tuple(whole.spans)
-        raw = repairing._ReadRawFn(request.table, spans, planned.schema, extents[-1].tier, planned.retention)
+    def _inspect(self, request, scope, part, options, prefix):
+        tasks = list(repair._tasks(scope, part))
+        extents, spans = tuple(part.extents), tuple(part.spans)
+        raw = repairing._ReadRawFn(request.table, spans, scope.schema, extents[-1].tier, scope.retention)
         stored = repairing._ReadAggregatesFn(request.table, spans, extents)
         merge, compare = (
             repairing._MergeFn(),
-            repairing._CompareFn(request.table, planned.schema, planned.retention, extents),
+            repairing._CompareFn(request.table, scope.schema, scope.retention, extents),
         )
         raw.setup()
         stored.setup()
         readings = defaultdict(list)
         joined = defaultdict(lambda: {"recomputed": [], "stored": [], repairing._HELD_UP: []})
-        for part in parts:
-            for output in (raw if part.extent is None else stored).process(part):  # none of them is foreign
+        for task in tasks:
+            for output in (raw if task.extent is None else stored).process(task):  # none of them is foreign
                 if isinstance(output, TaggedOutput):
                     self.tables[request.table].write_rows([] if request.dry_run else output.value)
                     continue
                 key, element = output
-                if part.extent is None:
+                if task.extent is None:
                     readings[key].append(element)
                 else:
                     joined[key]["stored"].append(element)

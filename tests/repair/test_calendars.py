@@ -8,7 +8,7 @@ from pipeline.core.completion.work_list import work_row
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.repair import run as job
+from pipeline.repair import scope
 from tests.repair.tables import (
     DAY,
     aggregates,
@@ -58,10 +58,10 @@ def spoil(name, schema):
     }
 
 
-@pytest.mark.parametrize("slice_bytes", [job._SLICE_BYTES, 8_000])
+@pytest.mark.parametrize("slice_bytes", [scope._SLICE_BYTES, 8_000])
 def test_each_window_is_compared_once(table, monkeypatch, slice_bytes):
     """Repair checks every window of every tier once, in one slice or many, and rewrites those that are wrong."""
-    monkeypatch.setattr(job, "_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(scope, "_SLICE_BYTES", slice_bytes)
     name, schema = table
     assert repaired(name, *MONTHS)[1]["checked"] == len(aggregates(schema, GIVEN))
     spoilt = spoil(name, schema)

@@ -13,7 +13,10 @@ from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.settings import BadFlag
 from pipeline.repair import run as repair
-from pipeline.repair.run import Request, carry_out, plan
+from pipeline.repair import scope
+from pipeline.repair.request import Request
+from pipeline.repair.run import carry_out
+from pipeline.repair.scope import scope_of
 from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of
 from tests.support.bare_tables import rows_of, write
 from tests.support.google_cloud import BUCKET, submitting_to_dataflow
@@ -68,14 +71,14 @@ def test_one_job(request_of, dataflow, monkeypatch):
     came_of, counters = [(54, 2, 1), (1, 0, 0)], []
     original = repair.WriteToText
     monkeypatch.setattr(repair, "WriteToText", write_to_text)
-    monkeypatch.setattr(repair, "_SLICE_BYTES", 1)
+    monkeypatch.setattr(scope, "_SLICE_BYTES", 1)
     monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
     monkeypatch.setattr(
         DataflowPipelineResult, "metrics", lambda _: SimpleNamespace(query=lambda _: {"counters": counters})
     )
-    (outcome,) = carry_out(job, plan(job, dataflow.options), dataflow.options)
-    assert (outcome.checked, outcome.wrong, outcome.rewritten, outcome.settled) == (54, 2, 1, 1)
-    assert list(outcome.findings) == [FINDING]
+    (result,) = carry_out(job, scope_of(job, dataflow.options), dataflow.options)
+    assert (result.checked, result.wrong, result.rewritten, result.settled) == (54, 2, 1, 1)
+    assert list(result.findings) == [FINDING]
     assert written[0].startswith(f"gs://{BUCKET}/report/repair-{time.strftime('%Y')}")
     assert dataflow.jobs[0]["type"] == 1  # JOB_TYPE_BATCH
     assert work_key(HOURLY, "a", T) not in rows_of(job.table)
@@ -90,7 +93,7 @@ def test_a_job_that_fails(request_of, dataflow, monkeypatch):
 
     monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
     with pytest.raises(ServerProblem, match=r"^the job failed: quota$"):
-        list(carry_out(job, plan(job, dataflow.options), dataflow.options))
+        list(carry_out(job, scope_of(job, dataflow.options), dataflow.options))
     assert work_key(HOURLY, "a", T) in rows_of(job.table)
 
 
@@ -98,11 +101,11 @@ def test_a_job_that_fails(request_of, dataflow, monkeypatch):
 def test_findings_need_a_bucket(request_of, dataflow, report):
     """Dataflow workers must write findings where the command can read them."""
     with pytest.raises(BadFlag, match="--report is required on Dataflow"):
-        plan(request_of(report=report), dataflow.options)
+        scope_of(request_of(report=report), dataflow.options)
 
 
 def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):
     """A long work list does not fit in a job's graph; the error says what to do."""
-    monkeypatch.setattr(repair, "_MOST_LISTED", 0)
+    monkeypatch.setattr(scope, "MOST_LISTED", 0)
     with pytest.raises(BadFlag, match=r"the work list has 1 windows.*; pass --from and --to instead"):
-        plan(request_of(listed=True, start_us=0), dataflow.options)
+        scope_of(request_of(listed=True, start_us=0), dataflow.options)

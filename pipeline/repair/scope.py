@@ -1,0 +1,202 @@
+"""The scope of a repair: the windows that it audits, the listed windows that it settles, and its slices."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.key_ranges import Sample, sampled_keys
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_losses, retention_of
+from pipeline.cloud.tables.schema_store import schema_of
+from pipeline.core.completion.audit import Extent
+from pipeline.core.completion.auditable_windows import (
+    Bounds,
+    SkippedWindows,
+    bounds_of,
+    chains_of,
+    extents_of,
+    lateness_of,
+)
+from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
+from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.sweeps import Span, window_rows
+from pipeline.core.rows.aggregate_rows import AggregateKey
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.job.settings import BadFlag, runs_here
+from pipeline.repair.claims import ListedWindow
+from pipeline.repair.request import Request
+from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
+
+MOST_LISTED = 20_000
+"""The maximum number of listed windows for one Dataflow job, whose graph contains them."""
+
+_MOST_SLICES = 50  # one pipeline each
+_SLICE_BYTES = 64 << 20  # the part of the table for each slice
+
+
+class Slice(NamedTuple):
+    """The work of one pipeline.
+
+    Attributes:
+        extents: the windows to audit, of tiers that nest: see
+            :func:`pipeline.core.completion.auditable_windows.chains_of`.
+        spans: the spans to read.
+    """
+
+    extents: list[Extent]
+    spans: list[Span]
+
+
+@dataclass(frozen=True)
+class RepairScope:
+    """The windows of a repair, divided into slices.
+
+    Attributes:
+        schema: the table's schema.
+        extents: the windows to audit, shortest tier first.
+        skipped: the windows to skip.
+        listed: the requested windows that are on the work list.
+        slices: the work of each pipeline.
+        samples: sampled row keys of the table.
+        bounds: the bounds of the windows to repair, by tier; None for no bounds.
+        retention: what Bigtable may have collected.
+        foreign: rows with a work list's prefix that are no entries of it.
+    """
+
+    schema: TableSchema
+    extents: list[Extent]
+    skipped: list[SkippedWindows]
+    listed: list[ListedWindow]
+    slices: list[Slice]
+    samples: list[Sample]
+    bounds: Mapping[Tier, Bounds] | None
+    retention: Retention
+    foreign: ForeignRows
+
+    @property
+    def nests(self) -> bool:
+        """Whether the longest windows contain whole windows of all other tiers: each slice repairs all tiers."""
+        return len(chains_of(self.extents)) == 1
+
+    @property
+    def expired(self) -> list[ListedWindow]:
+        """The listed windows with no aggregate row left to repair."""
+        return [each for each in self.listed if self._has_expired(each)]
+
+    def _has_expired(self, window: ListedWindow) -> bool:
+        first_us, tiers = window.key.start_us, self.schema.tiers
+        last_us = window.tier.window.end_of(first_us) - tiers[0].window.length_us
+        return all(aggregates_expired(time_us, tiers, self.bounds) for time_us in (first_us, last_us))
+
+    def settled(self, slices: Iterable[Slice]) -> list[ListedWindow]:
+        """Returns the listed windows that these slices settle."""
+        spans = [span for each in slices for span in each.spans]
+        return [
+            each
+            for each in self.listed
+            if settles(each.key.start_us, self.extents, self.bounds)
+            and any(
+                span.start_us <= each.key.start_us < span.end_us and span.includes(each.key.sensor_id) for span in spans
+            )
+        ]
+
+    def after(self, windows: Sequence[AggregateKey]) -> tuple[list[Slice], list[AggregateKey]]:
+        """Returns slices that audit further windows of the shortest tier, and the windows that these do not settle."""
+        tiers = self.schema.tiers
+        whole = _enclosing_span([each.start_us for each in windows], tiers, None)
+        extents, _ = extents_of(whole.start_us, whole.end_us, tiers, self.bounds)
+        left = [each for each in windows if not settles(each.start_us, extents, self.bounds)]
+        return [Slice(nested, spans_of(windows, nested)) for nested in chains_of(extents)], left
+
+
+def scope_of(request: Request, options: PipelineOptions, now_us: int | None = None) -> RepairScope:
+    """Returns the scope of a repair, from the content of the table.
+
+    Raises:
+        ServerProblem: the table lacks a tier or a family, or a server can't be reached.
+        BadFlag: Dataflow can't run this repair.
+    """
+    here = runs_here(options)
+    if not here and not (request.report or "").startswith("gs://"):
+        raise BadFlag(
+            "--report is required on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
+        )
+    schema = schema_of(request.table, request.declared)
+    if not schema.tiers:
+        raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
+    retention, bounds = Retention.of(schema), None
+    if not request.force:
+        retention, bounds = _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
+    whole = Span(request.start_us, request.end_us, request.sensors)
+    foreign = ForeignRows()
+    listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
+    if request.listed:
+        if len(listed) > MOST_LISTED and not here:
+            raise BadFlag(
+                f"--listed: the work list has {len(listed):,} windows, and a Dataflow job takes at most "
+                f"{MOST_LISTED:,}; pass --from and --to instead"
+            )
+        whole = _enclosing_span([each.key.start_us for each in listed], schema.tiers, request.sensors)
+    extents, skipped = extents_of(whole.start_us, whole.end_us, schema.tiers, bounds)
+    samples = sampled_keys(request.table)
+    # On this machine, each slice has to fit in memory.
+    most = min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES) if samples and here else 1
+    slices = []
+    for nested in chains_of(extents):
+        if request.listed:
+            spans = _chunks(spans_of((each.key for each in listed), nested), most)
+        else:
+            spans = [[span] for span in slices_of(nested, most, request.sensors)]
+        slices += [Slice(nested, each) for each in spans]
+    if request.listed:
+        skipped = []  # the summary counts the windows that stay on the list
+    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign)
+
+
+def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retention, dict[Tier, Bounds]]:
+    """Returns what may be collected under the table's present policies, and the bounds of the windows to repair."""
+    policies = tables.describe(request.table)
+    if missing := [family for family in schema.families if family not in policies]:
+        raise ServerProblem(f"table {request.table} lacks the families that its schema names: {', '.join(missing)}")
+    retention = retention_of(request.table, schema, policies)
+    if not request.dry_run:
+        record_losses(request.table, schema, retention, policies)
+    lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
+    return retention, bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
+
+
+def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[ListedWindow]:
+    """Reads the windows of the span that were listed while the tier was the table's shortest."""
+    with RowReader.open(table) as reader:
+        rows = window_rows(
+            reader.read_selection,
+            CellSelection((), keys_only=True),
+            work_range(tier.window),
+            span,
+            lambda key: parse_work_key(tier.window, key),
+            lambda *windows: work_range_of(tier.window, *windows),
+            foreign.add,
+        )
+        return [ListedWindow(tier, key) for key, _ in rows]
+
+
+def _enclosing_span(starts: list[int], tiers: Sequence[Tier], sensors: frozenset[str] | None) -> Span:
+    """Returns the span of windows with these starts, widened to whole windows of each tier."""
+    if not starts:
+        return Span(0, 0, sensors)
+    windows = [tier.window for tier in tiers]
+    first_us = min(window.start_of(min(starts)) for window in windows)
+    return Span(first_us, max(window.end_of(window.start_of(max(starts))) for window in windows), sensors)
+
+
+def _chunks(spans: list[Span], most: int) -> list[list[Span]]:
+    size = max(-(-len(spans) // most), 1)
+    return [spans[start : start + size] for start in range(0, len(spans), size)]
