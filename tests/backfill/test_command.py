@@ -255,7 +255,11 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
             (),
             "--attribute is for messages that a mapping reads: pass --message-mapping",
         ),
-        (["a.csv", "--attribute", "=b"], (), "Invalid value for '--attribute': '=b' is not NAME=VALUE, such as device=N-1"),
+        (
+            ["a.csv", "--attribute", "=b"],
+            (),
+            "Invalid value for '--attribute': '=b' is not NAME=VALUE, such as device=N-1",
+        ),
         (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is not a directory"),
         (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
         (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
