@@ -7,7 +7,7 @@ from pipeline.core.queries.events import places
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rows.newest_row import LatestRecord, parse_latest_row
-from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.layouts import CellSelection
@@ -88,10 +88,9 @@ def newest_events(
             # If the time comes before the sensor, a place is known by one of its sensors only.
             wanted = some if schema.key.time_first else [sensor for sensor in some if sensor in there]
             found += latest(wanted, dict(metadata))
-        found = sorted(
-            reversed(found), key=lambda event: event.event_time_us
-        )  # at the same time, the first place counts
-        newest = {event.sensor_id: event for event in found}
+        newest: dict[str, RawRecord] = {}
+        for event in sorted(found, key=newest_first):
+            newest.setdefault(event.sensor_id, event)
         for event in (newest[sensor] for sensor in some if sensor in newest):
             readings = {metric: At(event.event_time_us, value) for metric, value in event.readings.items()}
             yield LatestRecord(event.sensor_id, readings)
