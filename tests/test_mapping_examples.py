@@ -18,6 +18,8 @@ from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
+from pipeline.formats.files import FileColumns, open_records
+from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
@@ -176,3 +178,17 @@ def test_the_rows_of_the_export():
     results = [decoded(mapped, encoded(mapped, {name: cell or None for name, cell in row.items()})) for row in rows]
     assert [event for result in results for event in events_of(result)] == listed(blocks(CSV, "json")[0])
     assert [result.skipped for result in results] == [0, 1, 0]
+
+
+def test_the_export_as_a_file(tmp_path):
+    """``publish`` reads it by the mapping, which may leave out text that is no number instead of refusing it."""
+    text, (table,) = mapping_of(CSV).text, blocks(CSV, "csv")
+    text = text.replace("""'"Abfluss (l/s)"'""", """{ path = '"Abfluss (l/s)"', invalid = "null" }""")
+    file, wanted = tmp_path / "export.csv", listed(blocks(CSV, "json")[0])
+    del wanted[1]["readings"]["discharge"]
+    file.write_bytes(table.replace(";3;88;", ";3;kaputt;").replace("\n", "\r\n").encode("cp1252"))
+    with open_records(file, FileColumns(), mapped=[MappedType("example.toml", text)]) as records:
+        found = [one for one in records if isinstance(one, SensorEvent)]
+    assert [(one.sensor_id, dict(one.readings), dict(one.metadata)) for one in found] == [
+        (one["sensor_id"], one["readings"], one.get("metadata", {})) for one in wanted
+    ]

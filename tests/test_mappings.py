@@ -15,7 +15,6 @@ from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYT
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
-from pipeline.formats.files import FileColumns, open_records
 from tests.core.decoding.mapping.protos import descriptor_set
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -97,7 +96,7 @@ def report_of(report: bytes, fields: dict[str, Any]) -> bytes:
 def test_every_mapping_is_tried():
     """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
-        JSON: 1, CORRECTED: 1, "Many values at once": 1, "Leave messages out": 1, "Several types": 1, "Files": 1,
+        JSON: 1, CORRECTED: 1, "Many values at once": 1, "Leave messages out": 1, "Several types": 1,
     }  # fmt: skip
 
 
@@ -119,20 +118,6 @@ def test_the_corrected_mapping(report):
             event("roof/00000001", T, {"temperature": 0, "humidity": 0}),
         ], [], [], 0,
     )  # fmt: skip
-
-
-def test_a_spreadsheet(tmp_path):
-    """The German export becomes events as it is."""
-    (mapping,) = blocks("toml", SECTIONS["Files"])
-    row = "N-1;17.02.2026 11:30;-1.234,5;kaputt;Hauptstraße\r\nN-1;17.02.2026 11:31;-;2;\r\n"
-    (tmp_path / "a.csv").write_bytes(f"Messstelle;Zeit;Temp. °C;Durchfluss;Straße\r\n{row}".encode("cp1252"))
-    with open_records(tmp_path / "a.csv", FileColumns(), mapped=[MappedType("page.toml", mapping)]) as records:
-        found = [(one.event_time.ToMicroseconds(), dict(one.readings), dict(one.metadata)) for one in records]
-    minute = 60_000_000
-    assert found == [
-        (T * 1_000_000, {"temperature": -1234.5}, {"street": "Hauptstraße"}),
-        (T * 1_000_000 + minute, {"flow": 2.0}, {}),
-    ]
 
 
 def test_names():

@@ -254,7 +254,7 @@ def state_bytes(workload: Workload) -> float:
 
     Fitted to tests/benchmarks/state_size.py. With fewer than 256 events, a window takes 4.55 bytes for each event and
     8.07 for each reading; with more, packed, 1 and 0.8. Its statistics take 14 bytes, and 57 for each metric; those of
-    a longer window 74 and 171, and 557 more if statistics are declared. docs/guarantees.md has the measured table;
+    a longer window 74 and 171, and 557 more if statistics are declared. docs/state.md has the measured table;
     ``sizing.state_problem`` computes an upper bound.
     """
     tiers, metrics = workload.schema.tiers, len(workload.metrics)
