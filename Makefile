@@ -1,5 +1,5 @@
 # make setup | demo | check | browser | test | test-faults | test-exhaustive | bench | bench-check | format | quotes
-#      requirements | protos | template | launch | wheel | clean
+#      picture | requirements | protos | template | launch | wheel | clean
 #
 # `setup` needs Python 3.11 to 3.13. It uses uv if installed, otherwise venv and pip.
 
@@ -11,7 +11,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo check browser test test-faults test-exhaustive bench bench-check format quotes requirements protos template launch wheel clean
+.PHONY: setup demo check browser test test-faults test-exhaustive bench bench-check format quotes picture requirements protos template launch wheel clean
 .DEFAULT_GOAL := setup
 
 # Tests start hundreds of processes: what the first of them compiles is kept, whatever the caller's shell says.
@@ -82,6 +82,10 @@ format: setup
 # Refreshes the blocks of the documentation that quote what code prints.
 quotes: setup
 	$(BIN)/python -m tests.quotes
+
+# The README's picture of the page, docs/page.png.
+picture: setup browser
+	$(BIN)/python -m tests.picture
 
 # Compiled for every supported Python at once, without index addresses: what the image installs, with the extra `beam`,
 # and what `make setup` installs, with all extras.

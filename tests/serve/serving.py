@@ -18,6 +18,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.rows.rows import Row
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.support.rows import decoded
 from tests.support.tables import created, write
@@ -36,7 +38,14 @@ EVENTS = [
 def table_of(events: Iterable[Event], text: str = SCHEMA) -> TableName:
     """Returns a table with all rows of these events."""
     schema = parse_schema(text)
-    name, events = created(schema), list(events)
+    name = created(schema)
+    if rows := rows_of(schema, events):
+        write(name, rows)
+    return name
+
+
+def rows_of(schema: TableSchema, events: Iterable[Event]) -> list[Row]:
+    """Returns the raw rows of events, the aggregate rows of their windows, and those of newest readings."""
     newest, windows, rows = NewestReadings(), {}, []
     for event in events:
         newest.add(event.sensor_id, event.event_time_us, event.readings.items())
@@ -49,9 +58,7 @@ def table_of(events: Iterable[Event], text: str = SCHEMA) -> TableName:
         rows.append(aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics))
     if schema.latest:
         rows += map(decoded, newest.rows(schema.latest))
-    if rows:
-        write(name, rows)
-    return name
+    return rows
 
 
 @contextmanager
