@@ -112,6 +112,15 @@ def _mapping_output(name: str) -> str:
     return _mapping_outputs()[name]
 
 
+def _reasons() -> str:
+    """Returns the reasons of dead letters as a table, with the text below each in the code."""
+    source = (ROOT / "pipeline/core/events/reasons.py").read_text()
+    rows = re.findall(r'^    [A-Z_]+ = "(\w+)"\n    """(.+?)\."""$', source, re.MULTILINE)
+    return "\n".join(
+        ["| reason | meaning |", "|---|---|", *(f"| `{reason}` | {meaning} |" for reason, meaning in rows)]
+    )
+
+
 def _packages() -> str:
     """Returns the list of packages from the docstring of ``pipeline``."""
     (listed,) = re.findall(r"(?:^    .+\n)+", pipeline.__doc__, re.MULTILINE)
@@ -146,6 +155,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "packages": lambda: _fenced(
         textwrap.dedent(re.search(r"(?:^    .*\n)+", pipeline.__doc__, re.MULTILINE)[0]).rstrip()
     ),
+    "reasons": _reasons,
     "rooms_of_cloud": lambda: _rooms("pipeline.cloud"),
     "rooms_of_mapping": lambda: _rooms("pipeline.core.decoding.mapping"),
     "rooms_of_core": lambda: _rooms("pipeline.core"),
