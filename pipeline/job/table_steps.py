@@ -1,11 +1,11 @@
-"""The steps of one table: what Beam transforms they are, and how they are labelled.
+"""The steps of each table: their Beam transforms and their labels.
 
 Every label is fixed: Dataflow matches the steps of a running job to those of its update by their labels.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -21,13 +21,14 @@ from pipeline.transforms.write import WriteRows
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class TableSteps(NamedTuple):
+@dataclass(frozen=True)
+class TableSteps:
     """Adds the steps of one table to the graph.
 
     Attributes:
         target: the table.
-        settings: of the job.
-        mark: ends the labels of the table's steps: empty for the first table, ``[table]`` for each further one.
+        settings: the job's settings.
+        mark: the end of the labels of the table's steps: empty for the first table, ``[table]`` for each further one.
     """
 
     target: Target

@@ -3,8 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -106,15 +107,7 @@ def simulate(
         malformed=malformed,
         late=0.0 if live else late,
     )
-    if fleet.start_us < EARLIEST_US:
-        raise click.UsageError(
-            f"the simulated time would begin before {format_time(EARLIEST_US)}, when no event is valid"
-        )
-    if fleet.events > MAX_COUNT:
-        raise click.UsageError(
-            f"the fleet would send {fleet.events:,} events, and {MAX_COUNT:,} are allowed; "
-            "choose fewer --sensors, a shorter --duration or a longer --interval"
-        )
+    _check(fleet)
     started = time.monotonic()
     messages = events = 0
     malformed_counts: Counter[str] = Counter()
@@ -127,25 +120,47 @@ def simulate(
             events += len(one.events)
             malformed_counts.update(one.reasons)
     seconds = time.monotonic() - started
+    summary = {
+        "topic": topic,
+        "messages": messages,
+        "events": events,
+        "malformed": dict(malformed_counts),
+        "seconds": round(seconds, 3),
+        "events_per_second": round(events / seconds, 1),
+        **({"behind_seconds": round(clock.behind_s, 3)} if live else {}),
+        "interrupted": stopped(),
+    }
     if as_json:
-        summary = {
-            "messages": messages,
-            "events": events,
-            "malformed": dict(malformed_counts),
-            "seconds": round(seconds, 3),
-            "events_per_second": round(events / seconds, 1),
-            **({"behind_seconds": round(clock.behind_s, 3)} if live else {}),
-        }
-        print_json_line({"topic": topic, **summary, "interrupted": stopped()})
+        print_json_line(summary)
     else:
-        out.print(
-            f"published {events:,} valid and {counted(malformed_counts.total(), 'malformed event')} in "
-            f"{counted(messages, 'message')} to {topic} in {seconds:.1f} s, {events / seconds:,.0f} events/s"
-            f"{f', at most {clock.behind_s:.1f} s late' if live else ''}{'; interrupted' if stopped() else ''}",
-            soft_wrap=True,
-        )
-    if stopped():
+        out.print(_text(summary), soft_wrap=True)
+    if summary["interrupted"]:
         ctx.exit(130)
+
+
+def _text(summary: Mapping[str, Any]) -> str:
+    malformed = counted(sum(summary["malformed"].values()), "malformed event")
+    text = (
+        f"published {summary['events']:,} valid and {malformed} in "
+        f"{counted(summary['messages'], 'message')} to {summary['topic']} in {summary['seconds']:.1f} s, "
+        f"{summary['events_per_second']:,.0f} events/s"
+    )
+    if "behind_seconds" in summary:
+        text += f", at most {summary['behind_seconds']:.1f} s late"
+    return f"{text}; interrupted" if summary["interrupted"] else text
+
+
+def _check(fleet: Fleet) -> None:
+    """Raises UsageError for a fleet that sends too early or too much."""
+    if fleet.start_us < EARLIEST_US:
+        raise click.UsageError(
+            f"the simulated time would begin before {format_time(EARLIEST_US)}, when no event is valid"
+        )
+    if fleet.events > MAX_COUNT:
+        raise click.UsageError(
+            f"the fleet would send {fleet.events:,} events, and {MAX_COUNT:,} are allowed; "
+            "choose fewer --sensors, a shorter --duration or a longer --interval"
+        )
 
 
 class LiveClock:

@@ -139,26 +139,39 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     foreign = ForeignRows()
     listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
     if request.listed:
-        if len(listed) > MOST_LISTED and not here:
-            raise BadFlag(
-                f"--listed: the work list has {len(listed):,} windows, and a Dataflow job takes at most "
-                f"{MOST_LISTED:,}; pass --from and --to instead"
-            )
+        _check_length(len(listed), here=here)
         whole = _enclosing_span([each.key.start_us for each in listed], schema.tiers, request.sensors)
     extents, skipped = extents_of(whole.start_us, whole.end_us, schema.tiers, bounds)
+    if request.listed:
+        skipped = []  # the summary counts the windows that stay on the list
     samples = sampled_keys(request.table)
     # On this machine, each slice has to fit in memory.
     most = min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES) if samples and here else 1
+    slices = _slices(extents, most, request.sensors, listed if request.listed else None)
+    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign)
+
+
+def _check_length(listed: int, *, here: bool) -> None:
+    if listed > MOST_LISTED and not here:
+        raise BadFlag(
+            f"--listed: the work list has {listed:,} windows, and a Dataflow job takes at most {MOST_LISTED:,}; "
+            "pass --from and --to instead"
+        )
+
+
+def _slices(
+    extents: list[Extent], most: int, sensors: frozenset[str] | None, listed: list[ListedWindow] | None
+) -> list[Slice]:
+    """Returns at most so many slices for each chain of nesting tiers: of the listed windows, or of all if None."""
     slices = []
     for nested in chains_of(extents):
-        if request.listed:
-            spans = _chunks(spans_of((each.key for each in listed), nested), most)
+        if listed is None:
+            slices += [Slice(nested, [span]) for span in slices_of(nested, most, sensors)]
         else:
-            spans = [[span] for span in slices_of(nested, most, request.sensors)]
-        slices += [Slice(nested, each) for each in spans]
-    if request.listed:
-        skipped = []  # the summary counts the windows that stay on the list
-    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign)
+            spans = spans_of((each.key for each in listed), nested)
+            size = max(-(-len(spans) // most), 1)
+            slices += [Slice(nested, spans[first : first + size]) for first in range(0, len(spans), size)]
+    return slices
 
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retention, dict[Tier, Bounds]]:
@@ -195,8 +208,3 @@ def _enclosing_span(starts: list[int], tiers: Sequence[Tier], sensors: frozenset
     windows = [tier.window for tier in tiers]
     first_us = min(window.start_of(min(starts)) for window in windows)
     return Span(first_us, max(window.end_of(window.start_of(max(starts))) for window in windows), sensors)
-
-
-def _chunks(spans: list[Span], most: int) -> list[list[Span]]:
-    size = max(-(-len(spans) // most), 1)
-    return [spans[start : start + size] for start in range(0, len(spans), size)]

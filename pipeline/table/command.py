@@ -1,6 +1,7 @@
 """``tidetable table``: creates, adopts, compares, describes and deletes a table."""
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -161,31 +162,21 @@ def _apply(comparison: Comparison) -> bool:
     """
     table = comparison.table
     if comparison.refusals:
-        for refusal in comparison.refusals:
-            click.echo(refusal, err=True)
-        click.echo(f"table {table} is unchanged", err=True)
-        if not schema_store.has_rows(table):
-            click.echo("It has no rows: you can delete it and create it again.", err=True)
-        sys.exit(1)
-    changes = [difference for difference in comparison.families if not difference.left_alone]
+        _exit_refused(comparison)
+    own, changes = list[tables.Difference](), list[tables.Difference]()
+    for difference in comparison.families:
+        if not difference.left_alone:
+            (own if difference.family == SCHEMA_FAMILY else changes).append(difference)
     if SCHEMA_FAMILY not in comparison.actual:
-        tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
-        changes = [change for change in changes if change.family != SCHEMA_FAMILY]
+        tables.apply(table, own)
+        own = []
     # Before the families: if another program stores a schema first, they stay unchanged.
     before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.requested)
     rewrites = comparison.stored is None or bool(comparison.schema)
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
-    # Even if no policy changes: the policies of the previous schema may have collected cells.
-    lost = retention_of(table, comparison.stored or comparison.requested, comparison.actual)
-    record_losses(table, comparison.requested, lost, tables.policies_of(comparison.requested))
-    if schema_store.has_rows(table):
-        tiers = comparison.requested.tiers
-        if comparison.stored is None:  # older jobs may have written the tiers of a table without a schema
-            record_added_tiers(table, tiers_without_rows(table, tiers))
-        else:
-            record_added_tiers(table, [tier.family for tier in tiers if tier not in comparison.stored.tiers])
-    if changes:
+    _note_retention(comparison)
+    if changes := own + changes:
         try:
             tables.apply(table, changes)
         except ServerProblem:
@@ -193,3 +184,26 @@ def _apply(comparison: Comparison) -> bool:
                 schema_store.replace_text(table, after, before)
             raise
     return True
+
+
+def _exit_refused(comparison: Comparison) -> NoReturn:
+    for refusal in comparison.refusals:
+        click.echo(refusal, err=True)
+    click.echo(f"table {comparison.table} is unchanged", err=True)
+    if not schema_store.has_rows(comparison.table):
+        click.echo("It has no rows: you can delete it and create it again.", err=True)
+    sys.exit(1)
+
+
+def _note_retention(comparison: Comparison) -> None:
+    """Notes in the table what may be collected, and which tiers have no rows of earlier windows."""
+    table, stored, requested = comparison.table, comparison.stored, comparison.requested
+    # Even if no policy changes: the policies of the previous schema may have collected cells.
+    lost = retention_of(table, stored or requested, comparison.actual)
+    record_losses(table, requested, lost, tables.policies_of(requested))
+    if schema_store.has_rows(table):
+        if stored is None:  # older jobs may have written the tiers of a table without a schema
+            added = tiers_without_rows(table, requested.tiers)
+        else:
+            added = [tier.family for tier in requested.tiers if tier not in stored.tiers]
+        record_added_tiers(table, added)

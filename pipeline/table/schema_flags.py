@@ -95,24 +95,20 @@ class SchemaFlags:
         elif base.layout.serializes and not layout.serializes:
             metadata = FamilyRules((("meta", _ANY),))
         names = self._new_names(metrics, base.tiers, metadata)
-        metrics, metadata = _renamed(metrics, names), _renamed(metadata, names)
-        tiers = self.tiers or tuple(Tier(tier.window, names.get(tier.family, tier.family)) for tier in base.tiers)
-        families = metrics.families + metadata.families + tuple(tier.family for tier in tiers)
-        latest = self.latest_family or base.latest
-        families += () if latest is None else (latest,)
-        policies = {names.get(family, family): policy for family, policy in base.policies.items()}
-        return TableSchema(
+        changed = replace(
+            base,
             key=self.key or base.key,
             layout=layout,
             values=Values(self.values) if self.values else values,
-            metrics=metrics,
-            metadata=metadata,
-            tiers=tiers,
-            policies={family: policy for family, policy in policies.items() if family in families},
-            rate=base.rate,
+            metrics=_renamed(metrics, names),
+            metadata=_renamed(metadata, names),
+            tiers=self.tiers or tuple(Tier(tier.window, names.get(tier.family, tier.family)) for tier in base.tiers),
+            policies={},
             statistics=Statistics(self.statistics) if self.statistics else base.statistics,
-            latest=latest,
+            latest=self.latest_family or base.latest,
         )
+        policies = {names.get(family, family): policy for family, policy in base.policies.items()}
+        return replace(changed, policies={name: policies[name] for name in changed.families if name in policies})
 
     def _new_names(self, metrics: FamilyRules, tiers: tuple[Tier, ...], metadata: FamilyRules) -> dict[str, str]:
         """Returns the new names of renamed families, by their current names."""

@@ -116,15 +116,22 @@ def warnings(schema: TableSchema) -> Iterator[str]:
         yield 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others'
     yield from _hidden_globs("metrics", schema.metrics)
     yield from _hidden_globs("metadata", schema.metadata)
-    many = layout.bucketed or (layout.serializes and key.grain_us >= _SHARED_GRAIN_US and not key.distinguishes_events)
-    if schema.rate is None and many:
-        yield f"rate: is not declared; the size of a row of {format_interval(key.grain_us)} is unknown"
-    elif schema.rate is None and key.grain_us >= _SHARED_GRAIN_US and not key.distinguishes_events:
+    if schema.rate is None:
+        yield from _without_rate(schema)
+
+
+def _without_rate(schema: TableSchema) -> Iterator[str]:
+    """Yields a line if the missing rate leaves a row's size, or the number of its events, unknown."""
+    key, layout = schema.key, schema.layout
+    grain, may_share_rows = format_interval(key.grain_us), not key.distinguishes_events
+    if layout.bucketed or (layout.serializes and key.grain_us >= _SHARED_GRAIN_US and may_share_rows):
+        yield f"rate: is not declared; the size of a row of {grain} is unknown"
+    elif key.grain_us >= _SHARED_GRAIN_US and may_share_rows:
         yield (
-            f"rate: is not declared; events of a sensor within {format_interval(key.grain_us)} share a row, "
-            "distinguished only by cell timestamps, in milliseconds"
+            f"rate: is not declared; events of a sensor within {grain} share a row, distinguished only by cell "
+            "timestamps, in milliseconds"
         )
-    elif schema.rate is None and key.grain_us > 1 and not key.distinguishes_events and not layout.serializes:
+    elif key.grain_us > 1 and may_share_rows and not layout.serializes:
         yield "rate: is not declared; two events of a sensor within 1ms become one event"
 
 
