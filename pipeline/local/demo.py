@@ -19,7 +19,6 @@ from rich.table import Table as Grid
 
 from pipeline.charts.charts import BandPoint, Chart, PngPath, Series
 from pipeline.charts.png import save_chart
-from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cli.extras import check_installed
 from pipeline.cloud.connection.names import TableName
@@ -46,7 +45,7 @@ _CHARTED = "temperature", "°C"
 
 @dataclass
 class _Published:
-    """Counts what was published, and what the table and the dead-letter topic must therefore contain."""
+    """Counts what was published, and expects the rows and dead letters that follow from it."""
 
     expectation: Expectation = field(default_factory=lambda: Expectation(newest=True))
     messages: int = 0
@@ -60,7 +59,7 @@ class _Resources:
     subscription: str
     dead_letter_topic: str
     dead_letter_subscription: str  # the demo counts and removes its messages
-    kept_dead_letters: str  # another, for whoever looks around with --keep
+    kept_dead_letters: str  # another subscription, for commands tried with --keep
     table: TableName
 
 
@@ -74,7 +73,7 @@ class _Resources:
     show_default=True,
     help="Write the chart to this PNG file.",
 )
-@click.option("--keep", is_flag=True, help="Then keep everything running until Ctrl-C, and print what to try.")
+@click.option("--keep", is_flag=True, help="Then keep everything running until Ctrl-C, and print commands to try.")
 @click.option("--serve", is_flag=True, help="Also serve the table to your browser. Implies --keep.")
 def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool) -> None:
     """Run the whole job on emulators and verify its table.
@@ -107,8 +106,8 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool) -> None:
         if not keep:
             _stop(job)
         differences = [*published.expectation.differences(table), *_dead_letter_differences(published, dead_letters)]
-        _summarise(published, table, dead_letters)
         sensor_id = _draw(table, chart)
+        _summarise(published, table, dead_letters, sensor_id, chart)
         _conclude(differences, time.monotonic() - started)
         if keep:
             _suggest(environment, resources, sensor_id, job.log)
@@ -319,25 +318,23 @@ def _dead_letter_differences(published: _Published, dead_letters: Counter[str]) 
             yield f"dead letters {reason}: {actual}, expected {expected}"
 
 
-def _summarise(published: _Published, table: Table, dead_letters: Counter[str]) -> None:
+def _summarise(published: _Published, table: Table, dead_letters: Counter[str], sensor_id: str, chart: Path) -> None:
     rows = Counter(key.partition("#")[0] for key in table)
-    aggregate_rows, newest = rows["agg"], rows["latest"]
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     grid.add_column()
     grid.add_column(justify="right")
     grid.add_row("published", f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}")
-    grid.add_row("raw rows", f"{len(table) - aggregate_rows - newest:,}")
-    grid.add_row("aggregate rows", f"{aggregate_rows:,}")
-    grid.add_row("rows of newest readings", f"{newest:,}")
-    grid.add_row("dead letters", f"{dead_letters.total():,}")
-    for reason, count in sorted(dead_letters.items()):
-        grid.add_row(f"  [dim]{reason}[/]", f"[dim]{count:,}[/]")
+    grid.add_row("raw rows", f"{len(table) - rows['agg'] - rows['latest']:,}")
+    grid.add_row("aggregate rows", f"{rows['agg']:,}")
+    grid.add_row("rows of newest readings", f"{rows['latest']:,}")
+    grid.add_row("dead letters", f"{dead_letters.total():,}, for {counted(len(dead_letters), 'reason')}")
     out.print()
     out.print(grid)
+    out.print(f"\nchart of {sensor_id}'s {_CHARTED[0]}: {chart}", soft_wrap=True, highlight=False)
 
 
 def _draw(table: Table, chart: Path) -> str:
-    """Draws the sensor with the widest range of values, in the terminal and as a PNG. Returns its id."""
+    """Draws the sensor with the widest range of values. Returns its id."""
     metric, unit = _CHARTED
     bands: dict[str, list[BandPoint]] = defaultdict(list)
     for key in sorted(table):
@@ -349,11 +346,7 @@ def _draw(table: Table, chart: Path) -> str:
     sensor_id, band = max(
         bands.items(), key=lambda item: max(p.maximum for p in item[1]) - min(p.minimum for p in item[1])
     )
-    out.print()
-    picture = Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, [Series(band=band)])
-    out.print(terminal_chart([picture], width=min(out.width, 100)), markup=False)
-    save_chart([picture], chart)
-    out.print(f"\nsaved as {chart}", soft_wrap=True)
+    save_chart([Chart(f"{sensor_id}: {metric} by the hour, {unit}", unit, [Series(band=band)])], chart)
     return sensor_id
 
 
