@@ -8,8 +8,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator
+
+settings.register_profile("all", deadline=None)  # the machine may be busy
+settings.load_profile("all")
+settings.register_profile("few", max_examples=30, deadline=None)  # for make check and make test
 
 
 @pytest.fixture(scope="session", autouse=True)

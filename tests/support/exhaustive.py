@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 import pytest
+from hypothesis import settings
 
 
 def cases(named: Mapping[str, object] | Iterable[str], chosen: Iterable[str]) -> list:
@@ -11,3 +12,8 @@ def cases(named: Mapping[str, object] | Iterable[str], chosen: Iterable[str]) ->
     return [
         pytest.param(case, id=name, marks=() if name in chosen else pytest.mark.exhaustive) for name, case in of.items()
     ]
+
+
+def examples(of_a_hundred: int) -> int:
+    """Returns a property's number of examples: this one, or fewer in the profile of ``make test``."""
+    return -(-of_a_hundred * settings.default.max_examples // 100)

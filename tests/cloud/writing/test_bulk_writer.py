@@ -37,6 +37,7 @@ from tests.faults.bigtable_proxy import (
     slow,
 )
 from tests.faults.tcp_proxy import TcpProxy
+from tests.support.exhaustive import examples
 
 Entry = MutateRowsRequest.Entry.pb()
 TRANSIENT = [
@@ -457,7 +458,7 @@ additions = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(faults, max_size=8), st.lists(additions, min_size=1, max_size=3), st.integers(3, 60))
 def test_any_script(bigtable, proxy, script, bundles, mutations):
     """Whatever happens, the table ends as if every row had been written once, one after the other."""

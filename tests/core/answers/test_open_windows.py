@@ -13,6 +13,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY
 from tests.support.courses import SCHEMA as COURSES
 from tests.support.courses import check
+from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.memory import Memory
 
@@ -48,7 +49,7 @@ def fresh(schema, table, now_us, *, sensor_id="s", window=None, metrics=None, st
 
 
 @pytest.mark.parametrize("text", SCHEMAS.values(), ids=SCHEMAS)
-@settings(max_examples=25, phases=[Phase.generate], deadline=None)
+@settings(max_examples=examples(25), phases=[Phase.generate], deadline=None)
 @given(READINGS, st.randoms(use_true_random=False), st.integers(0, 15))
 def test_fresh_windows_are_as_their_final_panes(text, readings, chance, behind):
     """Whenever one looks, whatever the job has written of open windows, and however far its watermark is behind."""

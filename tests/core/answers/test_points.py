@@ -14,6 +14,7 @@ from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.exhaustive import examples
 from tests.support.memory import Memory
 
 START = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
@@ -92,7 +93,7 @@ def found(schema, table, start_us, end_us, max_points, max_rows=100_000, open_fo
 
 
 @pytest.mark.parametrize("text", SCHEMAS.values(), ids=SCHEMAS)
-@settings(max_examples=40, phases=[Phase.generate], deadline=None)
+@settings(max_examples=examples(40), phases=[Phase.generate], deadline=None)
 @given(
     # Cells of buckets have times in milliseconds.
     st.dictionaries(

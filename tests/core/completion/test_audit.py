@@ -27,6 +27,7 @@ from pipeline.core.statistics.rules import Statistics
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY
 from tests.support.exact_stats import GREATEST, LEAST, lists
+from tests.support.exhaustive import examples
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
 HOUR_US, DAY_US = HOURLY.length_us, DAILY.length_us
@@ -59,7 +60,7 @@ def stored_of_stats(stats, tier=HOURS):
     return {cell.qualifier.decode(): cell.value for cell in aggregate_row(tier.window, "a", T, stats, "s").cells}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(lists(max_size=50), st.randoms(use_true_random=False))
 def test_the_order_of_addition_is_no_difference(given_values, rng: random.Random):
     """A row is correct in whatever order its readings were added, whatever doubles they are."""

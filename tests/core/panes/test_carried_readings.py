@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import SCHEMA, check
+from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
 
 READINGS = st.dictionaries(
@@ -18,7 +19,7 @@ READINGS = st.dictionaries(
 )
 
 
-@settings(max_examples=100, phases=[Phase.generate], deadline=None)
+@settings(max_examples=examples(100), phases=[Phase.generate], deadline=None)
 @given(READINGS, st.randoms(use_true_random=False))
 def test_any_order_gives_the_same_rows(readings, chance):
     """In any batches, however often delivered, with late readings of any age and with restarts."""

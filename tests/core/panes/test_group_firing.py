@@ -15,6 +15,7 @@ from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.exhaustive import examples
 from tests.support.groups import LATENESS, MINUTE, Group
 from tests.support.memory import Memory
 
@@ -260,7 +261,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, st.booleans(), st.booleans())
 def test_any_order(steps, early, began):
     """Any events in any order, with duplicates and any watermark, give the rows of plain statistics."""

@@ -15,6 +15,7 @@ from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.toml import parse_schema
+from tests.support.exhaustive import examples
 from tests.support.groups import Group
 
 SCHEMA = parse_schema(
@@ -81,7 +82,7 @@ def test_days_of_23_and_25_hours():
     assert not group.listed
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.booleans())
 def test_any_order(randomness, pieces, restarted):
     """Whatever came late or twice, and whether or not the job was started again, the rows are the same."""

@@ -16,6 +16,7 @@ from pipeline.core.rows.newest_row import (
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of, parse_schema, schema_of
 from pipeline.core.statistics.courses import At
+from tests.support.exhaustive import examples
 from tests.support.groups import MINUTE, Group
 from tests.support.memory import Memory
 from tests.support.rows import decoded
@@ -38,7 +39,7 @@ def found_in(table, prefix="", metrics=None):
     }
 
 
-@settings(max_examples=60, phases=[Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.generate])
 @given(EVENTS, st.randoms(use_true_random=False))
 def test_the_newest_reading_of_each_metric(given_events, chance):
     """Whatever the order of events, late ones included; with a row for each sensor of a firing at most."""

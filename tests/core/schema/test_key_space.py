@@ -17,6 +17,7 @@ from pipeline.core.schema.key_tokens import (
     TimeToken,
 )
 from tests.core.schema.key_templates import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
+from tests.support.exhaustive import examples
 from tests.support.strategies import events, sensor_ids, spans, times
 
 
@@ -62,7 +63,7 @@ def test_default_range_is_half_open(sensor_id, span, time_us):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("text", TEMPLATES)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(neighbourhoods(), st.data())
 def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
     """A scan returns exactly the rows of the requested sensor, metric and grains."""
@@ -88,7 +89,7 @@ def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(spans, times)
 def test_scan_order(text, span, time_us):
     """Ranges are disjoint, the newest first. Each is read in reverse if its keys ascend by time."""

@@ -18,6 +18,7 @@ from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named
+from tests.support.exhaustive import examples
 from tests.support.strategies import events, key_texts, names, values
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
@@ -309,7 +310,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(events(), max_size=3))
 def test_encoded_rows_equal_plain_rows(layout, key, encoding, of_message):
     """Encoded rows equal encoded plain rows, byte for byte, also after the layout was pickled."""
@@ -320,7 +321,7 @@ def test_encoded_rows_equal_plain_rows(layout, key, encoding, of_message):
 
 
 @pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(feeds())
 def test_round_trip(layout, key, encoding, feed):
     """Rows read back as their events, with times at the table's grain, names sorted, and the newest first."""
@@ -444,7 +445,7 @@ def test_selection(layout, key, metrics, selection):
 
 
 @pytest.mark.parametrize(("layout", "key"), EACH_KEY)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
 def test_selected_cells_are_enough(layout, key, feed, offset_us, length_us, some):
     """The selected cells suffice to read all events between the times, with the requested metrics."""

@@ -13,6 +13,7 @@ from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
+from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
 
 SCHEMA = """
@@ -48,7 +49,7 @@ def expected_of(events, metric):
     }
 
 
-@settings(max_examples=60, phases=[Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.generate])
 @given(READINGS, st.randoms(use_true_random=False), st.booleans())
 def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
     readings = {MIDNIGHT + time_us: of_event for time_us, of_event in readings.items()}

@@ -15,6 +15,7 @@ from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import HOURLY
 from tests.support.exact_stats import GREATEST, LEAST, any_finite, assert_exact, lists
+from tests.support.exhaustive import examples
 
 sane = st.integers(-(10**18), 10**18).map(lambda millionths: millionths / 1e6)
 
@@ -108,7 +109,7 @@ def accumulated(values, rng):
     return rng.choice(conversions)(parts[0])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(lists(max_size=50), st.randoms(use_true_random=False))
 def test_exact_at_every_magnitude(values, rng: random.Random):
     """The statistics are as exact as promised, whatever doubles the values are and however they are accumulated."""

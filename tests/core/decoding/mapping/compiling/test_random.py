@@ -16,13 +16,14 @@ from pipeline.core.decoding.mapping.values.plain import parse_plain
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData
 from tests.core.decoding.mapping import generated, reference
+from tests.support.exhaustive import examples
 
 PUBLISHED_US = 1_771_324_200_000_000
 PUBLISHED = datetime.fromtimestamp(PUBLISHED_US // 1_000_000, UTC)
 ENVELOPE = Message(b"", {}, publish_time=PUBLISHED)
 
 _slow = settings(
-    max_examples=40,
+    max_examples=examples(40),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
@@ -89,14 +90,14 @@ def test_events_of_json(data):
 
 
 @pytest.mark.exhaustive
-@settings(_slow, max_examples=100, phases=[Phase.generate])
+@settings(_slow, max_examples=examples(100), phases=[Phase.generate])
 @given(st.data())
 def test_events_of_json_at_length(data):
     _check_json_equal(data)
 
 
 @pytest.mark.exhaustive
-@settings(_slow, max_examples=100, phases=[Phase.generate])
+@settings(_slow, max_examples=examples(100), phases=[Phase.generate])
 @given(st.data())
 def test_events_equal_those_of_the_json_form_at_length(data):
     _check_equal(data)
