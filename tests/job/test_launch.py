@@ -199,7 +199,7 @@ def test_flags_that_contradict_the_table(resources, capsys, no_run, declared, me
     name = resources.table_of(schema)
     code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **declared))
     assert code == 1
-    assert f"table {name} has another schema than the flags say" in line
+    assert f"table {name} has another schema than the flags" in line
     assert message in line
 
 

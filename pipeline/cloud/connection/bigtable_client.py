@@ -13,11 +13,11 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 def bigtable_client() -> Iterator[BigtableClient]:
     """Opens the client beneath Google's "data" client, and closes it after the block.
 
-    Google's "data" client would double the time that a short read takes: its import loads the administration,
-    monitoring and asynchronous clients.
+    A short read takes half as long as with the "data" client, whose import loads the administration, monitoring and
+    asynchronous clients.
 
-    Connects to the emulator if BIGTABLE_EMULATOR_HOST is set, through a channel that limits no row, like Google's to
-    the service; gRPC's default limit is 4 MB.
+    Connects to the emulator if BIGTABLE_EMULATOR_HOST is set. The channel to it accepts rows of any size, as Google's
+    channel to the service does; gRPC's default limit is 4 MB.
     """
     emulator = os.environ.get("BIGTABLE_EMULATOR_HOST")
     transport = None

@@ -14,12 +14,12 @@ ANSWER_S = 2.0  # an emulator is near; with the start of the program, a command 
 
 
 def check_emulator(variable: str) -> None:
-    """Checks that an emulator answers if the environment variable names one. Checks each address once.
+    """Checks, once for each address, that an emulator answers if the environment variable names one.
 
-    Later, a server that is away for a while is waited for.
+    Once an emulator has answered, requests wait for it if it is away for a while.
 
     Raises:
-        ServerProblem: nothing answers there; the message contains the variable and the address.
+        ServerProblem: no server answers; the message contains the variable and the address.
     """
     if address := os.environ.get(variable):
         _check(variable, address)
@@ -35,7 +35,7 @@ def _check(variable: str, address: str) -> None:
 
 
 def answers(address: str) -> bool:
-    """Returns whether a gRPC server answers. A refused connection is noticed at once, silence after two seconds."""
+    """Returns whether a gRPC server answers. A refused connection is known at once, silence after two seconds."""
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary("/tidetable/Ready")(b"", timeout=ANSWER_S)

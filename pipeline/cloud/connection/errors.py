@@ -1,4 +1,4 @@
-"""Errors of Google's servers and clients: which are transient, and each as one line that says what to do about it."""
+"""Errors of Google's servers and clients: which are transient, and a line for each with its remedy."""
 
 import json
 import os
@@ -19,13 +19,13 @@ TRANSIENT = (
     exceptions.ResourceExhausted,  # a quota or an overloaded server, both of which recover; not so a message too large
     exceptions.ServiceUnavailable,  # the connection broke, or the server is restarting or moving a tablet
 )
-"""Errors that a later attempt may not meet again, whatever the service. INTERNAL is one only as a stream reset."""
+"""Errors that may pass, of any service. INTERNAL may pass only if a stream was reset."""
 
-# Pub/Sub reports passing failures of its own as INTERNAL and UNKNOWN too: Google's publisher retries these same seven
-# (google/pubsub_v1/services/publisher/transports/base.py). A needless retry does no harm, since publishing, pulling
-# and acknowledging again lose nothing. From Bigtable, these two codes mean a bad request or a bug in the server.
+# Pub/Sub reports transient failures as INTERNAL and UNKNOWN too: Google's publisher retries these same seven
+# (google/pubsub_v1/services/publisher/transports/base.py). A needless retry does no harm: publishing, pulling and
+# acknowledging again lose nothing. From Bigtable, these two codes mean a bad request or a bug in the server.
 PUBSUB_TRANSIENT = (*TRANSIENT, exceptions.InternalServerError, exceptions.Unknown)
-"""Errors of Pub/Sub that a later attempt may not meet again."""
+"""Errors of Pub/Sub that may pass."""
 
 # How gRPC reports that a connection broke under a stream; any other INTERNAL error comes from the server itself.
 _STREAM_RESETS = ("rst_stream", "rst stream", "received unexpected eos on data frame from server")
@@ -39,7 +39,7 @@ def explained(resource: str | TableName) -> Iterator[None]:
 
     Args:
         resource: the requested resource, as the message names it: ``"bucket gs://b"``. If a TableName does not exist,
-            the message says how to create it.
+            the message contains the command that creates it.
     """
     what = f"table {resource}" if isinstance(resource, TableName) else resource
     try:
@@ -76,7 +76,7 @@ def is_too_large(error: exceptions.GoogleAPICallError) -> bool:
 
 
 def _credentials_problem(error: Exception) -> str | None:
-    """Returns why there are no credentials, with what to do; None if the error has another cause."""
+    """Returns the problem with the credentials and its remedy; None if the error has another cause."""
     log_in = "run 'gcloud auth application-default login'"
     file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if file and (fault := _fault_of(file, error)):
@@ -91,7 +91,7 @@ def _credentials_problem(error: Exception) -> str | None:
 
 
 def _fault_of(file: str, error: Exception) -> str | None:
-    """Returns what is wrong with a file of credentials; None if it is not the cause of the error."""
+    """Returns the fault of a credentials file; None if the file did not cause the error."""
     if isinstance(error, OSError):
         return f"can't be read: {error.strerror}" if error.filename == file else None
     try:

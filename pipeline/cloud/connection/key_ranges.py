@@ -1,4 +1,4 @@
-"""Parts of a table of about the same size, cut at row keys that Bigtable has sampled."""
+"""Cuts a table into parts of about the same size, at row keys that Bigtable has sampled."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from pipeline.core.rows.rows import KeyRange
 
 _TIMEOUT_S = 60.0
 _MAX_PARTS = 1000
-_MIN_PART_BYTES = 16 << 20  # less would not be worth a part's requests
+_MIN_PART_BYTES = 16 << 20  # a smaller part is not worth its requests
 
 
 class Sample(NamedTuple):
@@ -28,7 +28,7 @@ def sampled_keys(name: TableName) -> list[Sample]:
 
 
 def split_points(samples: Sequence[Sample], min_bytes: int = _MIN_PART_BYTES) -> list[bytes]:
-    """Returns keys that cut the table into parts of ``min_bytes`` or more, at most a thousand of them."""
+    """Returns the keys that cut the table into at most a thousand parts, of at least ``min_bytes`` each."""
     if not samples:
         return []
     part_bytes = max(min_bytes, samples[-1].offset_bytes // _MAX_PARTS)

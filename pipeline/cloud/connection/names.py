@@ -1,4 +1,4 @@
-"""Names of resources. Imports no client, so that commands that only parse names start fast."""
+"""Names of resources. This module imports no client, so that commands that only parse names start fast."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class TableName:
 
     @property
     def is_missing(self) -> str:
-        """The message that the table does not exist, with the remedy."""
+        """The message that the table does not exist, with the command that creates it."""
         return f"table {self} does not exist; create it with: {self.create_command}"
 
     def __str__(self) -> str:
@@ -36,22 +36,14 @@ class TableName:
 
 
 def topic_path(text: str) -> str:
-    """Returns the text if it is the full path of a topic.
-
-    Raises:
-        ValueError: it is not. The message is one line and shows the right form.
-    """
+    """Returns the full path of a topic as it is. Raises ValueError, which shows the right form, for other text."""
     if not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r} is not a full path; write projects/PROJECT/topics/TOPIC")
     return text
 
 
 def subscription_path(text: str) -> str:
-    """Returns the text if it is the full path of a subscription.
-
-    Raises:
-        ValueError: it is not. The message is one line and shows the right form.
-    """
+    """Returns the full path of a subscription as it is. Raises ValueError, which shows the right form, for others."""
     if not _SUBSCRIPTION.fullmatch(text):
         raise ValueError(f"subscription {text!r} is not a full path; write projects/PROJECT/subscriptions/SUBSCRIPTION")
     return text

@@ -1,4 +1,4 @@
-"""The error that the command line prints as one line. Google's clients are not imported here: ``--help`` is quick."""
+"""The error that the command line prints as one line. This module imports no client, so that ``--help`` is quick."""
 
 
 class ServerProblem(Exception):

@@ -23,7 +23,7 @@ _IDLE_SECONDS = 0.1
 
 
 class Backlog:
-    """Pulls the messages that wait on a subscription, each of them once.
+    """Pulls the messages that wait on a subscription, each once.
 
     Use it as ``with Backlog(subscription) as backlog:`` and iterate over :meth:`pages`. Pulled messages stay leased
     until the block ends, and a thread extends the leases. At the end, messages that were not acknowledged are
@@ -91,9 +91,10 @@ class Backlog:
 
         Args:
             limit: the total number of messages.
-            first: the messages in the first page. Each page is twice as large: few messages are leased needlessly.
-            wait_seconds: how long a pause counts as the end.
-            stopped: called between pulls.
+            first: the size of the first page. Each page is twice as large as the one before: few messages are leased
+                needlessly.
+            wait_seconds: the length of a pause that counts as the end.
+            stopped: a function, called between pulls, that ends the reading by returning True.
 
         Raises:
             ServerProblem: a pull failed.
@@ -128,7 +129,7 @@ class Backlog:
     def _pull(self, limit: int) -> list[Message]:
         """Pulls once and returns the new messages. Leases all pulled messages for a minute."""
         with self._explained():
-            # Returns immediately: messages that arrive for an interrupted pull would stay leased to nobody.
+            # Returns immediately: an interrupted pull that waits could still lease messages that nobody receives.
             received = self._client.pull(
                 subscription=self._subscription, max_messages=limit, return_immediately=True
             ).received_messages

@@ -28,8 +28,8 @@ _MAX_UNCONFIRMED_BYTES = 16_000_000
 
 _CHECK_SECONDS = 10.0
 _ATTEMPT_SECONDS = 60.0
-_RETRY_SECONDS = 60.0  # Google's default retries for ten minutes without a word to the caller
-# With an ordering key, Google's client retries for ever, whatever the timeout: this class has to give up itself.
+_RETRY_SECONDS = 60.0  # Google's default retries silently for ten minutes
+# With an ordering key, Google's client ignores the timeout and retries for ever: this class has to give up.
 _PATIENCE_SECONDS = 180.0
 _RETRY = Retry(
     predicate=if_exception_type(*PUBSUB_TRANSIENT),
@@ -39,7 +39,7 @@ _RETRY = Retry(
     timeout=_RETRY_SECONDS,
 )
 
-# Attributes are keyword arguments of Google's client: one with these names would be taken for another argument.
+# Google's client takes attributes as keyword arguments. With these names, they would be its other arguments.
 _UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
 
 
@@ -54,16 +54,16 @@ class Publisher:
     or 16 MB are unconfirmed.
 
     Attributes:
-        topic: its full path.
-        sent: number of messages sent so far.
-        confirmed: number of messages that Pub/Sub has confirmed.
+        topic: the topic's full path.
+        sent: the number of messages sent so far.
+        confirmed: the number of messages that Pub/Sub has confirmed.
     """
 
     def __init__(self, topic: str) -> None:
         """Connects, and checks that the topic exists if the account may see it.
 
         Args:
-            topic: its full path, ``projects/PROJECT/topics/TOPIC``.
+            topic: the topic's full path, ``projects/PROJECT/topics/TOPIC``.
 
         Raises:
             ValueError: ``topic`` is not such a path.
@@ -79,7 +79,7 @@ class Publisher:
         check_emulator(PUBSUB)
         with explained(f"topic {topic}"):
             self._client = _client(ordering=False)
-            # An account that may only publish may not read the topic.
+            # An account may be allowed to publish but not to read the topic.
             with suppress(exceptions.PermissionDenied):
                 self._client.get_topic(topic=topic, retry=None, timeout=_CHECK_SECONDS)
 
@@ -117,7 +117,7 @@ class Publisher:
         Attributes may have any name that Pub/Sub accepts, including those that ``send`` can't publish.
 
         Args:
-            messages: at most 1,000 and 10 MB, all with the same ordering key, as Pub/Sub requires.
+            messages: at most 1,000 messages and 10 MB. Pub/Sub requires that all have the same ordering key.
 
         Raises:
             UnacceptableMessage: the topic refuses the content of a message.
@@ -153,7 +153,7 @@ class Publisher:
             raise ServerProblem(f"{problem}; {count}") from self._failure
 
     def _settle(self, max_messages: int, max_bytes: int) -> None:
-        """Takes the results of messages that are done. Waits while more than these maxima are unconfirmed."""
+        """Takes the results of messages that are done, and waits until at most this much is unconfirmed."""
         while self._unconfirmed:
             future, size = self._unconfirmed[0]
             too_much = len(self._unconfirmed) > max_messages or self._unconfirmed_bytes > max_bytes
@@ -177,7 +177,7 @@ class Publisher:
 
     @cached_property
     def _ordering_client(self) -> PublisherClient:
-        # A client of its own: unlike the other one, it never gives up by itself.
+        # A second client: one with ordering never gives up.
         return _client(ordering=True)
 
 
@@ -195,7 +195,7 @@ class Pacer:
     """
 
     _CATCH_UP_SECONDS = 1.0
-    _NAP_SECONDS = 0.1  # how soon it notices that it should stop
+    _NAP_SECONDS = 0.1  # between looks at ``stopped``
 
     def __init__(
         self,
@@ -207,10 +207,10 @@ class Pacer:
         """Starts now: the first events are due at once.
 
         Args:
-            events_per_second: above zero; ``math.inf`` never waits.
-            stopped: polled during a wait; ``True`` ends the wait.
-            clock: monotonic seconds.
-            sleep: waits for a number of seconds.
+            events_per_second: the rate, above zero; ``math.inf`` never waits.
+            stopped: a function that ends a wait by returning True.
+            clock: a monotonic clock, in seconds.
+            sleep: a function that waits for a number of seconds.
         """
         self._rate = events_per_second
         self._stopped = stopped

@@ -38,7 +38,7 @@ class _Records(Generic[_Record]):
     def to_pandas(self) -> "pandas.DataFrame":
         """Returns the remaining records as a DataFrame, with NaN for null. Raises ImportError without ``frames``.
 
-        Whole numbers are ``Int64``, which allows nulls: a column has the same type whatever it contains.
+        Whole numbers are ``Int64``, which allows nulls: so a column always has the same type.
         """
         try:
             import pandas
@@ -59,8 +59,8 @@ class RawRecords(_Records[RawRecord]):
     """Events. Columns: ``sensor_id``, ``event_time`` (microseconds, UTC), and ``event_id`` if any event has one.
 
     Each metric, requested or found, is a column of doubles. Each metadata field is a column of text such as
-    ``metadata.location``. A value that an event lacks is null. A metric whose name would collide with another column,
-    ``event_time`` or ``metadata.location``, becomes ``reading.event_time``.
+    ``metadata.location``. A value that an event lacks is null. A metric that has the name of another column, such as
+    ``event_time``, becomes ``reading.event_time``.
     """
 
     def __init__(self, records: Iterable[RawRecord], metrics: Iterable[str] = ()) -> None:

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _MICROSECOND = timedelta(microseconds=1)
 
-MAX_ROWS = 200_000  # of an answer that is computed from raw rows: a day at 1 Hz of two sensors
+MAX_ROWS = 200_000  # for an answer from raw rows: a day of two sensors at 1 Hz
 
 NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
@@ -59,22 +59,22 @@ class SensorTable:
 
     The server sends only the requested families, columns, versions and times of a row. A time is an aware datetime, ISO
     8601 text (in UTC if it has no offset) or microseconds since the epoch, as in records. Row keys contain times from
-    1970 to 2286; a time outside is replaced by the nearest of them. If row keys contain metadata
+    1970 to 2286; the nearest of them stands for a time outside. If row keys contain metadata
     (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole table for a sensor.
 
-    Every method raises ServerProblem if the server refuses or is out of reach, and ValueError for arguments without an
-    answer: a text that can't be a sensor id, a datetime without a time zone, a range of time that does not end after it
-    starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
+    Every method raises ServerProblem if the server refuses or is out of reach. It raises ValueError for arguments
+    without an answer: text that can't be a sensor id, a datetime without a time zone, a range of time that does not end
+    after it starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
     ValueError and the iterator the ServerProblem.
 
-    A row with a key, a column or a value that the schema never writes is foreign and left out as a whole. ``foreign``
-    counts such rows, and the first one is logged as a warning. A table opened with ``strict`` raises ForeignRowProblem
-    from the iterator instead.
+    A row with a key, a column or a value that the schema never writes is foreign. The table leaves it out, counts it in
+    ``foreign``, and logs a warning about the first. A table opened with ``strict`` raises ForeignRowProblem from the
+    iterator instead.
 
     Attributes:
         schema: the table's schema.
-        rows: the reader of its rows, which counts what the server returned.
-        foreign: the rows that were left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
+        rows: the reader of the rows, which counts what the server returned.
+        foreign: the rows left out: ``foreign.count``, and lines about the first in ``foreign.messages``.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class SensorTable:
             project: the table's project.
             instance: the table's instance.
             table: the table's id.
-            declared: the schema that the caller expects, or parts of it.
+            declared: the schema that the caller expects, or a part of it.
             strict: whether a foreign row raises ForeignRowProblem.
-            on_foreign: called with each row that is left out, from any thread; by default the first one is logged.
+            on_foreign: a function that receives each row left out, in any thread; by default the first one is logged.
 
         Raises:
             ServerProblem: the table or its schema is missing, the schema differs from ``declared``, or the server is
@@ -127,7 +127,7 @@ class SensorTable:
             return cls(rows.with_new_counters(), schema, connection.pop_all(), strict, on_foreign)
 
     def close(self) -> None:
-        """Closes the connection. Iterators that are not at their end can't be continued."""
+        """Closes the connection, which ends unfinished iterators."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -227,9 +227,9 @@ class SensorTable:
             sensors: one sensor id, or several.
             start: the earliest event time.
             end: the end of the range.
-            metrics: returns only these readings, without metadata; by default everything.
-            limit: maximum number of events, the newest.
-            metadata: of the sensors, if row keys contain it.
+            metrics: the readings to return, without metadata; by default everything.
+            limit: the maximum number of events, the newest.
+            metadata: the sensors' metadata, if row keys contain it.
         """
         start_us, end_us = within_keys(start, end)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
@@ -259,12 +259,12 @@ class SensorTable:
             start: the earliest event time.
             end: the end of the range.
             sensors: the prefix of their ids.
-            metrics: returns only these readings, without metadata; by default everything.
-            limit: maximum number of events.
+            metrics: the readings to return, without metadata; by default everything.
+            limit: the maximum number of events.
             metadata: the metadata that row keys begin with, if they do.
 
         Raises:
-            ValueError: also if such sensors are not next to each other in the order of keys.
+            ValueError: also if row keys do not keep such sensors together.
         """
         start_us, end_us = within_keys(start, end)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
@@ -279,9 +279,9 @@ class SensorTable:
     ) -> Iterator[str]:
         """Returns every sensor that has a raw row and an id that begins with ``prefix``, in the order of keys.
 
-        With ``after``, a sensor's id, returns those that follow it. Costs one seek a sensor, however many rows it has:
-        a seek reads the first key behind the sensor before. Another seek finds the end, and one each jumps over
-        reserved prefixes. If row keys have other values before the sensor, each combination costs a seek.
+        With ``after``, a sensor's id, returns those that follow it. Costs one seek for each sensor, however many rows
+        it has, one for each reserved prefix, and one for the end. If row keys have other values before the sensor, each
+        combination costs a seek.
 
         If keys begin with the time, returns the sensors that have an aggregate, at the same cost; raises ValueError if
         the table has no aggregates either.
@@ -309,21 +309,23 @@ class SensorTable:
     ) -> AggregateRecords:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
-        Reads several sensors in parallel and merges their windows by time. With ``fresh``, windows that are still open
-        are computed from their raw rows, as their final panes will count the readings that there are.
+        Reads several sensors in parallel and merges their windows by time. With ``fresh``, computes open windows from
+        the readings in their raw rows, as their final panes will.
 
         Args:
             sensors: one sensor id, or several.
             start: the earliest start of a window.
             end: the end of the range of starts.
             tier: the length of the windows, such as ``"1d"`` or ``"1d@Europe/Berlin"``; the shortest by default.
-            metrics: returns only these metrics, and only windows that have one of them; by default everything.
-            fill: what to return for windows of the range that have no row: nothing (``"none"``), records without
-                statistics (``"null"``), with the averages, extremes and the like of the window before (``"previous"``),
-                or between those around (``"linear"``). Counts and sums are not filled.
+            metrics: the metrics to return, without windows that have none of them; by default all.
+            fill: the answer for windows without a row: nothing (``"none"``), records without statistics (``"null"``),
+                with the averages, extremes and the like of the window before (``"previous"``), or between those around
+                (``"linear"``). Counts and sums are not filled.
             fresh: whether to compute open windows from raw rows.
-            open_for: how long after its end a window counts as open: the job's allowed lateness, and time for panes.
-            max_rows: the most rows that a fresh answer reads; the iterator raises TooManyRows, a ValueError, beyond it.
+            open_for: the time after its end in which a window counts as open: the job's allowed lateness, and time for
+                its panes.
+            max_rows: the most rows that a fresh answer reads; if it needs more, the iterator raises TooManyRows, a
+                ValueError.
         """
         window = parse_window(tier) if isinstance(tier, str) else tier
         span, wanted = within_keys(start, end), named_metrics(metrics)
@@ -355,8 +357,8 @@ class SensorTable:
             start: the earliest event time.
             end: the end of the range.
             max_points: the most points; a quarter of it is the number of columns.
-            metadata: of the sensor, if row keys contain it.
-            open_for: how long after its end a window counts as open: raw rows answer for it.
+            metadata: the sensor's metadata, if row keys contain it.
+            open_for: the time after its end in which a window counts as open: raw rows answer for it.
             max_rows: the most rows to read.
         """
         from pipeline.core.answers.points import PointQuery, points_of

@@ -1,1 +1,1 @@
-"""Scans of rows through ReadRows, with retries and filters."""
+"""Reads of rows, with filters and retries."""

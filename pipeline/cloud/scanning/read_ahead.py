@@ -31,8 +31,8 @@ class ReadAhead:
         """Returns the records of several sensors, merged by a key.
 
         Args:
-            sensors: their ids.
-            records: returns the records of a sensor in the order of the key, read in pages of so many rows.
+            sensors: the sensors' ids.
+            records: a function of a sensor and a page's number of rows: its records, in the order of the key.
             key: the key.
         """
         size = max(_RECORDS // max(len(sensors), 1), 10)

@@ -1,4 +1,4 @@
-"""The rows in the chunks of which Bigtable's answer to ReadRows consists."""
+"""Assembles rows from the chunks in which Bigtable sends them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -6,7 +6,7 @@ from google.cloud.bigtable_v2.types import ColumnRange, RowFilter, TimestampRang
 
 from pipeline.core.schema.layouts import CellSelection
 
-_MAX_ALTERNATIVES = 10_000  # bytes: Bigtable accepts filters of up to 20 kB
+_MAX_ALTERNATIVES = 10_000  # bytes; Bigtable accepts filters of up to 20 kB
 
 
 def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilter:

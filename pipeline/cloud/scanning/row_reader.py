@@ -29,10 +29,10 @@ from pipeline.core.rows.rows import KeyRange, Row
 
 PAGE_ROWS = 1000
 MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
-TIMEOUT_S = 15.0  # without another row, over all retries: how long a read waits for an unreachable server by default
+TIMEOUT_S = 15.0  # without another row, over all retries
 
-# A server reads backward only for clients that set the flag for it. The last scanned row is where a page whose filter
-# passes few rows resumes after a failure.
+# A server reads backward only for clients that set this flag. A page whose filter passes few rows resumes after a
+# failure at the last scanned row.
 _FEATURES = FeatureFlags(reverse_scans=True, last_scanned_row_responses=True)
 _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
 
@@ -55,10 +55,10 @@ class RowReader:
     """Reads one table. Create it with :meth:`open`. Safe for any number of threads.
 
     Attributes:
-        name: which table.
-        requests: requests for rows so far, including retries.
-        rows_read: rows that the server has sent so far.
-        cells_read: cells in these rows.
+        name: the table.
+        requests: the number of requests for rows so far, including retries.
+        rows_read: the number of rows that the server has sent so far.
+        cells_read: the number of cells in these rows.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class RowReader:
     def open(cls, name: TableName, patience_s: float | None = None) -> Iterator["RowReader"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Sends no request: the first read finds out whether the table exists. Raises ServerProblem if there are no
-        credentials, or nothing answers where that variable points.
+        Sends no request: the first read finds out whether the table exists. Raises ServerProblem if credentials are
+        missing, or no emulator answers.
 
         Args:
-            name: which table.
-            patience_s: how long a read waits for an unreachable server, which may also be away now; by default
-                :data:`TIMEOUT_S`.
+            name: the table.
+            patience_s: the seconds that a read waits for an unreachable server; by default :data:`TIMEOUT_S`, for a
+                server that can be reached now.
         """
         if patience_s is None:
             check_emulator(BIGTABLE)
@@ -104,7 +104,7 @@ class RowReader:
     def until(self, stopped: threading.Event) -> "RowReader":
         """Returns a reader with counters of its own, whose reads raise ReadStopped once the event is set.
 
-        A read that waits for the server notices it with the next response, or when the server takes too long.
+        A read that waits for the server stops at the next response, or when its time is over.
         """
         return RowReader(self._client, self.name, self._patience_s, stopped)
 
@@ -120,24 +120,24 @@ class RowReader:
         """Reads the rows of a range, in the order of keys.
 
         Rows come in pages of :data:`PAGE_ROWS`. Each page is a request with a deadline of its own, so the caller may
-        take its time, and memory contains one page at most. After a few pages, the pages of small rows grow up to
-        :data:`MAX_PAGE_GROWTH` times, as a request costs as much as many rows. The first ``next`` sends the first
+        take its time, and memory contains one page at most. After a few pages, pages of small rows grow up to
+        :data:`MAX_PAGE_GROWTH` times, because a request costs as much as many rows. The first ``next`` sends the first
         request.
 
         Args:
             key_range: an empty end is the end of the table; a range that ends before it starts contains nothing.
             cells: a filter of google.cloud.bigtable_v2.types; by default all cells pass. A row without a cell that
                 passes is left out.
-            limit: maximum number of rows.
-            page_rows: rows a page, without growth; at most :data:`PAGE_ROWS`. By default, pages start with that and
+            limit: the maximum number of rows.
+            page_rows: the number of rows in a page, at most :data:`PAGE_ROWS`; by default, pages start with that and
                 grow.
-            reverse: reads against the order of keys, the last row of the range first. The cells of a row keep their
-                order: newest first within a column, columns in order within a family.
+            reverse: whether to read the last row of the range first. The cells of a row keep their order: newest first
+                within a column, columns in order within a family.
 
         Raises:
             ServerProblem: from ``next``, if the server refuses the read or stays out of reach for the reader's
-                patience. Until then, transient failures are retried from behind the last row received, so no row is
-                lost or comes twice. A request that made progress before it failed restarts the time.
+                patience. Until then, a read that failed continues after the last row received, so no row is lost or
+                comes twice. Every row received restarts the time.
         """
         remaining = _Remaining(*key_range, reverse)
         max_rows = min(page_rows or PAGE_ROWS, PAGE_ROWS)
@@ -222,7 +222,7 @@ def _next_page_rows(page: list[Row]) -> int:
 
 
 class _Retries:
-    """Delays between the attempts of a read, which grow, and the time after which it fails."""
+    """The growing delays between the attempts of a read, and the time after which it fails."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
@@ -233,7 +233,7 @@ class _Retries:
         return max(self._deadline - time.monotonic(), 0.0)
 
     def wait(self, failure: Exception) -> None:
-        """Waits before the next attempt. Raises the cause of the failures if there is no time for one."""
+        """Waits before the next attempt. Raises the cause of the failures if no time is left for it."""
         self._failures.append(failure)
         delay = next(self._delays)
         if delay >= self.left_s():
@@ -245,7 +245,7 @@ class _Retries:
 
 @dataclass(slots=True)
 class _Remaining:
-    """The part of a range that is still to read. False if it is empty."""
+    """The part of a range that is left to read. False if it is empty."""
 
     start: bytes
     end: bytes
@@ -272,6 +272,6 @@ class _Remaining:
 
 
 def _is_retried(error: GoogleAPICallError) -> bool:
-    # As in Google's clients, a read that exceeds a quota is not retried: retries would use up more of the quota, and
-    # whoever waits for the rows learns the cause at once.
+    # As in Google's clients, a read that exceeds a quota is not retried: retries would use more of the quota, and the
+    # caller learns the cause at once.
     return is_transient(error) and not isinstance(error, ResourceExhausted)

@@ -19,8 +19,7 @@ from pipeline.core.schema.gc_policies import (
 def to_rule(policy: Policy) -> GcRule:
     """Returns the rule for the policy's simplest form; the empty rule for ``Never``.
 
-    Raises:
-        PolicyError: the rule is longer than Bigtable stores.
+    Raises PolicyError if the rule is too long for Bigtable.
     """
     rule = _rule(simplified(policy))
     if GcRule.pb(rule).ByteSize() > MAX_POLICY_BYTES:

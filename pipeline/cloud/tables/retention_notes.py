@@ -2,12 +2,12 @@
 
 | row | column | value |
 |---|---|---|
-| ``schema#kept`` | a family | the time from which nothing of it was collected, if a policy was shorter once |
-| ``schema#seen`` | a family | the age from which it was last seen to collect, if less than in the schema |
-| ``schema#added`` | a family | the start of the first windows that have aggregates, if its tier was added later |
+| ``schema#kept`` | a family | the time since which none of its cells was collected, if its policy was shorter before |
+| ``schema#seen`` | a family | the age at which its policy was last seen to collect, if less than in the schema |
+| ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
 
-Times are microseconds since the epoch. The time of a tier that no job has written yet is later than any event.
+Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
 """
 
 import time
@@ -41,12 +41,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
-    """Returns what may be collected from a table, by its policies and by former ones that it has noted.
+    """Returns which cells of a table may be collected, by its present policies and by earlier ones that it has noted.
 
     Args:
-        name: of the table.
-        schema: of the table. Its policies count if the table stores it.
-        policies: the present policies of its families.
+        name: the table.
+        schema: the table's schema. Its policies count if the table stores it.
+        policies: the families' present policies.
 
     Raises:
         ServerProblem: the table is out of reach.
@@ -68,15 +68,15 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
 
 
 def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
-    """Notes what may have been collected beyond the schema's policies, if the table stores its schema.
+    """Notes losses beyond the schema's policies, if the table stores its schema.
 
-    Also notes policies of the table that collect sooner than the schema's, as nobody reports when they end.
+    Also notes policies of the table that collect sooner than the schema's: nobody reports when they end.
 
     Args:
-        name: of the table.
-        schema: that the table stores from now on.
-        before: what may have been collected until now, from :func:`retention_of`.
-        policies: of its families from now on.
+        name: the table.
+        schema: the schema that the table stores from now on.
+        before: the retention until now, from :func:`retention_of`.
+        policies: the families' policies from now on.
 
     Raises:
         ServerProblem: the table is out of reach or refuses the write.
@@ -93,7 +93,7 @@ def record_losses(name: TableName, schema: TableSchema, before: Retention, polic
 
 
 def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
-    """Returns the families of the tiers without a row in the table. Raises ServerProblem if it is out of reach."""
+    """Returns the families of tiers without any row in the table. Raises ServerProblem if it is out of reach."""
     with RowReader.open(name) as reader:
         return [
             tier.family
@@ -106,8 +106,8 @@ def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
     """Notes that tiers were added to a table with rows: earlier windows have no row in these families.
 
     Args:
-        name: of the table, which has the family tidetable.
-        families: of the tiers.
+        name: the table, which has the family tidetable.
+        families: the tiers' families.
 
     Raises:
         ServerProblem: the table is out of reach or refuses the write.
@@ -117,13 +117,13 @@ def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
 
 
 def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
-    """Notes whether a job that is about to start deduplicates, if earlier jobs did otherwise.
+    """Notes whether the job about to start deduplicates, if earlier jobs did otherwise.
 
     Also notes that jobs write every tier from now on, including tiers added since the last job started.
 
     Args:
-        name: of the table, which has the family tidetable.
-        deduplicate: whether the job does.
+        name: the table, which has the family tidetable.
+        deduplicate: whether the job deduplicates.
         earliest_us: a time before the end of every window that the job may write.
         latest_us: a time after the start of every window that earlier jobs may have written.
 
@@ -184,7 +184,7 @@ def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
 
 
 def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replace: bool = False) -> None:
-    """Writes these columns of a row, beside its other columns or in place of them."""
+    """Writes columns of a row, beside its other columns or in place of them."""
     mutations = [Mutation(delete_from_row={})] if replace else []
     mutations += [
         Mutation(
@@ -202,7 +202,7 @@ def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replac
 
 
 def _text(column: bytes) -> str:
-    """Returns the name of a column. One that is not UTF-8 belongs to no family."""
+    """Returns a column's name as text. One that is not UTF-8 belongs to no family."""
     return column.decode(errors="backslashreplace")
 
 

@@ -51,7 +51,7 @@ def read_stored(name: TableName) -> Stored | None:
     """Returns the schema that the table stores, with its text; None if it stores none.
 
     Raises:
-        ServerProblem: the table does not exist, or what it stores is not a valid schema.
+        ServerProblem: the table does not exist, or stores a schema that is not valid.
     """
     with RowReader.open(name) as reader:
         return _stored(reader)
@@ -74,13 +74,13 @@ def text_of(schema: TableSchema) -> bytes:
 
 
 def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> bool:
-    """Replaces the text of a schema by another, if it is still the text that was read. None stands for no text.
+    """Replaces the schema's text ``before`` by ``after``. None stands for no text.
 
     Returns:
-        False if the table stores another text than ``before`` by now; nothing has changed.
+        False, without a change, if the table stores another text than ``before`` by now.
     """
     column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
-    # Delete first, in the same step: a cell written with cbt has the present as its timestamp and would hide this one.
+    # Delete first, in the same step: a cell written with cbt has the current time and would hide this one.
     mutations = [Mutation(delete_from_column=column)]
     if after is not None:
         mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
@@ -92,8 +92,8 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
         try:
             response = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
         except FailedPrecondition:
-            # The instance's app profile routes to several clusters, which have no atomic check-and-mutate. The
-            # comparison above has to do.
+            # The instance's app profile routes to several clusters, which have no atomic check-and-mutate: the
+            # comparison above has to suffice.
             client.mutate_row(request={**row, "mutations": mutations})
             return True
         return bool(response.predicate_matched) is (before is not None)
@@ -106,12 +106,12 @@ def has_rows(name: TableName) -> bool:
 
 
 def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
-    """Returns the schema to read and write the table by: its own, if the flags agree with it.
+    """Returns the table's own schema, if the flags agree with it.
 
-    A table without rows and without a schema gets the schema of the flags, or the default.
+    For a table without rows and without a schema, returns the schema of the flags, or the default.
 
     Raises:
-        ServerProblem: the table has another schema than the flags, and the message lists the differences; or it has
+        ServerProblem: the flags differ from the table's schema, and the message lists the differences; or the table has
             rows but no schema, and ``--schema=default`` was not passed; or it does not exist.
     """
     with RowReader.open(name) as reader:
@@ -137,7 +137,7 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
         raise ServerProblem(f"table {name}: the flags declare an invalid schema: {error}") from error
     if differences:
         raise ServerProblem(
-            f"table {name} has another schema than the flags say: {'; '.join(differences)}; "
+            f"table {name} has another schema than the flags: {'; '.join(differences)}; "
             "leave these flags out, as the table stores its schema, or name the table that they are meant for"
         )
     return stored.schema

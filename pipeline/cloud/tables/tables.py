@@ -1,9 +1,9 @@
 """Administers tables: their families and garbage-collection policies.
 
-Every function makes one call of Bigtable's admin API, on the emulator if BIGTABLE_EMULATOR_HOST is set; :func:`create`
-also writes the row of the schema. A function raises :class:`~pipeline.cloud.connection.errors.ServerProblem` if the
-server refuses or is out of reach. A function that sets policies raises
-:class:`~pipeline.core.schema.gc_policies.PolicyError` for one too long for Bigtable, before it calls the server.
+Every function calls Bigtable's admin API once, on the emulator if BIGTABLE_EMULATOR_HOST is set; :func:`create` also
+writes the schema's row. A function raises :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server
+refuses or is out of reach. Before it calls the server, a function that sets policies raises
+:class:`~pipeline.core.schema.gc_policies.PolicyError` for a policy that is too long for Bigtable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,14 +27,14 @@ from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 60.0
 
-# A tablet for each value of {salt:2}. Bigtable's reference of CreateTableRequest.initial_splits names no limit. More
-# would gain nothing: tablets move between servers as a whole, and Bigtable later splits and merges them by load.
+# A tablet for each value of {salt:2}. Bigtable's reference of CreateTableRequest.initial_splits names no limit, but
+# more tablets gain nothing: they move between servers as a whole, and Bigtable later splits and merges them by load.
 MAX_SPLITS = 255
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A family that differs from what the caller wants; ``str()`` describes it in one line."""
+    """The difference between a family and the caller's wish; ``str()`` is one line about it."""
 
     family: str
     actual: Policy | None  # None: the family is missing
@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def collects_more(self) -> bool:
-        """Whether the wanted policy collects cells at an age at which the actual one keeps them."""
+        """Whether the wanted policy collects cells that the actual one keeps."""
         if self.actual is None or self.wanted is None:
             return False
         before, after = collected_after(self.actual), collected_after(self.wanted)
@@ -96,10 +96,10 @@ def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
     Returns:
-        False if another table exists there by now, or got another schema meanwhile; it is left alone.
+        False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
 
     Raises:
-        ServerProblem: also if the table was created but its schema could not be stored, which the message reports.
+        ServerProblem: also if the table was created but its schema could not be stored; the message tells so.
     """
     if not create_bare(name, policies_of(schema), schema.key.split_keys(MAX_SPLITS)):
         return False

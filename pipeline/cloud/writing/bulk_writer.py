@@ -1,14 +1,14 @@
-"""Writes rows to one table with ``MutateRows``: many rows a request, several requests at once, each until confirmed.
+"""Writes rows to one table with ``MutateRows``: many rows in a request, several requests at once.
 
 A cell ends with the value that was added last. Bigtable applies concurrent requests, and the entries of one request, in
-any order, but the mutations of an entry in theirs. So additions to one row become one entry, and a request waits while
+any order, but the mutations of one entry in theirs. So additions to one row become one entry, and a request waits while
 one of its rows is in flight.
 
 One gap remains, as with every client that retries. If a response is lost, the server may still apply the request later.
 The retry writes the same values, so this does harm only if a newer value of the same cell is confirmed before the
-server gets to the old request. Three things make that unlikely: the server gets the timeout of an attempt as its
-deadline and drops the request after it, the timeout is as long as in Google's clients, and only a broken connection
-ends an attempt before its timeout.
+server applies the old request. Three things make that unlikely: the server gets an attempt's timeout as its deadline
+and then drops the request, the timeout is as long as in Google's clients, and only a broken connection ends an attempt
+before its timeout.
 """
 
 import threading
@@ -33,15 +33,15 @@ from pipeline.core.dead_letters.refused_rows import RefusedRow
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, request_header
 from pipeline.core.rows.rows import EncodedRow, Row
 
-_MAX_MUTATIONS = 100_000  # of a request: Bigtable's limit
+_MAX_MUTATIONS = 100_000  # in a request: Bigtable's limit
 
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of a writer's memory and of its attempts.
 
-    A writer never keeps more than ``in_flight + 1`` requests in memory: those in flight a few times over, as bytes and
-    as protobuf.
+    A writer keeps at most ``in_flight + 1`` requests in memory. Those in flight take a few times their size, as bytes
+    and as protobuf.
     """
 
     mutations: int = 6_000
@@ -51,7 +51,7 @@ class Limits:
     in_flight: int = 4
     """Concurrent requests."""
     deadline_s: float = 600.0
-    """How long a row is retried."""
+    """The time for which a row is retried."""
     attempt_s: float = 60.0
     """Timeout of an attempt, as in Google's clients."""
     refused: int = 10_000
@@ -66,10 +66,10 @@ class BulkWriter:
     """Writes rows to one table, from one thread. Create it with :meth:`open`, or over a shared client.
 
     Args:
-        client: :meth:`close` leaves it open.
-        name: which table.
-        app_profile: by which Bigtable routes; None for the instance's default.
-        limits: of memory and attempts.
+        client: the client, which :meth:`close` leaves open.
+        name: the table.
+        app_profile: the app profile by which Bigtable routes; None for the instance's default.
+        limits: the limits of memory and attempts.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class BulkWriter:
     def open(cls, name: TableName, app_profile: str | None = None, **limits: Any) -> Iterator["BulkWriter"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Rows that were added but not finished may be lost. Raises ServerProblem if there are no credentials.
+        Rows that were added but not finished may be lost. Raises ServerProblem without credentials.
 
         Args:
-            name: which table.
-            app_profile: by which Bigtable routes; None for the instance's default.
+            name: the table.
+            app_profile: the app profile by which Bigtable routes; None for the instance's default.
             limits: fields of :class:`Limits`.
         """
         with ExitStack() as stack:
@@ -115,8 +115,8 @@ class BulkWriter:
         Sends each request that is full, and waits while the maximum is in flight.
 
         Raises:
-            ServerProblem: rows of this call or an earlier one could not be written. No row that was added since the
-                last ``finish`` is in flight or retried any more.
+            ServerProblem: rows of this call or an earlier one could not be written. The writer has dropped all rows
+                added since the last ``finish``.
             ValueError: a cell has a negative timestamp.
         """
         size = self._limits.mutations
@@ -142,7 +142,7 @@ class BulkWriter:
         """Waits until every row that was added since the last ``finish`` is confirmed or refused.
 
         Returns:
-            the refused rows that :meth:`refused` has not returned yet.
+            the refused rows that no call of :meth:`refused` returned.
 
         Raises:
             ServerProblem: see :meth:`add_all`.
@@ -154,7 +154,7 @@ class BulkWriter:
         return self.refused()
 
     def refused(self) -> list[RefusedRow]:
-        """Returns the refused rows that it has not returned yet. Call it before ``finish`` to save memory."""
+        """Returns the refused rows that no earlier call returned. Calls before ``finish`` save memory."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -164,7 +164,7 @@ class BulkWriter:
         return tally
 
     def abandon(self) -> int:
-        """Drops the rows that are not finished. Returns their number once none of them is in flight."""
+        """Drops all rows that are not finished. Returns their number once no request is in flight."""
         self._stopping.set()
         rows = sum(map(len, self._entries.values()))
         while self._in_flight:
@@ -176,7 +176,7 @@ class BulkWriter:
         return rows
 
     def close(self) -> None:
-        """Waits for the requests in flight, then ends the threads. Drops the rows that are not finished."""
+        """Drops all rows that are not finished, waits for the requests in flight, and ends the threads."""
         self.abandon()
         self._threads.shutdown()
 
@@ -187,7 +187,7 @@ class BulkWriter:
         self._reset_pending()
 
     def _reset_pending(self) -> None:
-        self._entries: dict[bytes, list[bytes]] = {}  # of the pending request, which is not full yet
+        self._entries: dict[bytes, list[bytes]] = {}  # the pending request's, which is not full yet
         self._mutations = 0
         self._size = len(self._head)
 
@@ -229,7 +229,7 @@ class BulkWriter:
             self._done.put(request)
 
     def _settle(self, request: RequestRetrier) -> None:
-        """Takes over the results of a request. Raises if rows of it are left or too many rows were refused."""
+        """Takes over the results of a request. Raises if rows of it are left, or too many rows were refused."""
         self._in_flight.remove(request)
         self._tally.add(request.tally)
         self._refused += request.refused

@@ -1,4 +1,4 @@
-"""Sends one ``MutateRows`` request and returns the result of each entry. Classifies errors, but retries nothing."""
+"""Sends one ``MutateRows`` request, returns the result of each entry, and classifies errors. Retries nothing."""
 
 import base64
 import time
@@ -31,7 +31,7 @@ _SERVER_CODES = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTE
 
 
 class Fault(Enum):
-    """What a failure comes from, which decides what to do about it."""
+    """The part at fault for a failure; the value is the remedy."""
 
     TRANSIENT = "retry"
     ROW = "refuse the row"
@@ -57,7 +57,7 @@ Call = Callable[..., Iterable[Any]]
 
 
 def call_for(client: BigtableClient, name: TableName, app_profile: str | None) -> Call:
-    """Returns what sends an encoded ``MutateRowsRequest`` to a table: the client's own method would encode it again."""
+    """Returns a function that sends an encoded ``MutateRowsRequest``: the client's own method would encode it again."""
     method = client.transport.grpc_channel.unary_stream(_METHOD, response_deserializer=_Response.FromString)
     routing = to_grpc_metadata({"table_name": str(name), "app_profile_id": app_profile or ""})
     wrapped = wrap_method(method, client_info=DEFAULT_CLIENT_INFO)
@@ -97,7 +97,7 @@ def fault_of_entry(error: GoogleAPICallError) -> Fault:
 
 
 def fault_of_call(error: GoogleAPICallError) -> Fault:
-    """Classifies the error of a whole call. A missing table, for example, is not the fault of a row."""
+    """Classifies the error of a whole call. No row is at fault for a missing table, for example."""
     if is_too_large(error) or code_of(error) == "INVALID_ARGUMENT":
         return Fault.REQUEST
     return Fault.TRANSIENT if is_transient(error) else Fault.SERVER
@@ -110,7 +110,7 @@ def code_of(error: GoogleAPICallError) -> str:
 
 
 def retry_delay_s(errors: Iterable[GoogleAPICallError]) -> float:
-    """Returns the longest delay before a retry that the server asks for; 0 if it asks for none."""
+    """Returns the longest delay that the server asks for before a retry; 0 if it asks for none."""
     delays = (
         detail.retry_delay.ToTimedelta().total_seconds()
         for error in errors

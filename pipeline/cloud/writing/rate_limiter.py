@@ -4,31 +4,31 @@ import threading
 import time
 from collections.abc import Callable
 
-_EXHAUSTED_SHARE = 0.5  # of the window stays when the server has no resources left
-_SLOW_SHARE = 0.75  # of the window stays when a response is slow
+_EXHAUSTED_SHARE = 0.5  # the part of the window that stays when the server has no resources left
+_SLOW_SHARE = 0.75  # the part that stays when a response is slow
 _SLOW_RATIO = 4.0  # a response is slow if it takes this many times the typical latency
 _SLOW_S = 1.0  # and at least this long
 _SMOOTHING = 0.05  # weight of the latest response in the typical latency
 
-# The bounds that other clients with Bigtable's batch write flow control set, Java's for example.
+# The same bounds as in Google's clients with batch write flow control, such as the one for Java.
 _MIN_FACTOR, _MAX_FACTOR = 0.7, 1.3
-_MAX_WAIT_S = 10.0  # of one request, however low the rate
+_MAX_WAIT_S = 10.0  # for one request, however low the rate
 _RATE_EXPIRES_S = 300.0  # a rate ends this long after its period if the server sends no other
 
 
 class RateLimiter:
     """Limits how many requests are in flight and when the next one leaves. Safe for any number of threads.
 
-    The window of requests in flight grows by one for each window's worth of responses, up to its maximum. It shrinks by
-    half when the server has no resources, and by a quarter when a response takes far longer than typical; at most once
-    for the requests in flight at that time.
+    The window of requests in flight grows by one with as many responses as it has requests, up to its maximum. It
+    shrinks by half when the server has no resources, and by a quarter when a response takes far longer than usual; at
+    most once for the requests in flight at that time.
 
     Bigtable's batch write flow control (``RateLimitInfo`` in google/bigtable/v2/bigtable.proto) sends a factor for the
     load, in rows a second, and a period in which no other factor applies.
 
     Args:
-        max_in_flight: requests.
-        clock: monotonic seconds.
+        max_in_flight: the maximum number of requests in flight.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, max_in_flight: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,11 +50,11 @@ class RateLimiter:
 
     @property
     def rows_a_second(self) -> float | None:
-        """The rate that the server asked for; None if it asked for none."""
+        """The rate that the server asked for; None if it has not."""
         return self._rate
 
     def wait_s(self, rows: int) -> float:
-        """Returns how long a request with this many rows waits before it leaves. The caller has to send it then."""
+        """Returns the delay before a request with this number of rows. The caller has to send it then."""
         with self._lock:
             now = self._clock()
             since, sent = self._rows_since
@@ -68,7 +68,7 @@ class RateLimiter:
             return leaves_at - now
 
     def record_response(self, began: float, took_s: float) -> None:
-        """Records the latency of a request that was sent at ``began``, by the clock."""
+        """Records the latency of a request that left at ``began``, by the clock."""
         with self._lock:
             typical_s = took_s if self._typical_s is None else self._typical_s
             self._typical_s = typical_s + _SMOOTHING * (took_s - typical_s)
@@ -78,7 +78,7 @@ class RateLimiter:
                 self._window = min(self._max_in_flight, self._window + 1 / max(self._window, 1.0))
 
     def record_exhausted(self, began: float) -> None:
-        """Records that the server had no resources for a request, or a row, that was sent at ``began``."""
+        """Records that the server had no resources for a request that left at ``began``, or for a row of it."""
         with self._lock:
             self._narrow(began, _EXHAUSTED_SHARE)
 

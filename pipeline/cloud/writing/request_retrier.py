@@ -65,25 +65,25 @@ class Tally:
 class RequestRetrier:
     """Sends the rows of one request until each is confirmed or refused. One thread calls :meth:`run`.
 
-    After a transient failure, only the rows it affected are sent again. If a row that was added more than once is
-    refused, its additions are sent apart, in order, to find the one at fault. If a whole request is refused as invalid,
-    its rows are sent apart. An earlier addition to a row is always settled before a later one is sent.
+    After a transient failure, sends only the affected rows again. If the server refuses a row that was added more than
+    once, sends its additions apart, in order, to find the one at fault. If the server refuses a whole request as
+    invalid, sends its rows apart. Settles an earlier addition to a row before it sends a later one.
 
     Args:
         head: the encoded request without its entries.
-        entries: by key; not changed.
+        entries: the entries by key; not changed.
         send: makes one attempt.
-        limiter: decides when.
-        deadline_s: gives up this long after the first attempt.
-        attempt_s: timeout of an attempt.
-        stopping: set to end all retries.
-        server_accepts: set once the server has accepted a row. From then on, a request that the server refuses as
-            invalid is the fault of its rows.
+        limiter: decides when an attempt is made.
+        deadline_s: the seconds after the first attempt in which others follow.
+        attempt_s: the timeout of an attempt, in seconds.
+        stopping: an event that ends all retries.
+        server_accepts: an event that is set once the server has accepted a row. From then on, a request that the server
+            refuses as invalid is the fault of its rows.
 
     Attributes:
-        rows_left: how many rows are neither confirmed nor refused.
-        refused: rows that the server refused, each with the reason.
-        problem: why rows are left; None if none are, or if the retrier was stopped.
+        rows_left: the number of rows that are neither confirmed nor refused.
+        refused: the rows that the server refused, each with the reason.
+        problem: the reason why rows are left; None if none are, or if the retrier was stopped.
         tally: statistics, complete after :meth:`run`.
     """
 
@@ -118,7 +118,7 @@ class RequestRetrier:
         self._give_up_at = float("inf")
 
     def run(self) -> None:
-        """Returns when no attempt is left to make. Raises only for a bug."""
+        """Makes attempts until none is left to make. Raises only for a bug."""
         while self._groups and not self.problem:
             group = self._groups.pop()
             if self._stopping.wait(self._limiter.wait_s(len(group))):
@@ -196,10 +196,10 @@ class RequestRetrier:
         return bool(transient) and self._back_off(transient)
 
     def _back_off(self, failures: list[GoogleAPICallError]) -> bool:
-        """Waits before the next attempt. Returns True if there is to be none."""
+        """Waits before the next attempt. Returns True to make none."""
         self.tally.retries.update(map(code_of, failures))
         if self._cause is None or isinstance(self._cause, DeadlineExceeded):
-            # A timeout is the least useful thing to report.
+            # A timeout tells less than any other failure.
             self._cause = next((each for each in failures if not isinstance(each, DeadlineExceeded)), failures[0])
         delay_s = max(next(self._delays), retry_delay_s(failures))
         if delay_s >= self._give_up_at - time.monotonic():
@@ -224,7 +224,7 @@ class RequestRetrier:
             self._suspects.append((group[0], error))
 
     def _settle_suspects(self) -> None:
-        """Refuses the additions that the server refused as requests of their own, if it has accepted other rows."""
+        """Refuses the additions that the server refused in requests of their own, if it has accepted other rows."""
         for entry, error in self._suspects:
             if self._server_accepts.is_set():
                 self._refuse(entry, error)

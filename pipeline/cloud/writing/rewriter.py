@@ -19,13 +19,13 @@ from pipeline.cloud.connection.errors import TRANSIENT, ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.rows.rows import Cell
 
-_TIMEOUT_S = 60.0  # of a request, with all retries
-_MAX_MUTATIONS = 50_000  # of a request; Bigtable accepts 100,000
+_TIMEOUT_S = 60.0  # for a request with all retries
+_MAX_MUTATIONS = 50_000  # in a request; Bigtable accepts 100,000
 _MAX_ENTRIES = 1000
 
 
 class Replacement(NamedTuple):
-    """All cells that a row is to have in a family. Without cells, a row that has no other family is deleted."""
+    """The cells that replace all cells of a row in a family. Without any, a row that has no other family goes."""
 
     key: bytes
     family: str
@@ -35,8 +35,8 @@ class Replacement(NamedTuple):
 class Rewriter:
     """Rewrites rows of one table. Create it with :meth:`open`.
 
-    Every method is idempotent, retries transient errors for a minute and returns when Bigtable has confirmed all rows.
-    It raises ServerProblem for rows that Bigtable refuses.
+    Every method is idempotent, retries transient errors for a minute and returns once Bigtable has confirmed all rows.
+    It raises ServerProblem if Bigtable refuses a row.
     """
 
     def __init__(self, client: BigtableDataClient, name: TableName) -> None:
@@ -53,7 +53,7 @@ class Rewriter:
             yield cls(client, name)
 
     def replace(self, replacements: Iterable[Replacement]) -> None:
-        """Replaces all cells of a family, including stale columns and versions. Pass each row at most once."""
+        """Replaces all cells of rows in a family, old columns and versions included. Pass each row at most once."""
         self._apply(entry for replacement in replacements for entry in _entries(replacement))
 
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:
@@ -61,15 +61,15 @@ class Rewriter:
         self._apply(RowMutationEntry(key, DeleteRangeFromColumn(family, qualifier)) for key in keys)
 
     def delete_rows(self, keys: Iterable[bytes]) -> None:
-        """Deletes rows with all that they contain."""
+        """Deletes whole rows."""
         self._apply(RowMutationEntry(key, DeleteAllFromRow()) for key in keys)
 
     def _apply(self, entries: Iterable[RowMutationEntry]) -> None:
         for batch in _batches(entries):
             with explained(self.name):
                 try:
-                    # The client takes classes, not is_transient: stream resets are left to the caller's next attempt,
-                    # and no batch is so large that gRPC refuses it.
+                    # The client takes classes instead of is_transient: so the caller has to retry after a stream reset.
+                    # No batch is so large that gRPC refuses it.
                     self._table.bulk_mutate_rows(batch, operation_timeout=_TIMEOUT_S, retryable_errors=TRANSIENT)
                 except MutationsExceptionGroup as failures:
                     raise self._cause_of(failures) from failures

@@ -210,7 +210,7 @@ def test_a_disagreement_lists_every_difference(name: TableName) -> None:
     with pytest.raises(ServerProblem) as caught:
         schema_of(name, DeclaredSchema(raw="raw", window=Window.parse("1h")))
     assert str(caught.value) == (
-        f"table {name} has another schema than the flags say: the family of readings is declared as raw, the table's "
+        f"table {name} has another schema than the flags: the family of readings is declared as raw, the table's "
         "is r; the shortest window is declared as 1h, the table's is 15m; leave these flags out, "
         "as the table stores its schema, or name the table that they are meant for"
     )
